@@ -1,0 +1,1 @@
+"""Benchmarks: ours and the bare floor in one run, printed as ratios."""

@@ -1,0 +1,28 @@
+"""Runs the benchmarks and prints their tables: `python -m bench [publish|topics|delivery|…]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from bench import clients, polls, publishing
+
+SECTIONS: dict[str, Callable[[float], None]] = {
+    "start": polls.start,
+    "publish": publishing.single,
+    "batch": publishing.batches,
+    "topics": publishing.topics,
+    "delivery": polls.delivery,
+    "idle": polls.idle,
+    "pulsar-client": clients.official,
+}
+
+
+def main() -> None:
+    """Run the sections named on the command line, or all, for about BENCH seconds each."""
+    for name in sys.argv[1:] or SECTIONS:
+        print(f"\n## {name}")
+        SECTIONS[name](8.0)
+
+
+main()

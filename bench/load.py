@@ -1,0 +1,118 @@
+"""A small HTTP load generator: keep-alive connections that each repeat one request.
+
+It parses just as much of an answer as both sides of a comparison need (status and length), so that
+the client's own cost is the same for ours and for the floor. Only loopback, always bounded in time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import uvloop
+
+
+def request(method: str, path: str, body: bytes = b"", content_type: str = "text/plain") -> bytes:
+    """Return the bytes of a keep-alive request."""
+    head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\n"
+    if body:
+        head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+    return head.encode() + b"\r\n" + body
+
+
+@dataclass
+class Result:
+    """Latencies in milliseconds, in order of completion, and the time that it all took."""
+
+    latencies: list[float] = field(default_factory=list)
+    errors: int = 0
+    seconds: float = 0.0
+
+    def rate(self) -> float:
+        """Return the answered requests per second."""
+        return len(self.latencies) / self.seconds
+
+    def percentile(self, percent: float) -> float:
+        """Return a latency percentile in milliseconds."""
+        ranked = sorted(self.latencies)
+        return ranked[min(len(ranked) - 1, int(len(ranked) * percent / 100))]
+
+
+class Connection(asyncio.Protocol):
+    """One keep-alive connection that sends the next request when the last was answered."""
+
+    def __init__(self, requests: Sequence[bytes], result: Result, until: float) -> None:
+        self.requests = requests
+        self.result = result
+        self.until = until
+        self.turn = 0
+        self.buffer = b""
+        self.done = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Send the first request."""
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.send()
+
+    def send(self) -> None:
+        """Send the next request, or stop when the time is over."""
+        self.started = time.perf_counter()
+        if self.started >= self.until:
+            self.transport.close()
+            return
+        self.transport.write(self.requests[self.turn % len(self.requests)])
+        self.turn += 1
+
+    def data_received(self, data: bytes) -> None:
+        """Collect one answer; count it when it is whole."""
+        self.buffer += data
+        end = self.buffer.find(b"\r\n\r\n")
+        if end < 0:
+            return
+        head = self.buffer[:end].lower()
+        length = int(head.partition(b"content-length:")[2].split(b"\r\n", 1)[0] or b"0")
+        if len(self.buffer) < end + 4 + length:
+            return
+        if self.buffer[9:12] == b"200":
+            self.result.latencies.append((time.perf_counter() - self.started) * 1000)
+        else:
+            self.result.errors += 1
+        self.buffer = b""
+        self.send()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Count a connection that broke."""
+        if time.perf_counter() < self.until:
+            self.result.errors += 1
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+def run(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Result:
+    """Load a server on loopback for some seconds over that many connections."""
+
+    async def load() -> Result:
+        loop = asyncio.get_running_loop()
+        result = Result()
+        until = time.perf_counter() + seconds
+        started = time.perf_counter()
+        made = [
+            await loop.create_connection(
+                lambda offset=i: Connection(
+                    [*requests[offset % len(requests) :], *requests[: offset % len(requests)]],
+                    result,
+                    until,
+                ),
+                "127.0.0.1",
+                port,
+            )
+            for i in range(connections)
+        ]
+        await asyncio.wait([c.done for _, c in made], timeout=seconds + 30)
+        result.seconds = time.perf_counter() - started
+        return result
+
+    return uvloop.run(load())

@@ -1,0 +1,67 @@
+"""POST: single messages, batches, and many topics at once, against the bare floor."""
+
+from __future__ import annotations
+
+import json
+
+from bench.load import Result, request, run
+from bench.servers import Server, floor, router
+
+KIB = b"x" * 1024
+
+
+def _line(name: str, ours: Result, bare: Result, cpu_ours: float, cpu_bare: float) -> None:
+    print(
+        f"{name:<22} ours {ours.rate():8.0f} req/s p50 {ours.percentile(50):7.2f} "
+        f"p99 {ours.percentile(99):7.2f} ms cpu {cpu_ours:6.0f} us | "
+        f"floor {bare.rate():8.0f} req/s p50 {bare.percentile(50):7.2f} "
+        f"p99 {bare.percentile(99):7.2f} ms cpu {cpu_bare:6.0f} us | "
+        f"ratio {ours.rate() / bare.rate():5.2f} | errors {ours.errors}+{bare.errors}"
+    )
+
+
+def _costed(
+    server: Server, requests: list[bytes], connections: int, seconds: float
+) -> tuple[Result, float]:
+    run(server.port, requests, connections, 1.0)
+    before = server.processor_seconds()
+    result = run(server.port, requests, connections, seconds)
+    used = server.processor_seconds() - before
+    return result, used / max(1, len(result.latencies)) * 1e6
+
+
+def single(seconds: float) -> None:
+    """One message of 1 KiB a request, at 1, 32 and 256 connections."""
+    requests = [request("POST", "/events/bench", KIB)]
+    with router() as ours, floor() as bare:
+        for connections in (1, 32, 256):
+            mine, cpu = _costed(ours, requests, connections, seconds)
+            theirs, floor_cpu = _costed(bare, requests, connections, seconds)
+            _line(f"POST 1 KiB c={connections}", mine, theirs, cpu, floor_cpu)
+
+
+def batches(seconds: float) -> None:
+    """A hundred messages of 1 KiB a request, in cambria and JSON, against single bare requests."""
+    record = b"1.1024.k" + KIB + b"\n"
+    objects = json.dumps([{"value": "x" * 1012} for _ in range(100)]).encode()
+    bodies = {
+        "cambria": request("POST", "/events/batch", record * 100, "application/cambria"),
+        "json": request("POST", "/events/batch", objects, "application/json"),
+    }
+    with router() as ours, floor() as bare:
+        theirs, floor_cpu = _costed(bare, [request("POST", "/events/b", KIB)], 32, seconds)
+        for name, body in bodies.items():
+            mine, cpu = _costed(ours, [body], 32, seconds)
+            _line(f"100 x 1 KiB {name}", mine, theirs, cpu, floor_cpu)
+            messages = mine.rate() * 100
+            print(f"{'':<22} {messages:.0f} msg/s, {messages / theirs.rate():.1f} per bare request")
+
+
+def topics(seconds: float) -> None:
+    """A thousand topics at once, one message a request."""
+    requests = [request("POST", f"/events/t{i}", KIB) for i in range(1000)]
+    with router() as ours, floor() as bare:
+        run(ours.port, requests, 32, 4.0)
+        mine, cpu = _costed(ours, requests, 32, seconds)
+        theirs, floor_cpu = _costed(bare, requests, 32, seconds)
+        _line("1,000 topics c=32", mine, theirs, cpu, floor_cpu)

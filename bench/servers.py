@@ -1,0 +1,127 @@
+"""Starts and stops the two sides of a comparison, and reads their memory and processor time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def free_port() -> int:
+    """Return a port of loopback that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@dataclass
+class Server:
+    """A server under load: its port and its first process."""
+
+    port: int
+    process: subprocess.Popen[bytes]
+    pulsar: int = 0
+
+    def tree(self) -> list[int]:
+        """Return the process ids of the server and of all that it started."""
+        parents: dict[int, int] = {}
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(stat[1])
+        found = {self.process.pid}
+        while grown := {pid for pid, parent in parents.items() if parent in found} - found:
+            found |= grown
+        return sorted(found)
+
+    def processor_seconds(self) -> float:
+        """Return the processor time that the whole tree has used."""
+        used = 0
+        for pid in self.tree():
+            with contextlib.suppress(OSError):
+                stat = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+                used += int(stat[11]) + int(stat[12])
+        return used / TICKS
+
+    def memory(self) -> int:
+        """Return the bytes of memory that the whole tree holds (proportional set size)."""
+        held = 0
+        for pid in self.tree():
+            with contextlib.suppress(OSError):
+                for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+                    if line.startswith("Pss:"):
+                        held += int(line.split()[1]) * 1024
+        return held
+
+
+def _await(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + 30
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the server ended with status {process.returncode}")
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", port), 2) as probe,
+        ):
+            probe.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+            if probe.recv(12)[9:12] == b"200":
+                return
+        time.sleep(0.02)
+    raise RuntimeError("the server did not answer within 30 s")
+
+
+@contextlib.contextmanager
+def _running(
+    command: list[str], environ: dict[str, str], port: int, path: str, pulsar: int = 0
+) -> Iterator[Server]:
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=os.environ | environ,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        _await(port, path, process)
+        yield Server(port, process, pulsar)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+
+
+@contextlib.contextmanager
+def router(**settings: str) -> Iterator[Server]:
+    """Run the router on an empty data folder; yield it when it is ready."""
+    port, pulsar = free_port(), free_port()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+        environ = {"ROUTER_LOG_LEVEL": "warning", "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0"}
+        environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+        command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
+        command += ["--data", folder, "--pulsar", f"127.0.0.1:{pulsar}"]
+        with _running(command, environ, port, "/ready", pulsar) as server:
+            yield server
+
+
+@contextlib.contextmanager
+def floor() -> Iterator[Server]:
+    """Run the bare Flask view under the router's own gunicorn settings."""
+    port = free_port()
+    command = [sys.executable, "-m", "gunicorn", "-c", "config/gunicorn.py", "bench.floor:app"]
+    environ = {"ROUTER_SERVER_PORT": str(port), "ROUTER_LOG_LEVEL": "warning"}
+    with _running(command, environ, port, "/ready", 0) as server:
+        yield server

@@ -1,0 +1,1 @@
+"""The message router: one durable log, spoken to in several dialects."""

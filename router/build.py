@@ -1,0 +1,40 @@
+"""Which build of the router this is: version, and a fingerprint of the package's source files.
+
+Clients and the broker of a node name their build when they meet, so that after an upgrade the old
+broker is asked to leave. Sizes and modification times are enough for that, and cost a millisecond
+where hashing the files' contents would cost ten on every start.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Final
+
+VERSION: Final = "1.0.0"
+
+
+@cache
+def build_id() -> str:
+    """Return this process's build, such as `1.0.0+5f3a9c01d2`: the same for the same files."""
+    return f"{VERSION}+{fingerprint(Path(__file__).parent)}"
+
+
+def fingerprint(package: Path) -> str:
+    """Return ten hexadecimal digits that change when a .py file below the folder does."""
+    files = sorted(_files(str(package), ""))
+    text = "\n".join(f"{name} {size} {mtime}" for name, size, mtime in files)
+    return blake2b(text.encode("utf-8", "surrogateescape"), digest_size=5).hexdigest()
+
+
+def _files(folder: str, prefix: str) -> Iterator[tuple[str, int, int]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if entry.is_dir(follow_symlinks=False):
+                yield from _files(entry.path, f"{prefix}{entry.name}/")
+            elif entry.name.endswith(".py"):
+                status = entry.stat()
+                yield prefix + entry.name, status.st_size, status.st_mtime_ns

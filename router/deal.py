@@ -1,0 +1,190 @@
+"""Who may read which partition of one subscription: a pure state machine that deals them out.
+
+Theory of operation. A *consumer id* is live while one of its polls claims, and for `idle` seconds
+after its last poll ended. Each partition is owned by one live id, found by rendezvous hashing, so
+that every node and every worker finds the same owner without talking. Plain rendezvous hashing is
+uneven when there are few ids (of two ids one often gets both of two partitions), therefore each
+id takes its floor(P / N) and P mod N ids take one more; partitions are dealt in their order to the
+best-scoring id that has room.
+
+Owning is not holding. A *holder* is one poll. The first poll of an id holds what the id owns;
+further polls of the same id queue behind it, first come first served. When the owner changes while
+a poll holds the partition, that poll is asked to give it up (Revoke), and the new owner's poll gets
+it (Grant) only then: there are never two holders, and a poll that has messages in hand may answer
+first. The alternative, taking the partition away at once and fencing the old poll, would turn every
+change of the group into messages delivered twice.
+
+There is no clock and no I/O here: the time is an argument, and what must be told to whom is drained
+with `changes()`.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Generic, TypeVar
+
+H = TypeVar("H", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant(Generic[H]):
+    """The poll `holder` of this consumer id holds the partition from now on."""
+
+    holder: H
+    consumer: str
+    partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Revoke(Generic[H]):
+    """The poll `holder` is to give the partition up as soon as it is empty-handed."""
+
+    holder: H
+    consumer: str
+    partition: int
+
+
+class Deal(Generic[H]):
+    """The deal of one subscription's partitions among its live consumer ids."""
+
+    def __init__(self, partitions: Sequence[int], idle: float) -> None:
+        self.partitions = tuple(partitions)
+        self._idle = idle
+        self._queues: dict[str, deque[H]] = {}
+        self._idle_until: dict[str, float] = {}
+        self._scores: dict[str, dict[int, int]] = {}
+        self._owners: dict[int, str] = {}
+        self._consumer_of: dict[H, str] = {}
+        self._holder_of: dict[int, H] = {}
+        self._asked: set[int] = set()
+        self._changes: list[Grant[H] | Revoke[H]] = []
+
+    def claim(self, consumer: str, holder: H, now: float) -> None:
+        """Queue a new poll of this id; a holder claims once."""
+        self.tick(now)
+        if holder in self._consumer_of:
+            raise ValueError("this holder claims already")
+        self._consumer_of[holder] = consumer
+        self._idle_until.pop(consumer, None)
+        self._queues.setdefault(consumer, deque()).append(holder)
+        if consumer not in self._scores:
+            self._scores[consumer] = _scores(consumer, self.partitions)
+            self._redeal()
+        self._settle()
+
+    def give_up(self, holder: H, partitions: Iterable[int], now: float) -> None:
+        """Take back those of the partitions that this poll holds; it keeps the others."""
+        self._let_go(holder, partitions)
+        self.tick(now)
+        self._settle()
+
+    def release(self, holder: H, now: float) -> None:
+        """End a poll: what it holds is free, and its id is idle unless another poll of it waits."""
+        consumer = self._consumer_of.pop(holder, None)
+        if consumer is None:
+            return
+        queue = self._queues[consumer]
+        queue.remove(holder)
+        if not queue:
+            del self._queues[consumer]
+            self._idle_until[consumer] = now + self._idle
+        self._let_go(holder, self.held(holder))
+        self.tick(now)
+        self._settle()
+
+    def tick(self, now: float) -> None:
+        """Forget the ids whose idle time is over, and deal their partitions to the others."""
+        gone = [consumer for consumer, until in self._idle_until.items() if until <= now]
+        for consumer in gone:
+            del self._idle_until[consumer]
+            del self._scores[consumer]
+        if gone:
+            self._redeal()
+            self._settle()
+
+    def resize(self, partitions: Sequence[int]) -> None:
+        """Deal another set of partitions: the topic has grown, or was made anew."""
+        self.partitions = tuple(partitions)
+        self._scores = {consumer: _scores(consumer, partitions) for consumer in self._scores}
+        self._redeal()
+        self._settle()
+
+    def changes(self) -> list[Grant[H] | Revoke[H]]:
+        """Return what polls must be told since the last call, in the order in which it happened."""
+        changes, self._changes = self._changes, []
+        return changes
+
+    def next_deadline(self) -> float | None:
+        """Return the time at which `tick` has something to do, if there is one."""
+        return min(self._idle_until.values(), default=None)
+
+    def waiting_behind(self, holder: H) -> H | None:
+        """Return the poll of the same id that this one waits for, if it waits for one."""
+        consumer = self._consumer_of.get(holder)
+        if consumer is None:
+            return None
+        first = self._queues[consumer][0]
+        return None if first == holder else first
+
+    def held(self, holder: H) -> set[int]:
+        """Return the partitions that this poll holds."""
+        return {partition for partition, other in self._holder_of.items() if other == holder}
+
+    def holder(self, partition: int) -> H | None:
+        """Return the poll that holds a partition."""
+        return self._holder_of.get(partition)
+
+    def owner(self, partition: int) -> str | None:
+        """Return the live id to which a partition is dealt."""
+        return self._owners.get(partition)
+
+    def live(self) -> set[str]:
+        """Return the ids among which the partitions are dealt."""
+        return set(self._scores)
+
+    def polls(self) -> int:
+        """Return how many polls claim."""
+        return len(self._consumer_of)
+
+    def _let_go(self, holder: H, partitions: Iterable[int]) -> None:
+        for partition in partitions:
+            if self._holder_of.get(partition) == holder:
+                del self._holder_of[partition]
+                self._asked.discard(partition)
+
+    def _redeal(self) -> None:
+        self._owners = {}
+        if not self._scores:
+            return
+        floor, extra = divmod(len(self.partitions), len(self._scores))
+        room = dict.fromkeys(self._scores, floor)
+        for partition in self.partitions:
+            able = [c for c, left in room.items() if left > 0 or (left == 0 and extra)]
+            best = max(able, key=lambda c: (self._scores[c][partition], c))
+            extra -= room[best] == 0
+            room[best] -= 1
+            self._owners[partition] = best
+
+    def _settle(self) -> None:
+        for partition, holder in self._holder_of.items():
+            consumer = self._consumer_of[holder]
+            if self._owners.get(partition) != consumer and partition not in self._asked:
+                self._asked.add(partition)
+                self._changes.append(Revoke(holder, consumer, partition))
+        for partition, owner in self._owners.items():
+            queue = self._queues.get(owner)
+            if queue and partition not in self._holder_of:
+                self._holder_of[partition] = queue[0]
+                self._changes.append(Grant(queue[0], owner, partition))
+
+
+def _scores(consumer: str, partitions: Sequence[int]) -> dict[int, int]:
+    return {
+        partition: int.from_bytes(
+            blake2b(f"{partition} {consumer}".encode(), digest_size=8).digest(), "big"
+        )
+        for partition in partitions
+    }

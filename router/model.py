@@ -1,0 +1,173 @@
+"""The router's vocabulary: frozen values whose docstrings define the words."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from router.errors import BadNameError
+
+NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9._:@~+-]{1,249}")
+NO_PROPERTIES: Final[Mapping[str, str]] = {}
+NOT_PARTITIONED: Final = -1
+
+_FULL = re.compile(r"(persistent|non-persistent)://([^/]+)/([^/]+)/(.+)")
+_SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
+
+
+def check_name(name: str, kind: str) -> str:
+    """Return a topic's local name if it is allowed, else raise BadNameError."""
+    if not NAME.fullmatch(name) or name in {".", ".."}:
+        raise BadNameError(f"{kind} name {name[:80]!r}: allowed are 1 to 249 of A-Z a-z 0-9 . _ -")
+    return name
+
+
+def check_consumer_name(name: str, kind: str) -> str:
+    """Return a group's or consumer's name if it is allowed, else raise BadNameError."""
+    if not CONSUMER_NAME.fullmatch(name) or name in {".", ".."}:
+        raise BadNameError(
+            f"{kind} name {name[:80]!r}: allowed are 1 to 249 of A-Z a-z 0-9 . _ - : @ ~ +"
+        )
+    return name
+
+
+@dataclass(frozen=True, slots=True)
+class TopicName:
+    """A topic, in Pulsar's four parts; DMaaP and Kafka know it by `local`."""
+
+    tenant: str
+    namespace: str
+    local: str
+    domain: str = "persistent"
+
+    @classmethod
+    def parse(cls, text: str, tenant: str = "public", namespace: str = "default") -> TopicName:
+        """Read a local name, `tenant/namespace/local` or a full name; raise BadNameError."""
+        if full := _FULL.fullmatch(text):
+            domain, tenant, namespace, local = full.groups()
+        else:
+            domain, local = "persistent", text
+            if text.count("/") == 2:
+                tenant, namespace, local = text.split("/")
+        for part in (tenant, namespace):
+            if not _SEGMENT.fullmatch(part) or part in {".", ".."}:
+                raise BadNameError(f"topic name {text[:80]!r}: tenant or namespace is not allowed")
+        return cls(tenant, namespace, check_name(local, "topic"), domain)
+
+    def partition(self, index: int) -> TopicName:
+        """Return the name of one partition; itself where index is NOT_PARTITIONED."""
+        if index == NOT_PARTITIONED:
+            return self
+        return TopicName(
+            self.tenant, self.namespace, f"{self.local}-partition-{index}", self.domain
+        )
+
+    def __str__(self) -> str:
+        return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a publisher hands over: a value with an optional key; times in ms since 1970."""
+
+    value: bytes
+    key: bytes | None = None
+    properties: Mapping[str, str] = field(default=NO_PROPERTIES)
+    event_time: int | None = None
+
+    def size(self) -> int:
+        """Return the bytes that count against limits: value, key and properties."""
+        extra = sum(len(k) + len(v) for k, v in self.properties.items())
+        return len(self.value) + len(self.key or b"") + extra
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Position:
+    """Where a message is stored: ledger, entry, and index inside a batch entry (-1: no batch)."""
+
+    ledger: int
+    entry: int
+    partition: int = NOT_PARTITIONED
+    batch_index: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A message as it comes back from a backend; `publish_time` in milliseconds since 1970."""
+
+    message: Message
+    position: Position
+    publish_time: int
+    redelivery_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """A named cursor on a topic; DMaaP says consumer group, JetStream says consumer."""
+
+    topic: TopicName
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """Who makes a request; the anonymous one has no name."""
+
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Policies:
+    """What a topic keeps, in milliseconds and bytes; None: as settings say, -1: no bound."""
+
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    backlog_bytes: int | None = None
+    deduplication: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TopicInfo:
+    """A topic as administration sees it; partitions = 0: not partitioned."""
+
+    topic: TopicName
+    partitions: int = 0
+    policies: Policies = field(default_factory=Policies)
+    properties: Mapping[str, str] = field(default=NO_PROPERTIES)
+    created_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStats:
+    """What one partition holds; `first_entry` and `next_entry` bound its readable entries."""
+
+    partition: int
+    ledger: int = 0
+    first_entry: int = 0
+    next_entry: int = 0
+    messages: int = 0
+    bytes: int = 0
+    producers: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class SubscriptionStats:
+    """Where one subscription stands on one partition; backlog in messages."""
+
+    name: str
+    partition: int
+    backlog: int
+    consumers: int = 0
+    durable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """A topic with its partitions and subscriptions."""
+
+    info: TopicInfo
+    partitions: tuple[PartitionStats, ...]
+    subscriptions: tuple[SubscriptionStats, ...]

@@ -1,0 +1,1 @@
+"""Protocols without I/O: bytes in, events out."""
