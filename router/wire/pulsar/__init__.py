@@ -1,0 +1,47 @@
+"""The Pulsar binary protocol without I/O: frames, payloads, batches and compression."""
+
+from router.wire.pulsar.batches import MAX_BATCH, Unpacked, pack, unpack
+from router.wire.pulsar.compression import compress, decompress
+from router.wire.pulsar.frames import (
+    FRAME_LIMIT,
+    MAX_MESSAGE_SIZE,
+    Frame,
+    FrameReader,
+    command,
+    encode,
+    encode_parts,
+)
+from router.wire.pulsar.payloads import (
+    Payload,
+    broker_entry_prefix,
+    join_payload,
+    read_broker_entry,
+    read_metadata,
+    split_payload,
+    verify_checksum,
+)
+from router.wire.pulsar.strict import ProtocolError
+
+__all__ = [
+    "FRAME_LIMIT",
+    "MAX_BATCH",
+    "MAX_MESSAGE_SIZE",
+    "Frame",
+    "FrameReader",
+    "Payload",
+    "ProtocolError",
+    "Unpacked",
+    "broker_entry_prefix",
+    "command",
+    "compress",
+    "decompress",
+    "encode",
+    "encode_parts",
+    "join_payload",
+    "pack",
+    "read_broker_entry",
+    "read_metadata",
+    "split_payload",
+    "unpack",
+    "verify_checksum",
+]

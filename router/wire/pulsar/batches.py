@@ -1,0 +1,274 @@
+"""Messages to payloads and back: one message as a plain entry, several as a batch."""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from itertools import repeat
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from router.model import NO_PROPERTIES, Message
+from router.wire.pulsar.compression import compress, decompress
+from router.wire.pulsar.payloads import join_payload, split_payload
+from router.wire.pulsar.pulsar_pb2 import (
+    NONE,
+    CompressionType,
+    KeyValue,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
+from router.wire.pulsar.strict import ProtocolError, StrictReader
+
+# A batch is, for each message, [size u32][SingleMessageMetadata][value]; it is compressed as a
+# whole. The protobuf runtime takes about 2 microseconds for a SingleMessageMetadata either way, ten
+# times what the rest of a message costs. So the two shapes that nearly all messages have, a value
+# alone and a key with a value, are written and read by hand; everything else goes through protobuf.
+# The tests hold the two ways together: same bytes out, same messages in.
+
+# An entry of a few KB could else unpack to a million messages.
+MAX_BATCH: Final = 100_000
+
+_SIZE: Final = Struct(">I")
+_KEYED: Final = Struct(">IcB")
+_KEY_TAG: Final = b"\x12"
+_COMPRESSION_FIELD: Final = MessageMetadata.DESCRIPTOR.fields_by_name["compression"].number
+_SINGLE: Final = StrictReader(SingleMessageMetadata)
+
+# Heads that say the size of a value and nothing else, as they were met, with that size.
+_plain_heads: Final[dict[bytes, int]] = {}
+_PLAIN_HEADS: Final = 4096
+
+# A tuple class is made through Python code; here it is made in loops that run none.
+_new: Final[Callable[..., Any]] = tuple.__new__
+
+Described = tuple[bytes | None, Mapping[str, str], int | None]
+Row = tuple[bytes, bytes | None, Mapping[str, str], int | None, int]
+Header = MessageMetadata | SingleMessageMetadata
+
+
+class Unpacked(NamedTuple):
+    """A message as it came; `batch_index` is -1 outside batches, times are ms since 1970.
+
+    `opaque`: the value is not what was sent, but something that only its consumer can undo: an
+    encrypted body, or one chunk of a larger message.
+    """
+
+    message: Message
+    batch_index: int
+    publish_time: int
+    opaque: bool = False
+
+
+def pack(
+    messages: Sequence[Message],
+    producer_name: str,
+    sequence_id: int,
+    publish_time_ms: int,
+    compression: CompressionType = NONE,
+) -> bytes:
+    """Return the payload that stores these messages as one entry.
+
+    A key that is UTF-8 is written as text, any other in base64. As official clients do, a batch
+    carries the key of its first message.
+    """
+    metadata = MessageMetadata(
+        producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
+    )
+    if len(messages) == 1:
+        _describe(metadata, messages[0])
+        body = messages[0].value
+    else:
+        metadata.num_messages_in_batch = len(messages)
+        _write_key(metadata, messages[0].key)
+        body = b"".join(write_batch(messages))
+    if compression != NONE:
+        metadata.compression = compression
+        metadata.uncompressed_size = len(body)
+        body = compress(compression, body)
+    return join_payload(metadata, body)
+
+
+def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ()) -> list[Unpacked]:
+    """Return the messages of an entry, without those that `ack_set` says are acknowledged.
+
+    `ack_set` is the protocol's: 64-bit words, lowest message first, whose set bits are not yet
+    acknowledged; empty means that none is. A body that would exceed `limit` bytes when decompressed
+    is refused. A null value becomes an empty one, a null key none.
+    Raises ProtocolError for all that is not a whole entry, a wrong checksum included.
+    """
+    entry = split_payload(payload)
+    metadata = entry.metadata
+    if entry.checksum_ok is False:
+        raise ProtocolError("checksum mismatch")
+    if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
+        return [_plain(metadata, bytes(entry.body), opaque=True)]
+    body = _inflate(metadata, entry.body, limit)
+    if not metadata.HasField("num_messages_in_batch"):
+        return [_plain(metadata, body, opaque=False)]
+    unpacked = read_batch(body, metadata.num_messages_in_batch, metadata.publish_time)
+    return _left_over(unpacked, ack_set)
+
+
+def write_batch(messages: Iterable[Message]) -> Iterator[bytes]:
+    """Yield the pieces of a batch's body: a head and a value for each message."""
+    for message in messages:
+        key, value = message.key, message.value
+        if message.properties or message.event_time is not None:
+            yield write_single(message)
+        elif key is None:
+            yield _value_head(len(value))
+        elif len(key) < 0x80 and key.isascii():
+            tail = _value_size(len(value))
+            yield _KEYED.pack(2 + len(key) + len(tail), _KEY_TAG, len(key)) + key + tail
+        else:
+            yield write_single(message)
+        yield value
+
+
+def write_single(message: Message) -> bytes:
+    """Return the head of one message in a batch, by way of protobuf."""
+    single = SingleMessageMetadata(payload_size=len(message.value))
+    _describe(single, message)
+    head = single.SerializeToString()
+    return _SIZE.pack(len(head)) + head
+
+
+@lru_cache(4096)
+def _value_head(size: int) -> bytes:
+    tail = _value_size(size)
+    return _SIZE.pack(len(tail)) + tail
+
+
+@lru_cache(4096)
+def _value_size(size: int) -> bytes:
+    return SingleMessageMetadata(payload_size=size).SerializeToString()
+
+
+def _describe(header: Header, message: Message) -> None:
+    _write_key(header, message.key)
+    if message.properties:
+        header.properties.extend(KeyValue(key=k, value=v) for k, v in message.properties.items())
+    if message.event_time is not None:
+        header.event_time = message.event_time
+
+
+def _write_key(header: Header, key: bytes | None) -> None:
+    if key is None:
+        return
+    try:
+        header.partition_key = key.decode()
+    except UnicodeDecodeError:
+        header.partition_key = b64encode(key).decode()
+        header.partition_key_b64_encoded = True
+
+
+def read_batch(body: bytes, count: int, publish_time: int) -> list[Unpacked]:
+    """Return the messages of a batch's body, without those that compaction took out."""
+    if not 0 < count <= MAX_BATCH:
+        raise ProtocolError(f"batch of {count} messages")
+    rows: list[Row] = []
+    at, end = 0, len(body)
+    for index in range(count):
+        start = at + _SIZE.size
+        if start > end:
+            raise ProtocolError("batch cut short")
+        value_at = start + _SIZE.unpack_from(body, at)[0]
+        head = body[start:value_at]
+        key = single = None
+        size = _plain_heads.get(head)
+        if size is None:
+            size, key, single = _read_head(head)
+        at = value_at + size
+        if not value_at <= at <= end:
+            raise ProtocolError("message larger than its batch")
+        if single is None:
+            rows.append((body[value_at:at], key, NO_PROPERTIES, None, index))
+        elif not single.compacted_out:
+            rows.append((body[value_at:at], *_described(single), index))
+    if at != end:
+        raise ProtocolError("bytes after the last message of a batch")
+    return _build(rows, publish_time)
+
+
+def _build(rows: list[Row], publish_time: int) -> list[Unpacked]:
+    """Return Unpacked(Message(...), ...) for each row, at a quarter of what saying so costs."""
+    if not rows:
+        return []
+    *columns, indexes = zip(*rows, strict=True)
+    messages = map(_new, repeat(Message), zip(*columns, strict=True))
+    unpacked = zip(messages, indexes, repeat(publish_time), repeat(False), strict=False)
+    return list(map(_new, repeat(Unpacked), unpacked))
+
+
+def _read_head(head: bytes) -> tuple[int, bytes | None, SingleMessageMetadata | None]:
+    """Return the size of the value with its key, or with all else that there is to say."""
+    if head[:1] == _KEY_TAG and len(head) > 2:
+        end = 2 + head[1]
+        size = _plain_heads.get(head[end:])
+        key = head[2:end]
+        if size is not None and head[1] < 0x80 and key.isascii():
+            return size, key, None
+    single = _SINGLE.read(head)
+    size = single.payload_size
+    if len(_plain_heads) >= _PLAIN_HEADS:
+        _plain_heads.clear()
+    # True of any message with a value of this size, whatever else this one's head says.
+    _plain_heads[_value_size(size)] = size
+    return size, None, single
+
+
+def _plain(metadata: MessageMetadata, value: bytes, *, opaque: bool) -> Unpacked:
+    return Unpacked(Message(value, *_described(metadata)), -1, metadata.publish_time, opaque)
+
+
+def _left_over(unpacked: list[Unpacked], ack_set: Sequence[int]) -> list[Unpacked]:
+    if not ack_set:
+        return unpacked
+    known = 64 * len(ack_set)
+    return [
+        one
+        for one in unpacked
+        if (index := one.batch_index) < known and ack_set[index >> 6] >> (index & 63) & 1
+    ]
+
+
+def _inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
+    kind = metadata.compression
+    if kind == NONE:
+        # A compression of the future is an unknown value, and the field then reads as absent.
+        unknown = UnknownFieldSet(metadata)
+        if any(unknown[i].field_number == _COMPRESSION_FIELD for i in range(len(unknown))):
+            raise ProtocolError("compression is unknown")
+        return bytes(body)
+    size = metadata.uncompressed_size
+    if size > limit:
+        raise ProtocolError(f"body of {size} bytes, allowed are {limit}")
+    plain = decompress(kind, body, size)
+    if len(plain) != size:
+        raise ProtocolError("body is not of the size that its metadata promises")
+    return plain
+
+
+def _described(header: Header) -> Described:
+    """Return what a message has besides its value, in the order of Message's fields."""
+    properties: Mapping[str, str] = NO_PROPERTIES
+    if header.properties:
+        properties = {item.key: item.value for item in header.properties}
+    event_time = header.event_time if header.HasField("event_time") else None
+    return _key(header), properties, event_time
+
+
+def _key(header: Header) -> bytes | None:
+    if not header.HasField("partition_key") or header.null_partition_key:
+        return None
+    key = header.partition_key
+    if not header.partition_key_b64_encoded:
+        return key.encode()
+    try:
+        return b64decode(key, validate=True)
+    except ValueError as error:
+        raise ProtocolError("key is not the base64 that it should be") from error

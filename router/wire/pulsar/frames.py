@@ -1,0 +1,174 @@
+"""Frames of the Pulsar binary protocol: bytes as they arrive to commands, and back."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from google.protobuf.message import DecodeError
+
+from router.wire.pulsar.pulsar_pb2 import BaseCommand
+from router.wire.pulsar.strict import (
+    SMALL,
+    ProtocolError,
+    TextCheck,
+    check_count,
+    incomplete,
+)
+
+# A frame is [total size u32][command size u32][BaseCommand][payload]; the total counts what follows
+# it. Only SEND and MESSAGE carry a payload. Sizes are checked as soon as the first four bytes are
+# there, so what is held never exceeds one frame and one chunk. Bytes are parsed where they lie:
+# only the piece of a frame that a chunk leaves over is copied into the buffer. The alternative, a
+# list of chunks joined when a frame is whole, holds 40 bytes for each byte of a peer that dribbles.
+
+MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
+# Clients fill a chunk up to the largest message and put its metadata on top of that.
+FRAME_LIMIT: Final = MAX_MESSAGE_SIZE + 10 * 1024
+
+_SIZE: Final = Struct(">I")
+_SIZES: Final = Struct(">II")
+_PAYLOAD_TYPES: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
+
+
+class Body(NamedTuple):
+    """Where BaseCommand keeps the fields of one type of command; the check of those with text."""
+
+    field: str
+    text: TextCheck | None
+
+
+def _bodies() -> dict[int, Body]:
+    # A type and the field of its body have the same number; a few types are only names to us.
+    fields = BaseCommand.DESCRIPTOR.fields_by_number
+    checks = {
+        number: TextCheck(fields[number].message_type)
+        for number in BaseCommand.Type.values()
+        if number in fields
+    }
+    return {
+        number: Body(fields[number].name, None if check.idle else check)
+        for number, check in checks.items()
+    }
+
+
+_BODIES: Final = _bodies()
+
+
+class Frame(NamedTuple):
+    """A command with what follows it: empty, or metadata and payload of SEND and MESSAGE."""
+
+    command: BaseCommand
+    payload: bytes
+
+
+class FrameReader:
+    """Turns bytes, cut anywhere, into frames; after a ProtocolError it is of no more use."""
+
+    def __init__(self, limit: int = FRAME_LIMIT) -> None:
+        self._limit: Final = limit
+        self._held = bytearray()
+        self._wanted = _SIZE.size
+        self._failure: ProtocolError | None = None
+        # Whether the peer is a broker that we chose to connect to; None before its first command.
+        self._chosen: bool | None = None
+
+    def receive(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        """Take bytes as they came off the wire; return the frames that they completed.
+
+        Raises ProtocolError, again at each later call; frames of the same call are then dropped, as
+        the connection is.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            return self._receive(data)
+        except ProtocolError as error:
+            self._failure = error
+            self._held = bytearray()
+            raise
+
+    def _receive(self, data: bytes | bytearray | memoryview) -> list[Frame]:
+        held = self._held
+        if not held:
+            view = memoryview(data)
+            frames, used = self._read(view)
+            held += view[used:]
+            return frames
+        held += data
+        if len(held) < self._wanted:
+            return []
+        with memoryview(held) as view:
+            frames, used = self._read(view)
+        del held[:used]
+        return frames
+
+    def _read(self, view: memoryview) -> tuple[list[Frame], int]:
+        frames: list[Frame] = []
+        start, end = 0, len(view)
+        while end - start >= _SIZE.size:
+            total = _SIZE.unpack_from(view, start)[0]
+            if total > self._limit:
+                raise ProtocolError(f"frame of {total} bytes, allowed are {self._limit}")
+            stop = start + _SIZE.size + total
+            if stop > end:
+                self._wanted = stop - start
+                return frames, start
+            frames.append(_read_frame(view, start, stop, chosen=self._chosen))
+            if self._chosen is None:
+                self._chosen = frames[0].command.type == BaseCommand.CONNECTED
+            start = stop
+        self._wanted = _SIZE.size
+        return frames, start
+
+
+def _read_frame(view: memoryview, start: int, stop: int, *, chosen: bool | None) -> Frame:
+    at = start + _SIZES.size
+    if at > stop:
+        raise ProtocolError("frame without a command")
+    end = at + _SIZE.unpack_from(view, start + _SIZE.size)[0]
+    if end > stop:
+        raise ProtocolError("command larger than its frame")
+    command = _read_command(view[at:end], chosen=chosen)
+    if (end < stop) != (command.type in _PAYLOAD_TYPES):
+        raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} with or without a payload")
+    return Frame(command, bytes(view[end:stop]))
+
+
+def _read_command(data: memoryview, *, chosen: bool | None) -> BaseCommand:
+    if len(data) > SMALL and not chosen:
+        check_count(BaseCommand.DESCRIPTOR, data)
+    try:
+        command = BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
+    except DecodeError as error:
+        raise ProtocolError("command cannot be parsed") from error
+    if not command.IsInitialized():
+        raise incomplete(command)
+    if body := _BODIES.get(command.type):
+        if not command.HasField(body.field):
+            raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} without its fields")
+        if body.text is not None:
+            body.text.check(getattr(command, body.field))
+    return command
+
+
+def encode(command: BaseCommand, payload: bytes = b"") -> bytes:
+    """Return the frame of a command."""
+    return b"".join(encode_parts(command, payload))
+
+
+def encode_parts(command: BaseCommand, *payload: bytes) -> tuple[bytes, ...]:
+    """Return the frame of a command in pieces, for a vectored write: no payload is copied."""
+    body = command.SerializeToString()
+    size = len(body)
+    total = _SIZE.size + size + sum(map(len, payload))
+    return _SIZES.pack(total, size) + body, *payload
+
+
+def command(kind: BaseCommand.Type, **fields: Any) -> BaseCommand:
+    """Return a command of this type; `fields` are those of its body."""
+    built = BaseCommand(type=kind)
+    body = getattr(built, _BODIES[kind].field)
+    body.SetInParent()
+    body.MergeFrom(type(body)(**fields))
+    return built

@@ -1,0 +1,276 @@
+"""Frames: any chunking, and everything that is no frame."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.wire.pulsar import (
+    FRAME_LIMIT,
+    FrameReader,
+    ProtocolError,
+    command,
+    encode,
+    encode_parts,
+)
+from router.wire.pulsar.pulsar_pb2 import (
+    BaseCommand,
+    CommandSend,
+    KeyValue,
+    MessageIdData,
+    Schema,
+)
+
+U64 = st.integers(0, 2**64 - 1)
+TEXT = st.text(max_size=20)
+
+SENDS = st.builds(
+    lambda producer, sequence, count: command(
+        BaseCommand.SEND, producer_id=producer, sequence_id=sequence, num_messages=count
+    ),
+    U64,
+    U64,
+    st.integers(1, 1000),
+)
+MESSAGES = st.builds(
+    lambda consumer, ledger, entry, acked: command(
+        BaseCommand.MESSAGE,
+        consumer_id=consumer,
+        message_id=MessageIdData(ledgerId=ledger, entryId=entry, partition=-1),
+        ack_set=acked,
+    ),
+    U64,
+    U64,
+    U64,
+    st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2),
+)
+PRODUCERS = st.builds(
+    lambda topic, names: command(
+        BaseCommand.PRODUCER,
+        topic=topic,
+        producer_id=1,
+        request_id=2,
+        metadata=[KeyValue(key=name, value=topic) for name in names],
+    ),
+    TEXT,
+    st.lists(TEXT, max_size=3),
+)
+PINGS = st.sampled_from([command(BaseCommand.PING), command(BaseCommand.PONG)])
+
+FRAMES = st.one_of(
+    st.tuples(st.one_of(SENDS, MESSAGES), st.binary(min_size=1, max_size=80)),
+    st.tuples(st.one_of(PRODUCERS, PINGS), st.just(b"")),
+)
+
+PING = encode(command(BaseCommand.PING))
+SEND = encode(command(BaseCommand.SEND, producer_id=1, sequence_id=2), b"payload")
+
+
+def raw(body: bytes, payload: bytes = b"") -> bytes:
+    """A frame with any bytes in the place of the command."""
+    return (4 + len(body) + len(payload)).to_bytes(4) + len(body).to_bytes(4) + body + payload
+
+
+@given(frames=st.lists(FRAMES, max_size=6), cuts=st.lists(st.integers(0, 400), max_size=30))
+def test_frames_survive_any_chunking(
+    frames: list[tuple[BaseCommand, bytes]], cuts: list[int]
+) -> None:
+    stream = b"".join(encode(sent, payload) for sent, payload in frames)
+    ends = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
+    reader = FrameReader()
+    received = [f for a, b in pairwise(ends) for f in reader.receive(stream[a:b])]
+    assert [(f.command, f.payload) for f in received] == frames
+
+
+@given(frames=st.lists(FRAMES, max_size=4), step=st.integers(1, 3))
+def test_frames_survive_when_bytes_dribble(
+    frames: list[tuple[BaseCommand, bytes]], step: int
+) -> None:
+    stream = b"".join(encode(sent, payload) for sent, payload in frames)
+    reader = FrameReader()
+    chunks = (stream[at : at + step] for at in range(0, len(stream), step))
+    assert [tuple(f) for chunk in chunks for f in reader.receive(chunk)] == frames
+
+
+@given(sent=FRAMES, pieces=st.integers(1, 3))
+def test_encode_parts_joined_is_encode(sent: tuple[BaseCommand, bytes], pieces: int) -> None:
+    built, payload = sent
+    third = max(1, len(payload) // pieces)
+    parts = [payload[at : at + third] for at in range(0, len(payload), third)]
+    assert b"".join(encode_parts(built, *parts)) == encode(built, payload)
+
+
+@given(
+    frames=st.lists(FRAMES, min_size=1, max_size=3),
+    edits=st.lists(st.tuples(st.integers(0, 200), st.integers(0, 255)), min_size=1, max_size=4),
+)
+def test_mutated_stream_is_read_or_refused(
+    frames: list[tuple[BaseCommand, bytes]], edits: list[tuple[int, int]]
+) -> None:
+    stream = bytearray(b"".join(encode(sent, payload) for sent, payload in frames))
+    for place, byte in edits:
+        stream[place % len(stream)] = byte
+    try:
+        received = FrameReader().receive(bytes(stream))
+    except ProtocolError:
+        return
+    for frame in received:
+        assert encode(frame.command, frame.payload)
+
+
+@given(noise=st.binary(max_size=200))
+def test_noise_is_refused_or_waited_for(noise: bytes) -> None:
+    reader = FrameReader(limit=1000)
+    try:
+        frames = reader.receive(noise)
+    except ProtocolError:
+        return
+    assert sum(len(encode(*frame)) for frame in frames) <= len(noise)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        pytest.param((FRAME_LIMIT + 1).to_bytes(4), id="larger than the limit"),
+        pytest.param(b"\xff\xff\xff\xff", id="largest size"),
+        pytest.param(bytes(4), id="empty"),
+        pytest.param(b"\0\0\0\3abc", id="no room for a command size"),
+        pytest.param(b"\0\0\0\4\0\0\0\0", id="empty command"),
+        pytest.param(b"\0\0\0\6\0\0\0\3\x08\x12", id="command larger than the frame"),
+        pytest.param(raw(b"\x08"), id="no protobuf"),
+        pytest.param(raw(b"\x08\x45"), id="unknown type"),
+        pytest.param(raw(b"\x08\x06"), id="fields of the type missing"),
+        pytest.param(raw(b"\x08\x06\x92\x01\x00"), id="fields of another type"),
+        pytest.param(raw(b"\x08\x06\x32\x00", b"x"), id="required fields missing"),
+        pytest.param(raw(b"\x08\x06\x32\x04\x08\x01\x10\x01"), id="SEND without a payload"),
+        pytest.param(PING[:3] + bytes([PING[3] + 1]) + PING[4:] + b"x", id="PING with a payload"),
+        pytest.param(raw(b"\x08\x17\xba\x01\x06\x0a\x02\xff\xfe\x10\x01"), id="topic no text"),
+        pytest.param(
+            raw(b"\x08\x05\x2a\x0f\x0a\x01t\x10\x01\x18\x01\x32\x06\x0a\x01\xff\x12\x01v"),
+            id="property no text",
+        ),
+    ],
+)
+def test_receive_raises_when_malformed(stream: bytes) -> None:
+    reader = FrameReader()
+    with pytest.raises(ProtocolError) as raised:
+        reader.receive(stream)
+    with pytest.raises(ProtocolError) as again:
+        reader.receive(PING)
+    assert again.value is raised.value
+
+
+def test_receive_raises_when_topics_of_a_namespace_are_no_text() -> None:
+    good = command(BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE, request_id=1, topics=["abc"])
+    with pytest.raises(ProtocolError, match="UTF-8"):
+        FrameReader().receive(encode(good).replace(b"abc", b"a\xffc"))
+
+
+def test_receive_takes_a_type_that_has_no_fields_here() -> None:
+    (frame,) = FrameReader().receive(raw(b"\x08\x32"))
+    assert frame.command.type == BaseCommand.NEW_TXN
+
+
+HUGE = encode(
+    command(
+        BaseCommand.REDELIVER_UNACKNOWLEDGED_MESSAGES,
+        consumer_id=1,
+        message_ids=[MessageIdData(ledgerId=1, entryId=1)] * 40_000,
+    )
+)
+
+
+def test_receive_refuses_a_command_of_very_many_fields() -> None:
+    with pytest.raises(ProtocolError, match="more than"):
+        FrameReader().receive(HUGE)
+
+
+def test_receive_refuses_a_command_of_very_many_fields_when_the_peer_is_a_client() -> None:
+    reader = FrameReader()
+    reader.receive(encode(command(BaseCommand.CONNECT, client_version="x")))
+    reader.receive(encode(command(BaseCommand.CONNECTED, server_version="x")))
+    with pytest.raises(ProtocolError, match="more than"):
+        reader.receive(HUGE)
+
+
+def test_receive_takes_a_command_of_very_many_fields_when_the_peer_is_a_broker() -> None:
+    reader = FrameReader()
+    reader.receive(encode(command(BaseCommand.CONNECTED, server_version="x")))
+    (frame,) = reader.receive(HUGE)
+    assert len(frame.command.redeliverUnacknowledgedMessages.message_ids) == 40_000
+
+
+def test_receive_takes_a_large_command_of_few_fields() -> None:
+    schema = Schema(name="s", schema_data=bytes(200_000), type=Schema.Json)
+    asked = command(BaseCommand.PRODUCER, topic="t", producer_id=1, request_id=1, schema=schema)
+    (frame,) = FrameReader().receive(encode(asked))
+    assert frame.command == asked
+
+
+def test_receive_takes_a_frame_of_just_the_limit() -> None:
+    (frame,) = FrameReader(limit=len(SEND) - 4).receive(SEND)
+    assert frame.payload == b"payload"
+    with pytest.raises(ProtocolError, match="allowed"):
+        FrameReader(limit=len(SEND) - 5).receive(SEND)
+
+
+def test_receive_refuses_a_large_frame_before_it_has_come() -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(ProtocolError, match="allowed"):
+            FrameReader().receive((2**32 - 1).to_bytes(4))
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def test_receive_takes_time_in_proportion_when_bytes_dribble() -> None:
+    stream = encode(command(BaseCommand.SEND, producer_id=1, sequence_id=2), bytes(2**22))
+    reader = FrameReader()
+    started = time.process_time()
+    received = [f for at in range(0, len(stream), 32) for f in reader.receive(stream[at : at + 32])]
+    assert [len(frame.payload) for frame in received] == [2**22]
+    # Copying what is held for every chunk would move 270 GB.
+    assert time.process_time() - started < 10
+
+
+def test_receive_holds_no_more_than_one_frame_when_many_come() -> None:
+    stream = SEND * 20_000
+    reader = FrameReader()
+    reader.receive(stream[:5])
+    received = 0
+    tracemalloc.start()
+    try:
+        for at in range(5, len(stream), 1000):
+            received += len(reader.receive(stream[at : at + 1000]))
+        assert tracemalloc.get_traced_memory()[1] < 256 * 1024
+    finally:
+        tracemalloc.stop()
+    assert received == 20_000
+
+
+def test_payload_stays_when_the_chunk_is_overwritten() -> None:
+    chunk = bytearray(SEND)
+    (frame,) = FrameReader().receive(chunk)
+    chunk[:] = bytes(len(chunk))
+    assert frame.payload == b"payload"
+    assert frame.command.send == CommandSend(producer_id=1, sequence_id=2)
+
+
+def test_command_sets_a_body_without_fields() -> None:
+    assert command(BaseCommand.PING).HasField("ping")
+
+
+@pytest.mark.parametrize("kind", sorted(set(BaseCommand.Type.values())))
+def test_command_finds_the_body_of_every_type_that_has_one(kind: BaseCommand.Type) -> None:
+    field = BaseCommand.DESCRIPTOR.fields_by_number.get(kind)
+    if field is None:
+        with pytest.raises(KeyError):
+            command(kind)
+    else:
+        assert command(kind).HasField(field.name)
