@@ -1,0 +1,141 @@
+"""Owns every operation on files that the store makes: one seam, so that tests can fail each one."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def _syncfs_reports_errors() -> bool:
+    """Whether syncfs tells of failed write-backs, as Linux does from 5.8 on."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    release = (int(found[1]), int(found[2])) if found is not None else (0, 0)
+    return sys.platform == "linux" and hasattr(_LIBC, "syncfs") and release >= (5, 8)
+
+
+class Disk:
+    """The file system as it is. Every method raises OSError; descriptors are plain numbers.
+
+    `syncs_all`: whether `sync_all` may be relied on.
+    """
+
+    syncs_all = _syncfs_reports_errors()
+
+    def open(self, path: Path, flags: int) -> int:
+        """Open a file, made with mode 0600 if the flags say so."""
+        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+
+    def close(self, descriptor: int) -> None:
+        """Close a descriptor."""
+        os.close(descriptor)
+
+    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+        """Write at the descriptor's place; may write less and returns how much."""
+        return os.write(descriptor, data)
+
+    def pread(self, descriptor: int, size: int, start: int) -> bytes:
+        """Read at most `size` bytes; less at the end of the file."""
+        return os.pread(descriptor, size, start)
+
+    def sync_data(self, descriptor: int) -> None:
+        """Return when the file's bytes and size are on disk."""
+        os.fdatasync(descriptor)
+
+    def sync_folder(self, folder: Path) -> None:
+        """Return when the names in the folder are on disk."""
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def sync_all(self, descriptor: int) -> None:
+        """Return when everything on the file system of this folder is on disk.
+
+        Raises OSError also for write-backs that failed since the descriptor was opened or last
+        synced, of files that were closed since.
+        """
+        if _LIBC.syncfs(descriptor) != 0:
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    def truncate(self, descriptor: int, size: int) -> None:
+        """Cut the file."""
+        os.ftruncate(descriptor, size)
+
+    def size(self, descriptor: int) -> int:
+        """Return the size of an open file."""
+        return os.fstat(descriptor).st_size
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Give a file another name, in place of a file that has it."""
+        source.replace(target)
+
+    def unlink(self, path: Path) -> None:
+        """Remove a file; one that is gone is no error."""
+        path.unlink(missing_ok=True)
+
+    def make_folder(self, path: Path) -> bool:
+        """Make a folder with mode 0700; return whether it was not there."""
+        try:
+            path.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            return False
+        return True
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove an empty folder; one that is gone is no error."""
+        with suppress(FileNotFoundError):
+            path.rmdir()
+
+    def list(self, folder: Path) -> list[str]:
+        """Return the names in a folder, sorted; none if it is not there."""
+        try:
+            return sorted(os.listdir(folder))  # noqa: PTH208 - of ten thousand folders
+        except FileNotFoundError:
+            return []
+
+    def free(self, folder: Path) -> int:
+        """Return the bytes that may still be written."""
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        """End a transaction of the metadata; raises sqlite3.Error."""
+        connection.execute("COMMIT")
+
+
+def write_all(disk: Disk, descriptor: int, data: bytes) -> None:
+    """Write all of the data, however little each call takes."""
+    done = disk.write(descriptor, data)
+    while done < len(data):
+        done += disk.write(descriptor, memoryview(data)[done:])
+
+
+def read_all(disk: Disk, descriptor: int, size: int, start: int) -> bytes:
+    """Read `size` bytes, or up to the end of the file."""
+    data = disk.pread(descriptor, size, start)
+    while 0 < len(data) < size:
+        more = disk.pread(descriptor, size - len(data), start + len(data))
+        if not more:
+            break
+        data += more
+    return data
+
+
+@contextmanager
+def opened(disk: Disk, path: Path, flags: int) -> Iterator[int]:
+    """Hold a file open."""
+    descriptor = disk.open(path, flags)
+    try:
+        yield descriptor
+    finally:
+        disk.close(descriptor)
