@@ -1,0 +1,89 @@
+"""One consumer as delivery sees it: its permits, what it holds, and the connection behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Protocol
+
+from router.broker.ledger import Entry
+
+if TYPE_CHECKING:
+    from router.broker.dispatch.subscription import Subscription
+
+
+class Kind(Enum):
+    """How consumers share a subscription, in Pulsar's words."""
+
+    EXCLUSIVE = "Exclusive"
+    SHARED = "Shared"
+    FAILOVER = "Failover"
+
+
+class Link(Protocol):
+    """The connection of a consumer. No call waits."""
+
+    @property
+    def writable(self) -> bool:
+        """Tell whether it takes more entries now."""
+        ...
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when it is writable again; asking twice calls once."""
+        ...
+
+    def deliver(
+        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
+    ) -> None:
+        """Send an entry; `ack_set` holds the messages of its batch that are left, empty: all."""
+        ...
+
+    def consumer_closed(self, consumer: Consumer) -> None:
+        """Tell the client that the broker let go of its consumer."""
+        ...
+
+    def activity_changed(self, consumer: Consumer, active: bool) -> None:
+        """Tell the client whether it is the one that a failover subscription delivers to."""
+        ...
+
+    def probe(self) -> None:
+        """Find out whether the client is still there, and close the connection if not."""
+        ...
+
+
+@dataclass(slots=True, eq=False)
+class Consumer:
+    """A client's consumer, attached to one subscription."""
+
+    link: Link
+    consumer_id: int
+    name: str
+    subscription: Subscription
+    priority: int = 0
+    permits: int = 0
+    # The client's count of its own redelivery requests, echoed so that it can tell old from new.
+    epoch: int | None = None
+    # Entries that a shared consumer holds, each with its number of messages.
+    held: dict[int, int] = field(default_factory=dict)
+    held_messages: int = 0
+    delivered: int = 0
+
+    def deliver(
+        self, entry: Entry, messages: int, redeliveries: int, ack_set: Sequence[int]
+    ) -> None:
+        """Send an entry for as many permits as it has messages; permits may go below zero."""
+        self.permits -= messages
+        self.delivered += 1
+        self.link.deliver(self, entry, redeliveries, ack_set)
+
+    def hold(self, entry: int, messages: int) -> None:
+        """Note an entry that this consumer has and did not acknowledge yet."""
+        self.held[entry] = messages
+        self.held_messages += messages
+
+    def let_go(self, entry: int) -> bool:
+        """Forget a held entry; tell whether it was held."""
+        messages = self.held.pop(entry, 0)
+        self.held_messages -= messages
+        return messages > 0

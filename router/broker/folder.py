@@ -1,0 +1,93 @@
+"""The data folder as the broker process holds it: private, locked by one process, fit for use."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from router import node_socket
+
+LOCK: Final = "broker.lock"
+MARK: Final = "READ-ONLY"
+PAUSE: Final = 0.02
+
+
+class FolderError(Exception):
+    """The folder cannot be served; `str()` is the sentence to say so, `status` the exit status."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class FolderBusyError(FolderError):
+    """Another process serves the folder."""
+
+
+@contextmanager
+def hold(
+    folder: Path, patience: float, pause: Callable[[float], None] = time.sleep
+) -> Iterator[None]:
+    """Hold the folder, made if it is not there, for this process alone; the kernel lets go of it.
+
+    Where another broker holds it and answers, or neither answers nor leaves for `patience` seconds,
+    raises FolderBusyError. Raises FolderError where the folder is marked READ-ONLY, or is none.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise FolderError(
+            f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
+        ) from error
+    try:
+        _lock(descriptor, folder, patience, pause)
+        _refuse_mark(folder)
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        yield
+        # While the lock is still ours: the next broker's socket has the same name.
+        with suppress(FileNotFoundError):
+            (folder / node_socket.SOCKET).unlink()
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float], None]) -> None:
+    for _ in range(max(1, round(patience / PAUSE))):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # It may be on its way out: then the folder is ours in a moment.
+            if _answers(folder):
+                break
+            pause(PAUSE)
+        else:
+            return
+    holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+    raise FolderBusyError(
+        f"another broker (process {holder}) serves the data folder {folder}", os.EX_TEMPFAIL
+    )
+
+
+def _answers(folder: Path) -> bool:
+    try:
+        node_socket.connect(folder, PAUSE).close()
+    except OSError:
+        return False
+    return True
+
+
+def _refuse_mark(folder: Path) -> None:
+    with suppress(FileNotFoundError):
+        reason = (folder / MARK).read_text(encoding="utf-8", errors="replace").strip()
+        raise FolderError(
+            f"the data folder {folder} is marked READ-ONLY: {reason or 'no reason given'}; "
+            "look at its disk, then run `router check --repair`",
+            os.EX_DATAERR,
+        )

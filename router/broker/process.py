@@ -1,0 +1,318 @@
+"""The broker process of a node: what it is made of, how it starts, and how it ends.
+
+Theory of operation. One process serves a data folder; the lock in the folder decides which
+(router/broker/folder.py). It opens the store first and its sockets last, so that whoever reaches
+it is served. It ends for one of four reasons, which `Ending` lists: it was told to (a signal, or
+the administration's `drain`), its last client left long enough ago and nobody asked it to stay, or
+the store failed. In the first three it stops accepting, lets appends under way finish, and closes
+the store, so that the next start has nothing to recover. After a failed write or sync it must not
+touch the store again: what the disk holds then is for recovery to find out.
+
+A failed store ends the process though reading might still go on, because only a new process may
+trust what it reads back. The alternative, going on read-only, would serve pages that never reached
+the disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import ipaddress
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+import uvloop
+
+from router import log, node_socket
+from router.broker.admin import Admin
+from router.broker.counters import Counters
+from router.broker.folder import MARK, FolderBusyError, FolderError, hold
+from router.broker.leases import Leases
+from router.broker.ledger import Store, StoreError, StoreOptions
+from router.broker.pulsar import ListenerOptions, PulsarListener
+from router.broker.topics import TopicOptions, Topics
+from router.build import build_id
+from router.coordination.single import SingleNode
+from router.errors import SettingError
+from router.settings import Settings
+
+LOG: Final = "broker.log"
+PATIENCE: Final = 5.0
+DRAIN: Final = 10.0
+LOOK: Final = 0.25
+BACKLOG: Final = 1024
+
+_log = structlog.get_logger(__name__)
+
+
+class Ending(Enum):
+    """Why a broker ends, and with which status."""
+
+    TOLD = os.EX_OK
+    LEFT_ALONE = -1
+    STORE_FAILED = os.EX_IOERR
+
+    @property
+    def status(self) -> int:
+        """Return the exit status of the process."""
+        return max(0, self.value)
+
+
+class ListenError(Exception):
+    """An address cannot be listened on; `str()` is the sentence to say so."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port; port 0 is any free one."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Address:
+        """Read HOST:PORT, with an IPv6 host in brackets; raise SettingError."""
+        host, colon, port = text.rpartition(":")
+        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
+            raise SettingError(f"broker.pulsar = {text!r}: expected HOST:PORT")
+        return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def check(settings: Settings) -> None:
+    """Refuse addresses on which the broker would serve people whom it cannot know.
+
+    The Pulsar listener does not ask who its clients are, so it serves loopback only, and nobody
+    where users are set up. Raises SettingError.
+    """
+    text = settings.text("broker.pulsar")
+    if not text or settings.flag("auth.insecure"):
+        return
+    host = Address.parse(text).host
+    if settings.text("auth.users"):
+        raise SettingError(
+            "auth.users is set, and Pulsar clients are not asked who they are: leave broker.pulsar"
+            " empty, or set auth.insecure"
+        )
+    if not _is_loopback(host):
+        raise SettingError(
+            f"broker.pulsar = {text}: Pulsar clients are served anonymously, therefore on loopback"
+            " only (127.0.0.1); set auth.insecure to serve other addresses"
+        )
+
+
+def run(settings: Settings, *, stay: bool) -> int:
+    """Serve the folder of the settings until the end; return the exit status.
+
+    What keeps it from starting is said in one sentence on standard error.
+    """
+    folder = Path(settings.text("data.dir"))
+    try:
+        check(settings)
+        with hold(folder, PATIENCE):
+            return _run(folder, settings, stay)
+    except SettingError as error:
+        return _refuse(str(error), os.EX_CONFIG)
+    except FolderBusyError as error:
+        # Who spawned this one only wanted that somebody serves.
+        return _refuse(str(error), error.status) if stay else os.EX_OK
+    except FolderError as error:
+        return _refuse(str(error), error.status)
+
+
+def _run(folder: Path, settings: Settings, stay: bool) -> int:
+    level, form = settings.text("log.level"), settings.text("log.format")
+    # Who spawns a broker points its standard error at the log as well: a line once is enough.
+    log.configure(level, form, file=folder / LOG, stderr=stay)
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            return runner.run(_serve(folder, settings, stay)).status
+    except ListenError as error:
+        return _refuse(str(error), os.EX_UNAVAILABLE)
+    except StoreError as error:
+        _log.info("store-not-opened", reason=str(error))
+        # Damage leaves a mark; without one, space or rights are missing and may come.
+        damaged = (folder / MARK).exists()
+        return _refuse(str(error), os.EX_DATAERR if damaged else os.EX_IOERR)
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except Exception:  # noqa: BLE001 - the rim of the process: whatever it was belongs in the log
+        _log.exception("broker-crashed")
+        return os.EX_SOFTWARE
+
+
+async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
+    began = time.monotonic()
+    text = settings.text("broker.pulsar")
+    # Before the store: a port that is taken should not cost a recovery.
+    tcp = _bind(Address.parse(text)) if text else None
+    store = await Store.open(
+        folder,
+        StoreOptions.from_settings(settings),
+        time.time,  # noqa: TID251 - the clock that is passed around starts here
+    )
+    broker = _Broker(store, settings)
+    async with broker.tended():
+        await broker.listener.serve_unix(node_socket.listen(folder))
+        if tcp is not None:
+            await broker.listener.serve_tcp(tcp)
+        # What was loaded stays: no need to look through it at each collection.
+        gc.freeze()
+        seconds = round(time.monotonic() - began, 3)
+        _log.info("broker-started", folder=str(folder), build=build_id(), seconds=seconds)
+        if stay:
+            _announce(folder, tcp)
+        ending = await broker.ending(None if stay else settings.seconds("broker.linger"))
+        return await broker.end(ending)
+
+
+class _Broker:
+    """The parts of a running broker."""
+
+    def __init__(self, store: Store, settings: Settings) -> None:
+        loop = asyncio.get_running_loop()
+        self._told = asyncio.Event()
+        self._store = store
+        self._topics = Topics(store, TopicOptions.from_settings(settings), time.time)  # noqa: TID251
+        self._counters = Counters(time.monotonic)
+        leases = Leases(
+            store.boot,
+            settings.seconds("consume.idle"),
+            SingleNode(),
+            self._counters,
+            time.monotonic,
+            loop.call_later,
+        )
+        admin = Admin(self._topics, self._counters, leases, self._told.set)
+        options = ListenerOptions.from_settings(settings, f"message-router {build_id()}")
+        self.listener = PulsarListener(self._topics, admin, leases, options)
+        self._counters.watch("router_broker_connections", lambda: self.listener.connections)
+        for told in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(told, self._told.set)
+
+    @contextlib.asynccontextmanager
+    async def tended(self) -> AsyncIterator[None]:
+        """Apply retention while the block lasts."""
+        tending = asyncio.create_task(self._topics.tend_for_ever())
+        try:
+            yield
+        finally:
+            tending.cancel()
+
+    async def ending(self, linger: float | None) -> Ending:
+        """Wait for a reason to end; `linger`: how long to stay without clients, None: for ever."""
+        told = asyncio.create_task(self._told.wait())
+        alone_since = time.monotonic()
+        while True:
+            pause = LOOK if linger is not None else None
+            waits: set[asyncio.Future[Any]] = {told, self._store.failed}
+            await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
+            if self._store.failed.done():
+                told.cancel()
+                return Ending.STORE_FAILED
+            if told.done():
+                return Ending.TOLD
+            if self.listener.connections:
+                alone_since = time.monotonic()
+            if linger is not None and time.monotonic() - alone_since >= linger:
+                told.cancel()
+                return Ending.LEFT_ALONE
+
+    async def end(self, ending: Ending) -> Ending:
+        """Stop serving, close the store, and return how it ended after all."""
+        _log.info("broker-ends", reason=ending.name.lower())
+        failed = self._store.failed
+        if ending is not Ending.STORE_FAILED:
+            await self._drain()
+        if told := failed.done():
+            _end_soon(Ending.STORE_FAILED.status)
+            _report(failed.result())
+        await self.listener.close()
+        try:
+            await self._store.close()
+        except Exception:
+            # Of a store that has failed only the threads had to end.
+            if not failed.done():
+                raise
+        if failed.done() and not told:
+            _report(failed.result())
+        return Ending.STORE_FAILED if failed.done() else ending
+
+    async def _drain(self) -> None:
+        """Let what clients sent be answered, as long as the store can and patience lasts."""
+        draining = asyncio.create_task(self.listener.drain())
+        waits: set[asyncio.Future[Any]] = {draining, self._store.failed}
+        await asyncio.wait(waits, timeout=DRAIN, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+
+
+def _report(error: BaseException) -> None:
+    _log.error("store-failed", error=str(error))
+    _say(f"storing failed, the broker ends: {error}")
+
+
+def _end_soon(status: int) -> None:
+    """End the process even if a thread hangs in the disk that failed."""
+    watchdog = threading.Timer(PATIENCE, os._exit, (status,))
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _bind(address: Address) -> socket.socket:
+    try:
+        family, kind, protocol, _, where = _resolve(address.host, address.port)[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ListenError(f"cannot listen on {address.host}: {error}") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(where)
+        listener.listen(BACKLOG)
+        listener.setblocking(False)
+    except OSError as error:
+        listener.close()
+        raise ListenError(f"cannot listen on {address.host}:{address.port}: {error}") from error
+    return listener
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        found = _resolve(host, 0)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(where[0]).is_loopback for *_, where in found)
+
+
+def _resolve(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
+    return socket.getaddrinfo(  # type: ignore[return-value]
+        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+    )
+
+
+def _announce(folder: Path, tcp: socket.socket | None) -> None:
+    where = [str((folder / node_socket.SOCKET).absolute())]
+    if tcp is not None:
+        host, port = tcp.getsockname()[:2]
+        where.append(f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}")
+    sys.stdout.write(f"Broker listens on {' and '.join(where)}\n")
+    sys.stdout.flush()
+
+
+def _refuse(sentence: str, status: int) -> int:
+    _say(sentence)
+    return status
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"router.broker: {sentence}\n")
+    sys.stderr.flush()

@@ -1,0 +1,81 @@
+"""The broker's answers about consumers, as commands."""
+
+from __future__ import annotations
+
+from router.broker.dispatch import Consumer, Counting, Subscription
+from router.broker.pulsar.positions import NOWHERE
+from router.wire.pulsar import pulsar_pb2 as pb
+
+
+def success(request_id: int) -> pb.BaseCommand:
+    """Return a SUCCESS."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.SUCCESS, success=pb.CommandSuccess(request_id=request_id)
+    )
+
+
+def ack_response(response: pb.CommandAckResponse) -> pb.BaseCommand:
+    """Return an ACK_RESPONSE."""
+    return pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response)
+
+
+def close_consumer(consumer_id: int) -> pb.BaseCommand:
+    """Return the CLOSE_CONSUMER that a broker sends of itself."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.CLOSE_CONSUMER,
+        close_consumer=pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NOWHERE),
+    )
+
+
+def active_change(consumer_id: int, active: bool) -> pb.BaseCommand:
+    """Return an ACTIVE_CONSUMER_CHANGE."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
+        active_consumer_change=pb.CommandActiveConsumerChange(
+            consumer_id=consumer_id, is_active=active
+        ),
+    )
+
+
+def last_message(
+    request_id: int, subscription: Subscription, place: pb.MessageIdData
+) -> pb.BaseCommand:
+    """Return the answer to GET_LAST_MESSAGE_ID."""
+    mark_delete = subscription.cursor.mark_delete
+    return pb.BaseCommand(
+        type=pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,
+        getLastMessageIdResponse=pb.CommandGetLastMessageIdResponse(
+            last_message_id=place,
+            request_id=request_id,
+            consumer_mark_delete_position=pb.MessageIdData(
+                ledgerId=subscription.ledger.id,
+                entryId=mark_delete if mark_delete >= 0 else NOWHERE,
+            ),
+        ),
+    )
+
+
+async def stats(request_id: int, consumer: Consumer | None, address: str) -> pb.BaseCommand:
+    """Return the answer to CONSUMER_STATS; rates are not kept, they are left out."""
+    if consumer is None:
+        response = pb.CommandConsumerStatsResponse(
+            request_id=request_id,
+            error_code=pb.ConsumerNotFound,
+            error_message="Consumer not found",
+        )
+    else:
+        subscription = consumer.subscription
+        kind = subscription.dispatcher.kind.value if subscription.dispatcher else ""
+        response = pb.CommandConsumerStatsResponse(
+            request_id=request_id,
+            consumerName=consumer.name,
+            availablePermits=max(0, consumer.permits),
+            unackedMessages=consumer.held_messages,
+            blockedConsumerOnUnackedMsgs=False,
+            address=address,
+            type=kind,
+            msgBacklog=await Counting().backlog(subscription.ledger, subscription.cursor),
+        )
+    return pb.BaseCommand(
+        type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response
+    )

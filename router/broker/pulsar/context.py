@@ -1,0 +1,72 @@
+"""What all connections of the Pulsar listeners share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+from router.broker.admin import Admin
+from router.broker.topics import Topics
+from router.settings import Settings
+from router.wire.pulsar import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from router.broker.leases import Peer
+    from router.broker.pulsar.connection import Connection
+
+
+class LeaseTable(Protocol):
+    """The node's leases, as the listeners use them."""
+
+    def claim(self, peer: Peer, command: pb.CommandClaim) -> None:
+        """Queue a poll and answer it."""
+        ...
+
+    def release(self, peer: Peer, command: pb.CommandRelease) -> None:
+        """Take partitions back, or end the claim."""
+        ...
+
+    def gone(self, peer: Peer) -> None:
+        """End all claims of a connection."""
+        ...
+
+    def generation(self, topic: str, subscription: str, partition: int) -> int:
+        """Return the generation of the newest grant."""
+        ...
+
+    def forget(self, topic: str, subscription: str | None = None) -> None:
+        """Drop positions left for a next poll."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ListenerOptions:
+    """What settings say about connections; `ping` in seconds."""
+
+    server_version: str
+    connections: int = 10_000
+    ping: float = 30.0
+
+    @classmethod
+    def from_settings(cls, settings: Settings, server_version: str) -> ListenerOptions:
+        """Return the options that the settings in force ask for."""
+        return cls(
+            server_version, settings.number("broker.connections"), settings.seconds("broker.ping")
+        )
+
+
+@dataclass(slots=True)
+class Context:
+    """The parts that connections work with."""
+
+    topics: Topics
+    admin: Admin
+    leases: LeaseTable
+    options: ListenerOptions
+    connections: set[Connection] = field(default_factory=set)
+    names: int = 0
+
+    def new_name(self, kind: str) -> str:
+        """Return a name that no producer or consumer ever had, over restarts too."""
+        self.names += 1
+        return f"{kind}-{self.topics.store.boot}-{self.names}"

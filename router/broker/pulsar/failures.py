@@ -1,0 +1,79 @@
+"""What each failure of the router is called in the Pulsar protocol: one total table.
+
+The sentence of an answer begins with the failure's stable code, so that our own client can tell
+failures apart that are one number to Pulsar.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from router import errors
+from router.broker.dispatch import NameBusyError
+from router.broker.ledger import DamagedError, StoreError
+from router.errors import RouterError
+from router.wire.pulsar import pulsar_pb2 as pb
+
+TABLE: Final[Mapping[str, pb.ServerError]] = {
+    errors.RouterError.code: pb.UnknownError,
+    errors.BadRequestError.code: pb.NotAllowedError,
+    errors.BadNameError.code: pb.InvalidTopicName,
+    errors.MissingConsumerError.code: pb.NotAllowedError,
+    errors.BadFramingError.code: pb.NotAllowedError,
+    errors.BadJsonError.code: pb.NotAllowedError,
+    errors.BadReadOptionError.code: pb.NotAllowedError,
+    errors.NotAcceptableError.code: pb.NotAllowedError,
+    errors.UnsupportedEncodingError.code: pb.NotAllowedError,
+    errors.BatchTooLargeError.code: pb.NotAllowedError,
+    errors.MessageTooLargeError.code: pb.NotAllowedError,
+    errors.ReadBodyTooLargeError.code: pb.NotAllowedError,
+    errors.MessageOverMaxBytesError.code: pb.NotAllowedError,
+    errors.UnauthenticatedError.code: pb.AuthenticationError,
+    errors.ForbiddenError.code: pb.AuthorizationError,
+    errors.TopicNotFoundError.code: pb.TopicNotFound,
+    errors.TopicExistsError.code: pb.NotAllowedError,
+    errors.SubscriptionNotFoundError.code: pb.SubscriptionNotFound,
+    errors.SubscriptionLimitError.code: pb.NotAllowedError,
+    errors.SubscriptionBusyError.code: pb.ConsumerBusy,
+    errors.FencedError.code: pb.NotAllowedError,
+    errors.TooManyRequestsError.code: pb.TooManyRequests,
+    errors.PublishRefusedError.code: pb.PersistenceError,
+    errors.PartialPublishError.code: pb.PersistenceError,
+    errors.BackendUnavailableError.code: pb.ServiceNotReady,
+    errors.BackendTimeoutError.code: pb.ServiceNotReady,
+    errors.ReadFailedError.code: pb.PersistenceError,
+    errors.DiskFullError.code: pb.PersistenceError,
+    errors.QuotaExceededError.code: pb.ProducerBlockedQuotaExceededError,
+    errors.NotAllowedError.code: pb.NotAllowedError,
+    errors.MethodNotAllowedError.code: pb.NotAllowedError,
+    errors.PathNotFoundError.code: pb.NotAllowedError,
+    errors.SettingError.code: pb.UnknownError,
+}
+
+
+def answer(failure: Exception) -> tuple[pb.ServerError, str]:
+    """Return the error number and sentence that tell a client of this failure."""
+    if isinstance(failure, NameBusyError):
+        return pb.ProducerBusy, str(failure)
+    if isinstance(failure, DamagedError | OSError):
+        return pb.PersistenceError, f"{errors.ReadFailedError.code}: {failure}"
+    if isinstance(failure, StoreError):
+        return pb.PersistenceError, f"{errors.PublishRefusedError.code}: {failure}"
+    if isinstance(failure, RouterError):
+        return TABLE[failure.code], f"{failure.code}: {failure}"
+    return pb.UnknownError, f"{errors.RouterError.code}: an internal error; see the broker's log"
+
+
+def request_failed(request_id: int, failure: Exception) -> pb.BaseCommand:
+    """Return the ERROR that answers a request."""
+    number, sentence = answer(failure)
+    return error(request_id, number, sentence)
+
+
+def error(request_id: int, number: pb.ServerError, sentence: str) -> pb.BaseCommand:
+    """Return an ERROR."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.ERROR,
+        error=pb.CommandError(request_id=request_id, error=number, message=sentence),
+    )

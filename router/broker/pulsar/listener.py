@@ -1,0 +1,88 @@
+"""The listeners for Pulsar clients: sockets in, connections out, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from typing import Final
+
+from router.broker.admin import Admin
+from router.broker.pulsar.connection import Connection
+from router.broker.pulsar.context import Context, LeaseTable, ListenerOptions
+from router.broker.topics import Topics
+
+LOOKS_PER_PING: Final = 4
+
+
+class PulsarListener:
+    """Serves the Pulsar protocol on any number of bound, listening sockets."""
+
+    def __init__(
+        self, topics: Topics, admin: Admin, leases: LeaseTable, options: ListenerOptions
+    ) -> None:
+        self._context = Context(topics, admin, leases, options)
+        self._servers: list[asyncio.Server] = []
+        self._looking: asyncio.Task[None] | None = None
+        admin.watch("router_broker_producers", lambda: self._count("producing"))
+        admin.watch("router_broker_consumers", lambda: self._count("consuming"))
+
+    @property
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+        return len(self._context.connections)
+
+    async def serve_unix(self, sock: socket.socket) -> None:
+        """Serve a listening unix socket from now on."""
+        loop = asyncio.get_running_loop()
+        await self._serve(await loop.create_unix_server(self._connection, sock=sock))
+
+    async def serve_tcp(self, sock: socket.socket) -> None:
+        """Serve a listening TCP socket from now on."""
+        loop = asyncio.get_running_loop()
+        await self._serve(await loop.create_server(self._connection, sock=sock))
+
+    async def drain(self) -> None:
+        """Accept nobody and read nothing any more; return when all that was read is answered."""
+        self._stop_accepting()
+        connections = list(self._context.connections)
+        for connection in connections:
+            connection.hold_reading("draining")
+        stored = asyncio.Event()
+        self._context.topics.store.after_sync(stored.set)
+        await stored.wait()
+        for connection in connections:
+            await connection.settled()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        self._stop_accepting()
+        if self._looking is not None:
+            self._looking.cancel()
+        for connection in list(self._context.connections):
+            connection.close()
+        # One turn for the transports to take note.
+        await asyncio.sleep(0)
+
+    def _connection(self) -> Connection:
+        return Connection(self._context)
+
+    async def _serve(self, server: asyncio.Server) -> None:
+        self._servers.append(server)
+        if self._looking is None:
+            self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def _stop_accepting(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers.clear()
+
+    async def _look(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._context.options.ping / LOOKS_PER_PING)
+            now = loop.time()
+            for connection in list(self._context.connections):
+                connection.look(now)
+
+    def _count(self, part: str) -> int:
+        return sum(getattr(connection, part).count for connection in self._context.connections)

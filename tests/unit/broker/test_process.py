@@ -1,0 +1,265 @@
+"""The broker process from outside: who may start it, where it listens, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from router import node_socket
+from router.broker.process import Address, check
+from router.errors import SettingError
+from router.settings import load
+from router.wire.pulsar import pulsar_pb2 as pb
+from tests.broker.raw import RawClient
+
+DEADLINE = 20.0
+
+Start = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def start(data: Path) -> Iterator[Start]:
+    """Start a broker of the folder; what still runs in the end is killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **settings: str) -> subprocess.Popen[str]:
+        broker = subprocess.Popen(
+            [sys.executable, "-m", "router.broker", "--data", str(data), *arguments],
+            env=os.environ | {"ROUTER_CONFIG": ""} | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        if broker.poll() is None:
+            broker.kill()
+        broker.communicate()
+
+
+def client(data: Path) -> socket.socket:
+    """Return a connection to the broker, waiting for it to start."""
+    until = time.monotonic() + DEADLINE
+    while True:
+        try:
+            return node_socket.connect(data, 1)
+        except OSError:
+            assert time.monotonic() < until, "no broker"
+            time.sleep(0.01)
+
+
+def ended(broker: subprocess.Popen[str]) -> tuple[int, str]:
+    """Return exit status and standard error of a broker that ends."""
+    _, errors = broker.communicate(timeout=DEADLINE)
+    return broker.returncode, errors
+
+
+def test_broker_listens_privately_and_leaves_nothing_when_told_to_end(
+    data: Path, start: Start
+) -> None:
+    broker = start("--stay", "--pulsar", "127.0.0.1:0")
+    client(data).close()
+    assert stat.S_IMODE(data.stat().st_mode) == 0o700
+    assert stat.S_IMODE((data / "broker.sock").stat().st_mode) == 0o600
+    assert broker.stdout is not None
+    line = broker.stdout.readline()
+    assert str(data / "broker.sock") in line
+    host, port = line.strip().rpartition("pulsar://")[2].split(":")
+    socket.create_connection((host, int(port)), 5).close()
+    broker.send_signal(signal.SIGTERM)
+    assert ended(broker)[0] == os.EX_OK
+    assert not (data / "broker.sock").exists()
+    assert '"event": "broker-ends"' in (data / "broker.log").read_text()
+
+
+def test_spawned_broker_leaves_when_its_last_client_left(data: Path, start: Start) -> None:
+    broker = start(ROUTER_BROKER_LINGER="300ms")
+    with client(data):
+        time.sleep(0.8)
+        assert broker.poll() is None
+    assert ended(broker)[0] == os.EX_OK
+
+
+def test_one_wins_and_the_others_leave_quietly_when_many_are_spawned(
+    data: Path, start: Start
+) -> None:
+    brokers = [start() for _ in range(3)]
+    with client(data):
+        until = time.monotonic() + DEADLINE
+        while sum(broker.poll() is None for broker in brokers) > 1:
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        losers = [broker for broker in brokers if broker.poll() is not None]
+        assert [ended(broker) for broker in losers] == [(os.EX_OK, "")] * 2
+
+
+def test_broker_that_is_to_stay_says_so_when_another_serves(data: Path, start: Start) -> None:
+    first = start("--stay")
+    with client(data):
+        status, errors = ended(start("--stay"))
+    assert status == os.EX_TEMPFAIL
+    assert f"another broker (process {first.pid}) serves" in errors
+
+
+def test_next_broker_serves_when_the_last_was_killed(data: Path, start: Start) -> None:
+    first = start("--stay")
+    client(data).close()
+    first.kill()
+    first.wait(DEADLINE)
+    start("--stay")
+    client(data).close()
+
+
+def test_marked_folder_is_not_served(data: Path, start: Start) -> None:
+    data.mkdir()
+    (data / "READ-ONLY").write_text("fdatasync: Input/output error")
+    status, errors = ended(start())
+    assert status == os.EX_DATAERR
+    assert "fdatasync: Input/output error" in errors
+    assert "router check --repair" in errors
+
+
+def test_broker_ends_with_a_sentence_when_the_disk_refuses(
+    data: Path, start: Start, free_port: int
+) -> None:
+    # A file-size limit is the disk's refusal that every user can bring about.
+    broker = start("--stay", "--pulsar", f"127.0.0.1:{free_port}")
+    client(data).close()
+    resource.prlimit(broker.pid, resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+    raw = RawClient(f"pulsar://127.0.0.1:{free_port}")
+    raw.shake_hands()
+    raw.producer("t")
+    # The broker may end, and close the connection, before all of it was sent; to close it first,
+    # with receipts unread, would throw away what the broker did not read yet.
+    with contextlib.closing(raw), contextlib.suppress(ConnectionError):
+        for number in range(40):
+            raw.send_entry(b"x" * 100_000, sequence_id=number)
+        while raw.read() is not None:
+            pass
+    status, errors = ended(broker)
+    assert status == os.EX_IOERR, errors
+    assert "storing failed" in errors
+    assert "File too large" in errors
+    assert not (data / "READ-ONLY").exists()
+    start("--stay")
+    client(data).close()
+
+
+def test_acknowledged_messages_are_served_when_the_broker_was_killed(
+    data: Path, start: Start, free_port: int
+) -> None:
+    listen = ("--stay", "--pulsar", f"127.0.0.1:{free_port}")
+    first = start(*listen)
+    client(data).close()
+    with contextlib.closing(RawClient(f"pulsar://127.0.0.1:{free_port}")) as raw:
+        raw.shake_hands()
+        raw.producer("t")
+        for number in range(3):
+            raw.publish(b"%d" % number, sequence_id=number)
+    first.kill()
+    first.wait(DEADLINE)
+    start(*listen)
+    client(data).close()
+    with contextlib.closing(RawClient(f"pulsar://127.0.0.1:{free_port}")) as raw:
+        raw.shake_hands()
+        raw.subscribe("t")
+        raw.send("FLOW", consumer_id=0, messagePermits=10)
+        assert [raw.expect("MESSAGE").message_id.entryId for _ in range(3)] == [0, 1, 2]
+
+
+def test_broker_ends_well_when_administration_drains_it(
+    data: Path, start: Start, free_port: int
+) -> None:
+    broker = start("--stay", "--pulsar", f"127.0.0.1:{free_port}")
+    client(data).close()
+    with contextlib.closing(RawClient(f"pulsar://127.0.0.1:{free_port}")) as raw:
+        raw.shake_hands()
+        assert not raw.ask("ADMIN", "ADMIN_RESPONSE", drain=pb.Nothing()).HasField("code")
+        assert raw.closed()
+    assert ended(broker)[0] == os.EX_OK
+
+
+def test_damaged_metadata_is_refused_with_a_sentence(data: Path, start: Start) -> None:
+    data.mkdir()
+    (data / "metadata.db").write_bytes(b"nonsense" * 1000)
+    status, errors = ended(start("--stay"))
+    assert status == os.EX_DATAERR
+    assert "not a database" in errors
+    assert "Traceback" not in errors
+
+
+def test_taken_port_is_refused_with_a_sentence(data: Path, start: Start) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        status, errors = ended(start("--stay", "--pulsar", f"127.0.0.1:{port}"))
+    assert status == os.EX_UNAVAILABLE
+    assert f"cannot listen on 127.0.0.1:{port}" in errors
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        ({"ROUTER_BROKER_PULSAR": "0.0.0.0:0"}, "loopback"),
+        ({"ROUTER_NONSENSE": "1"}, "ROUTER_NONSENSE"),
+    ],
+)
+def test_bad_settings_are_refused_with_a_sentence(
+    data: Path, start: Start, settings: dict[str, str], sentence: str
+) -> None:
+    status, errors = ended(start(**settings))
+    assert status == os.EX_CONFIG
+    assert sentence in errors
+    assert "Traceback" not in errors
+    assert not data.exists()
+
+
+def checked(**settings: str) -> None:
+    check(load(None, {}, {name.replace("_", ".", 1): value for name, value in settings.items()}))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:6650", "127.8.8.8:0", "[::1]:6650", "localhost:1"])
+def test_loopback_is_served_when_nobody_is_known(address: str) -> None:
+    checked(broker_pulsar=address)
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:6650", ":6650", "192.0.2.1:1", "[::]:1", "8.8.8.8:1"])
+def test_other_addresses_are_refused_unless_insecure(address: str) -> None:
+    with pytest.raises(SettingError, match=r"auth\.insecure"):
+        checked(broker_pulsar=address)
+    checked(broker_pulsar=address, auth_insecure="true")
+
+
+def test_pulsar_clients_are_refused_when_users_are_set_up_unless_insecure() -> None:
+    with pytest.raises(SettingError, match=r"auth\.users"):
+        checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd")
+    checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd", auth_insecure="true")
+    checked(auth_users="users.htpasswd")
+
+
+@pytest.mark.parametrize("text", ["6650", "host", "host:", "host:65536", "host:-1", "host:6 6"])
+def test_addresses_that_are_none_are_refused(text: str) -> None:
+    with pytest.raises(SettingError, match="HOST:PORT"):
+        Address.parse(text)
+
+
+def test_hosts_lose_their_brackets_when_parsed() -> None:
+    assert Address.parse("[::1]:6650") == Address("::1", 6650)

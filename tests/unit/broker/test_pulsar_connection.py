@@ -1,0 +1,552 @@
+"""What one connection writes, and when it stops reading; over a transport in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.broker.admin import Admin
+from router.broker.counters import Counters
+from router.broker.leases import Leases
+from router.broker.ledger import Store, StoreOptions
+from router.broker.pulsar import ListenerOptions, connection, producing
+from router.broker.pulsar.connection import Connection
+from router.broker.pulsar.context import Context
+from router.broker.topics import TopicOptions, Topics
+from router.coordination.single import SingleNode
+from router.model import Message, TopicName
+from router.wire.pulsar import FrameReader, command, encode, pack
+from router.wire.pulsar import pulsar_pb2 as pb
+
+TOPIC = "persistent://public/default/t"
+
+
+class UnixPeer:
+    """The socket of a process that connected over a unix socket."""
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        assert (level, option) == (socket.SOL_SOCKET, socket.SO_PEERCRED)
+        return struct.pack("3i", 4711, 0, 0)[:size]
+
+
+class MemoryTransport(asyncio.Transport):
+    """Keeps what is written; says that so much of it is waiting as the test wants."""
+
+    def __init__(self, peer: object = ("127.0.0.1", 1)) -> None:
+        extra = {"peername": peer, "sockname": ("127.0.0.1", 2), "socket": UnixPeer()}
+        super().__init__(extra)
+        self.writes: list[bytes] = []
+        self.waiting = 0
+        self.reading = True
+        self.ended = False
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        self.limits = (high, low)
+
+    def get_write_buffer_size(self) -> int:
+        return self.waiting
+
+    def write(self, data: Any) -> None:
+        self.writes.append(bytes(data))
+
+    def pause_reading(self) -> None:
+        assert self.reading
+        self.reading = False
+
+    def resume_reading(self) -> None:
+        assert not self.reading
+        self.reading = True
+
+    def close(self) -> None:
+        self.ended = True
+
+    abort = close
+
+
+class Client:
+    """The other end of a connection in memory."""
+
+    def __init__(self, context: Context, peer: object = ("127.0.0.1", 1)) -> None:
+        self.transport = MemoryTransport(peer)
+        self.connection = Connection(context)
+        self.connection.connection_made(self.transport)
+        self.store = context.topics.store
+
+    def send(self, *frames: bytes) -> None:
+        self.connection.data_received(b"".join(frames))
+
+    async def settle(self) -> None:
+        """Wait until everything is stored and everything that follows is written."""
+        await self.connection.settled()
+        done = asyncio.Event()
+        self.store.after_sync(done.set)
+        await done.wait()
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def received(self) -> list[pb.BaseCommand]:
+        """What was written since the last call."""
+        data, self.transport.writes = b"".join(self.transport.writes), []
+        return [frame.command for frame in FrameReader().receive(data)]
+
+    def kinds(self) -> list[str]:
+        return [pb.BaseCommand.Type.Name(command.type) for command in self.received()]
+
+
+CONNECT = encode(command(pb.BaseCommand.CONNECT, client_version="test", protocol_version=20))
+PRODUCER = encode(command(pb.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, request_id=1))
+SUBSCRIBE = encode(
+    command(
+        pb.BaseCommand.SUBSCRIBE,
+        topic=TOPIC,
+        subscription="s",
+        subType=pb.CommandSubscribe.Exclusive,
+        consumer_id=0,
+        request_id=2,
+    )
+)
+EARLIEST = encode(
+    command(
+        pb.BaseCommand.SUBSCRIBE,
+        topic=TOPIC,
+        subscription="s",
+        subType=pb.CommandSubscribe.Exclusive,
+        consumer_id=0,
+        request_id=2,
+        initialPosition=pb.CommandSubscribe.Earliest,
+    )
+)
+LAST = encode(command(pb.BaseCommand.GET_LAST_MESSAGE_ID, consumer_id=0, request_id=9))
+PING = encode(command(pb.BaseCommand.PING))
+
+
+def producer(number: int) -> bytes:
+    return encode(
+        command(pb.BaseCommand.PRODUCER, topic=TOPIC, producer_id=number, request_id=number)
+    )
+
+
+def send(sequence_id: int, value: bytes = b"v", number: int = 0) -> bytes:
+    payload = pack([Message(value)], "p", sequence_id, 1)
+    sent = command(pb.BaseCommand.SEND, producer_id=number, sequence_id=sequence_id)
+    return encode(sent, payload)
+
+
+def flow(permits: int) -> bytes:
+    return encode(command(pb.BaseCommand.FLOW, consumer_id=0, messagePermits=permits))
+
+
+def with_client(
+    folder: Path,
+    test: Callable[[Client, Context], Awaitable[None]],
+    peer: object = ("127.0.0.1", 1),
+    connections: int = 10,
+    cache: int = 1 << 20,
+) -> None:
+    async def run() -> None:
+        store = await Store.open(folder, StoreOptions(cache=cache), lambda: 1_000.0)
+        topics = Topics(store, TopicOptions(), lambda: 1_000.0)
+        counters = Counters(lambda: 1_000.0)
+        later = asyncio.get_running_loop().call_later
+        leases = Leases(store.boot, 5.0, SingleNode(), counters, lambda: 1_000.0, later)
+        admin = Admin(topics, counters, leases, lambda: None)
+        options = ListenerOptions("message-router test", connections, 10.0)
+        context = Context(topics, admin, leases, options)
+        client = Client(context, peer)
+        client.send(CONNECT)
+        try:
+            await test(client, context)
+        finally:
+            client.connection.connection_lost(None)
+            await store.close()
+
+    asyncio.run(run())
+
+
+async def settle_reads(client: Client) -> None:
+    """Settle, and give reads from disk, which nothing announces, the time that they take."""
+    before = -1
+    while before != len(client.transport.writes):
+        before = len(client.transport.writes)
+        await client.settle()
+        await asyncio.sleep(0.05)
+
+
+async def open_both(client: Client) -> None:
+    client.send(PRODUCER, SUBSCRIBE)
+    await client.settle()
+    assert client.kinds() == ["CONNECTED", "PRODUCER_SUCCESS", "SUCCESS"]
+
+
+def test_receipts_of_a_round_leave_in_one_write(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(*(send(n) for n in range(50)))
+        await client.settle()
+        assert len(client.transport.writes) == 1
+        assert [c.send_receipt.sequence_id for c in client.received()] == list(range(50))
+
+    with_client(folder, test)
+
+
+def test_nothing_is_answered_before_it_is_stored(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0))
+        assert client.transport.writes == []
+        await client.settle()
+        assert client.kinds() == ["SEND_RECEIPT", "MESSAGE"]
+
+    with_client(folder, test)
+
+
+def test_reading_pauses_until_what_was_sent_is_stored(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producing, "MAX_PENDING", 3_000)
+
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(send(0, b"v" * 1_000))
+        assert client.transport.reading
+        client.send(send(1, b"v" * 1_000))
+        held = not client.transport.reading
+        await client.settle()
+        assert (held, client.transport.reading) == (True, True)
+
+    with_client(folder, test)
+
+
+def test_reading_pauses_while_the_client_does_not_take_its_answers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "UNSENT", 1_000)
+
+    async def test(client: Client, _: Context) -> None:
+        client.transport.waiting = 1_001
+        client.send(PING)
+        await client.settle()
+        held = not client.transport.reading
+        client.connection.resume_writing()
+        assert (held, client.transport.reading) == (True, True)
+
+    with_client(folder, test)
+
+
+def test_entries_wait_while_the_client_does_not_read(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.connection.pause_writing()
+        client.send(flow(10), send(0), send(1))
+        await client.settle()
+        assert client.kinds() == ["SEND_RECEIPT", "SEND_RECEIPT"]
+        client.connection.resume_writing()
+        await client.settle()
+        assert client.kinds() == ["MESSAGE", "MESSAGE"]
+
+    with_client(folder, test)
+
+
+def test_entries_are_handed_over_in_portions(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "HIGH_WATER", 2_500)
+
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(*(send(n, b"v" * 1_000) for n in range(9)))
+        await client.settle()
+        client.received()
+        client.send(flow(100))
+        await client.settle()
+        assert max(map(len, client.transport.writes)) < 4_000
+        assert client.kinds() == ["MESSAGE"] * 9
+
+    with_client(folder, test)
+
+
+def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) -> None:
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        partition = context.topics.opened(TOPIC)
+        assert partition is not None
+        assert len(partition.producers) == len(partition.dispatchers) == 1
+        client.send(send(0))
+        client.connection.connection_lost(None)
+        await client.settle()
+        assert (partition.producers, partition.dispatchers) == ({}, [])
+        assert partition.ledger.durable_entry == 1
+        assert context.connections == set()
+
+    with_client(folder, test)
+
+
+def test_consumer_is_not_attached_when_its_connection_was_lost_meanwhile(folder: Path) -> None:
+    async def test(client: Client, context: Context) -> None:
+        client.send(SUBSCRIBE)
+        client.connection.connection_lost(None)
+        await client.settle()
+        partition = context.topics.opened(TOPIC)
+        assert partition is not None
+        assert partition.dispatchers == []
+
+    with_client(folder, test)
+
+
+def test_connection_closes_when_it_is_one_too_many(folder: Path) -> None:
+    async def test(_: Client, context: Context) -> None:
+        second = Client(context)
+        assert second.transport.ended
+        assert len(context.connections) == 1
+
+    with_client(folder, test, connections=1)
+
+
+@pytest.mark.parametrize(
+    ("peer", "allowed"),
+    [(("127.0.0.1", 1), True), (("::1", 1, 0, 0), True), ("", True), (("192.0.2.1", 1), False)],
+)
+def test_administration_is_refused_to_clients_of_other_machines(
+    folder: Path, peer: object, allowed: bool
+) -> None:
+    async def test(client: Client, _: Context) -> None:
+        client.send(
+            encode(command(pb.BaseCommand.ADMIN, request_id=1, list_topics=pb.ListTopics())),
+            encode(
+                command(
+                    pb.BaseCommand.CLAIM,
+                    claim_id=1,
+                    topic=TOPIC,
+                    subscription="s",
+                    consumer="c",
+                    partitions=0,
+                )
+            ),
+        )
+        await client.settle()
+        answers = sorted(client.received(), key=lambda c: c.type)[1:]
+        codes = [answers[0].admin_response.code, answers[1].claim_update.code]
+        assert codes == (["", ""] if allowed else ["not-allowed"] * 2)
+
+    with_client(folder, test, peer)
+
+
+def test_silent_client_is_pinged_then_closed(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        heard = client.connection.heard
+        client.connection.look(heard + 9)
+        client.connection.look(heard + 11)
+        client.connection.look(heard + 12)
+        await client.settle()
+        assert client.kinds() == ["CONNECTED", "PING"]
+        kept = not client.transport.ended
+        client.connection.look(heard + 25)
+        assert (kept, client.transport.ended) == (True, True)
+
+    with_client(folder, test)
+
+
+def test_client_is_not_called_silent_while_the_broker_does_not_listen(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        client.connection.hold_reading("producing")
+        for seconds in range(0, 100, 5):
+            client.connection.look(client.connection.heard + seconds)
+        assert not client.transport.ended
+
+    with_client(folder, test)
+
+
+def test_client_that_never_greets_is_closed(folder: Path) -> None:
+    async def test(_: Client, context: Context) -> None:
+        mute = Client(context)
+        mute.connection.look(mute.connection.heard + 11)
+        assert mute.transport.ended
+
+    with_client(folder, test)
+
+
+def test_frame_that_breaks_the_protocol_ends_what_follows_it(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        client.send(send(0), PING)
+        assert client.kinds() == ["CONNECTED"]
+        assert client.transport.ended
+
+    with_client(folder, test)
+
+
+def test_reading_failure_is_told_to_who_asks_for_the_last_message(folder: Path) -> None:
+    async def fill(client: Client, _: Context) -> None:
+        client.send(PRODUCER)
+        client.send(*(send(n) for n in range(5)))
+        await client.settle()
+
+    async def test(client: Client, _: Context) -> None:
+        client.send(EARLIEST, flow(10), LAST)
+        await settle_reads(client)
+        error = client.received()[-1]
+        assert (error.error.request_id, error.error.error) == (9, pb.PersistenceError)
+        assert error.error.message.startswith("read-failed: ")
+
+    with_client(folder, fill)
+    (segment,) = folder.rglob("*.seg")
+    segment.write_bytes(b"\xff" * segment.stat().st_size)
+    with_client(folder, test, cache=0)
+
+
+def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Path) -> None:
+    async def fill(client: Client, _: Context) -> None:
+        client.send(PRODUCER)
+        payload = pack([Message(b"a"), Message(b"b")], "p", 0, 1)
+        client.send(encode(command(pb.BaseCommand.SEND, producer_id=0, sequence_id=0), payload))
+        await client.settle()
+
+    async def test(client: Client, _: Context) -> None:
+        client.send(EARLIEST, LAST)
+        await settle_reads(client)
+        answer = client.received()[-1]
+        last = answer.getLastMessageIdResponse.last_message_id
+        assert (last.entryId, last.batch_index) == (0, 1)
+
+    with_client(folder, fill)
+    with_client(folder, test, cache=0)
+
+
+@pytest.mark.parametrize(("client_version", "last"), [("Pulsar-CPP", 3), ("router/1", 1)])
+def test_router_is_told_the_last_message_that_it_will_get(
+    folder: Path, client_version: str, last: int
+) -> None:
+    """It waits for that one; others ask what the topic holds."""
+
+    async def test(client: Client, _: Context) -> None:
+        client.connection.client = client_version
+        client.send(PRODUCER)
+        client.send(*(send(n) for n in range(4)))
+        await client.settle()
+        client.send(EARLIEST, flow(10))
+        await client.settle()
+        ledger = client.received()[-1].message.message_id.ledgerId
+        places = [pb.MessageIdData(ledgerId=ledger, entryId=n) for n in (2, 3)]
+        ack = command(pb.BaseCommand.ACK, consumer_id=0, ack_type=0, message_id=places)
+        client.send(encode(ack), LAST)
+        await client.settle()
+        answer = client.received()[-1]
+        assert answer.getLastMessageIdResponse.last_message_id.entryId == last
+
+    with_client(folder, test)
+
+
+@pytest.mark.parametrize(
+    ("ledger", "entry", "start"),
+    [
+        (0, 3, 0),
+        (-1, -1, 0),
+        (2**63 - 1, 2**63 - 1, 4),
+        (1, 2, 2),
+        (1, -1, 0),
+        (1, 99, 4),
+        (9, 0, 4),
+    ],
+)
+def test_seek_goes_to_an_entry_that_there_is(
+    folder: Path, ledger: int, entry: int, start: int
+) -> None:
+    async def test(client: Client, context: Context) -> None:
+        client.send(PRODUCER)
+        client.send(*(send(n) for n in range(4)))
+        client.send(EARLIEST)
+        await client.settle()
+        client.received()
+        place = pb.MessageIdData(ledgerId=ledger % 2**64, entryId=entry % 2**64)
+        client.send(
+            encode(command(pb.BaseCommand.SEEK, consumer_id=0, request_id=5, message_id=place))
+        )
+        await client.settle()
+        assert client.kinds() == ["CLOSE_CONSUMER", "SUCCESS"]
+        partition = context.topics.opened(TOPIC)
+        assert partition is not None
+        assert partition.subscriptions["s"].cursor.mark_delete == start - 1
+
+    with_client(folder, test)
+
+
+def test_publishing_is_refused_when_the_disk_is_full(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.store.full = True
+        client.send(send(0))
+        await client.settle()
+        (refused,) = client.received()
+        assert refused.send_error.error == pb.PersistenceError
+        assert refused.send_error.message.startswith("disk-full: ")
+
+    with_client(folder, test)
+
+
+@pytest.mark.parametrize(
+    ("peer", "version", "name"),
+    [
+        ("", "router/1.0.0+abc", "worker pid 4711"),
+        ("", "Pulsar-CPP-v3", "Pulsar-CPP-v3 at pid 4711"),
+        (("127.0.0.1", 1), "router/1.0.0+abc", "worker 127.0.0.1:1"),
+        (("127.0.0.1", 1), "Pulsar-CPP-v3", "Pulsar-CPP-v3 at 127.0.0.1:1"),
+    ],
+)
+def test_connection_is_named_by_whose_it_is(
+    folder: Path, peer: object, version: str, name: str
+) -> None:
+    async def test(_: Client, context: Context) -> None:
+        client = Client(context, peer)
+        client.send(
+            encode(command(pb.BaseCommand.CONNECT, client_version=version, protocol_version=20))
+        )
+        assert client.connection.name == name
+        client.connection.connection_lost(None)
+
+    with_client(folder, test)
+
+
+def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -> None:
+    """The client does not know it yet; it opens the producer again, and sends again."""
+
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        await context.topics.delete(TopicName.parse(TOPIC))
+        client.send(send(0), send(1), PING)
+        await client.settle()
+        assert client.kinds() == ["CLOSE_PRODUCER", "CLOSE_CONSUMER", "PONG"]
+        client.send(PRODUCER, send(0))
+        await client.settle()
+        assert client.kinds() == ["PRODUCER_SUCCESS", "SEND_RECEIPT"]
+
+    with_client(folder, test)
+
+
+def test_only_so_many_closed_producers_are_remembered(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producing, "MAX_PRODUCERS", 2)
+
+    async def test(client: Client, context: Context) -> None:
+        for number in range(3):
+            client.send(producer(number))
+            await client.settle()
+            await context.topics.delete(TopicName.parse(TOPIC))
+        client.send(send(0, number=1), send(0, number=2))
+        assert not client.transport.ended
+        client.send(send(0, number=0))
+        assert client.transport.ended
+
+    with_client(folder, test)
+
+
+def test_connection_closes_when_too_much_is_sent_to_what_is_being_opened(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        client.send(SUBSCRIBE, *([flow(1)] * 300))
+        assert client.transport.ended
+        await client.settle()
+
+    with_client(folder, test)
