@@ -72,7 +72,8 @@ class Consumer(Protocol):
         """Return what is stored now and not yet acknowledged, in order, each once per consumer.
 
         Never waits for a message to be published: empty means that there was none (the mailbox
-        wakes when one comes). `timeout` bounds the asking. Within `limit` messages and `max_bytes`,
+        wakes when one comes). After that, what came since may be returned in several calls, until
+        one is empty again. `timeout` bounds the asking. Within `limit` messages and `max_bytes`,
         though a first message that exceeds them is returned alone.
         Raises ReadFailedError, BackendUnavailableError, BackendTimeoutError.
         """
@@ -115,6 +116,13 @@ class Backend(Protocol):
 
     def subscribe(self, subscription: Subscription, start: Start, timeout: float) -> None:
         """Make the subscription exist on all partitions; leave an existing one as it is."""
+        ...
+
+    def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
+        """Forget the subscription on all partitions; one that does not exist is forgotten already.
+
+        Its consumers must be closed. Raises TopicNotFoundError, SubscriptionBusyError.
+        """
         ...
 
     def consume(

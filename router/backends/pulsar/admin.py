@@ -1,0 +1,167 @@
+"""Administration of topics: the Protocol, and its implementation by commands of our own broker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Protocol
+
+from router.backends import Start
+from router.backends.pulsar.link import Link
+from router.errors import SubscriptionNotFoundError, from_code
+from router.model import (
+    PartitionStats,
+    Policies,
+    Subscription,
+    SubscriptionStats,
+    TopicInfo,
+    TopicName,
+    TopicStats,
+)
+from router.wire.pulsar import pulsar_pb2 as pb
+
+
+class Admin(Protocol):
+    """What a backend needs beyond producing and consuming; deadlines are of the monotonic clock."""
+
+    def create(self, info: TopicInfo, deadline: float) -> None:
+        """Create a topic; raise TopicExistsError."""
+        ...
+
+    def delete(self, topic: TopicName, deadline: float) -> None:
+        """Delete a topic with all it holds; raise TopicNotFoundError."""
+        ...
+
+    def topics(self, deadline: float) -> list[TopicInfo]:
+        """Return all topics."""
+        ...
+
+    def describe(self, topic: TopicName, deadline: float) -> TopicStats:
+        """Return what a topic holds; raise TopicNotFoundError."""
+        ...
+
+    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+        """Make a subscription exist on all partitions."""
+        ...
+
+    def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
+        """Forget a subscription on all partitions."""
+        ...
+
+
+class BrokerAdmin:
+    """Administration of our own broker, on the connection that messages take."""
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+
+    def create(self, info: TopicInfo, deadline: float) -> None:
+        """Create a topic; raise TopicExistsError."""
+        command = pb.CreateTopic(
+            topic=str(info.topic),
+            partitions=info.partitions,
+            policies=_policies_out(info.policies),
+            properties=_pairs(info.properties),
+        )
+        ask(self._link, pb.CommandAdmin(create_topic=command), deadline, again=False)
+
+    def delete(self, topic: TopicName, deadline: float) -> None:
+        """Delete a topic with all it holds; raise TopicNotFoundError."""
+        command = pb.CommandAdmin(delete_topic=pb.TopicRef(topic=str(topic)))
+        ask(self._link, command, deadline, again=False)
+
+    def topics(self, deadline: float) -> list[TopicInfo]:
+        """Return all topics."""
+        answer = ask(self._link, pb.CommandAdmin(list_topics=pb.ListTopics()), deadline)
+        return sorted((_info(info) for info in answer.topics), key=lambda info: str(info.topic))
+
+    def describe(self, topic: TopicName, deadline: float) -> TopicStats:
+        """Return what a topic holds; raise TopicNotFoundError."""
+        command = pb.CommandAdmin(describe_topic=pb.TopicRef(topic=str(topic)))
+        stats = ask(self._link, command, deadline).stats
+        return TopicStats(
+            _info(stats.info),
+            tuple(
+                PartitionStats(
+                    p.partition,
+                    p.ledger_id,
+                    p.first_entry,
+                    p.next_entry,
+                    p.messages,
+                    p.bytes,
+                    p.producers,
+                )
+                for p in stats.partitions
+            ),
+            tuple(
+                SubscriptionStats(s.name, s.partition, s.backlog, s.consumers, s.durable)
+                for s in stats.subscriptions
+            ),
+        )
+
+    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+        """Make a subscription exist on all partitions."""
+        command = pb.CreateSubscription(
+            topic=str(subscription.topic),
+            subscription=subscription.name,
+            earliest=start is Start.EARLIEST,
+        )
+        ask(self._link, pb.CommandAdmin(create_subscription=command), deadline)
+
+    def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
+        """Forget a subscription on all partitions."""
+        command = pb.SubscriptionRef(topic=str(subscription.topic), subscription=subscription.name)
+        with suppress(SubscriptionNotFoundError):
+            ask(self._link, pb.CommandAdmin(delete_subscription=command), deadline)
+
+
+def ask(link: Link, command: pb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:
+    """Send an administration command and return the answer; raise the failure that it names."""
+
+    def make(request_id: int) -> pb.BaseCommand:
+        command.request_id = request_id
+        return pb.BaseCommand(type=pb.BaseCommand.ADMIN, admin=command)
+
+    answer = link.call(make, deadline, again=again)
+    if answer.HasField("code"):
+        raise from_code(answer.code, answer.message)
+    return answer
+
+
+def deadline_in(seconds: float) -> float:
+    """Return the time of the monotonic clock that is so many seconds ahead."""
+    return time.monotonic() + seconds
+
+
+def remaining(deadline: float) -> float:
+    """Return the seconds until a deadline, never none at all."""
+    return max(0.001, deadline - time.monotonic())
+
+
+def _pairs(properties: Mapping[str, str]) -> Iterable[pb.KeyValue]:
+    return [pb.KeyValue(key=key, value=value) for key, value in properties.items()]
+
+
+def _policies_out(policies: Policies) -> pb.Policies:
+    return pb.Policies(
+        retention_ms=policies.retention_ms,
+        retention_bytes=policies.retention_bytes,
+        backlog_bytes=policies.backlog_bytes,
+        deduplication=policies.deduplication,
+    )
+
+
+def _policies_in(policies: pb.Policies) -> Policies:
+    names = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication")
+    return Policies(**{n: getattr(policies, n) for n in names if policies.HasField(n)})
+
+
+def _info(info: pb.TopicInfo) -> TopicInfo:
+    return TopicInfo(
+        TopicName.parse(info.topic),
+        info.partitions,
+        _policies_in(info.policies),
+        {item.key: item.value for item in info.properties},
+        info.created_ms,
+    )

@@ -1,0 +1,112 @@
+"""The backend whose messages live in a broker that speaks the Pulsar protocol."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final
+
+from router.backends import Batch, Mailbox, Receipt, Start
+from router.backends.pulsar.admin import Admin, deadline_in
+from router.backends.pulsar.connection import LostError
+from router.backends.pulsar.consumer import PulsarConsumer
+from router.backends.pulsar.producers import Producers
+from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.subscribing import attach, count_partitions
+from router.errors import SubscriptionBusyError, TopicNotFoundError
+from router.model import Policies, Subscription, TopicInfo, TopicName, TopicStats
+
+BUSY_FOR: Final = 1.0
+BUSY_PAUSE: Final = 0.02
+_PROBE: Final = "persistent://public/default/ready"
+
+
+class PulsarBackend:
+    """A store of topics behind the Pulsar protocol; see `Backend`."""
+
+    def __init__(self, routes: Routes, admin: Admin, wall_ms: Callable[[], int]) -> None:
+        self._routes = routes
+        self._admin = admin
+        self._producers = Producers(routes, wall_ms)
+
+    def publish(self, batch: Batch, timeout: float) -> Receipt:
+        """Store all or raise; see the protocol."""
+        return self._producers.publish(batch, timeout)
+
+    def partitions(self, topic: TopicName, timeout: float) -> int:
+        """Return the number of partitions; see the protocol."""
+        return count_partitions(self._routes.service, str(topic), deadline_in(timeout))
+
+    def subscribe(self, subscription: Subscription, start: Start, timeout: float) -> None:
+        """Make the subscription exist on all partitions; see the protocol."""
+        self._admin.subscribe(subscription, start, deadline_in(timeout))
+
+    def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
+        """Forget the subscription on all partitions; see the protocol."""
+        self._admin.unsubscribe(subscription, deadline_in(timeout))
+
+    def consume(
+        self,
+        subscription: Subscription,
+        partition: int,
+        generation: int,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> PulsarConsumer:
+        """Open one partition of an existing subscription exclusively; see the protocol."""
+        deadline = deadline_in(timeout)
+        patience = deadline_in(min(timeout / 2, BUSY_FOR))
+        topic = str(subscription.topic.partition(partition))
+        while True:
+            try:
+                connection = self._routes.connection(topic, deadline)
+                number = connection.next_id()
+                consumer = PulsarConsumer(connection, number, partition, generation, mailbox)
+                attach(connection, consumer, topic, subscription.name, deadline=deadline)
+            except SubscriptionBusyError:
+                # Another connection's consumer may be on its way out.
+                if time.monotonic() >= patience:
+                    raise
+                time.sleep(BUSY_PAUSE)
+            except LostError:
+                if time.monotonic() >= deadline:
+                    raise
+                self._routes.forget(topic)
+            else:
+                return consumer
+
+    def create_topic(
+        self,
+        topic: TopicName,
+        partitions: int,
+        policies: Policies,
+        properties: dict[str, str],
+        timeout: float,
+    ) -> None:
+        """Create a topic; see the protocol."""
+        info = TopicInfo(topic, partitions, policies, properties)
+        self._admin.create(info, deadline_in(timeout))
+
+    def delete_topic(self, topic: TopicName, timeout: float) -> None:
+        """Delete a topic with its messages and subscriptions; see the protocol."""
+        self._admin.delete(topic, deadline_in(timeout))
+
+    def list_topics(self, timeout: float) -> list[TopicInfo]:
+        """Return all topics of all namespaces, by name."""
+        return self._admin.topics(deadline_in(timeout))
+
+    def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
+        """Return what a topic holds; see the protocol."""
+        return self._admin.describe(topic, deadline_in(timeout))
+
+    def ready(self, timeout: float) -> None:
+        """Return if the broker answers a question; see the protocol."""
+        try:
+            count_partitions(self._routes.service, _PROBE, deadline_in(timeout))
+        except TopicNotFoundError:
+            pass  # an answer like any other
+
+    def close(self) -> None:
+        """Release what this backend opened; see the protocol."""
+        self._producers.close()
+        self._routes.close()

@@ -1,0 +1,345 @@
+"""Exclusive consumers: one partition of a subscription, read for one poll.
+
+Theory of operation. The broker pushes entries as long as it has permits, and every push is put in
+line by the connection's reader. `receive` gives few permits at first, more when it has seen how
+large the messages are, and asks in the same breath for the last stored position, the *fence*: what
+lies above the last entry received and not above the fence is on its way and is waited for; when the
+fence is reached there is nothing more, and the permits left over let the next arrival wake the
+mailbox. What arrives then is answered as it is: asking for the fence once more would cost a waiting
+poll another round trip, for messages that its id's next poll gets anyway. A waiting poll thus costs
+this object and nothing else: no thread, no queue of its own.
+
+Permits are counted so that the broker never has fewer than this side believes, else both would wait
+for ever: an entry is counted with all its messages, the acknowledged ones too.
+
+What was pushed and not returned is dropped at `close`, and the broker delivers it again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from threading import Lock
+from typing import Any, Final
+
+from router.backends import Mailbox
+from router.backends.pulsar.connection import Connection, LostError
+from router.backends.pulsar.refusals import refusal
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    FencedError,
+    PublishRefusedError,
+    ReadFailedError,
+)
+from router.model import Position, Stored
+from router.wire.pulsar import ProtocolError, encode, read_metadata, unpack
+from router.wire.pulsar import pulsar_pb2 as pb
+
+FIRST_PERMITS: Final = 16
+GROWTH: Final = 4
+QUIET: Final = 1.0
+MAX_UNPACKED: Final = 64 * 1024 * 1024
+_NEGATIVE: Final = 1 << 63
+_WORD: Final = 64
+
+Place = tuple[int, int]
+NOWHERE: Final[Place] = (-1, -1)
+
+
+class Taking:
+    """What one `receive` has gathered, and how much more it may."""
+
+    __slots__ = ("found", "full", "largest", "limit", "max_bytes", "size")
+
+    def __init__(self, limit: int, max_bytes: int) -> None:
+        self.limit = max(1, limit)
+        self.max_bytes = max_bytes
+        self.found: list[Stored] = []
+        self.size = 0
+        self.largest = 1
+        self.full = False
+
+    def add(self, stored: Stored) -> bool:
+        """Take a message unless it exceeds the bounds; the first one always fits."""
+        size = stored.message.size()
+        if self.found and self.size + size > self.max_bytes:
+            self.full = True
+            return False
+        self.found.append(stored)
+        self.size += size
+        self.largest = max(self.largest, size)
+        self.full = len(self.found) >= self.limit or self.size >= self.max_bytes
+        return True
+
+    def room(self) -> int:
+        """Return how many more messages of the largest size seen would fit, at least one."""
+        left = self.max_bytes - self.size
+        return max(1, min(self.limit - len(self.found), left // self.largest))
+
+
+class PulsarConsumer:
+    """An exclusive reader of one partition of a subscription, open while its claim stands."""
+
+    __slots__ = (
+        "_busy",
+        "_closed",
+        "_connection",
+        "_drained",
+        "_fence",
+        "_generation",
+        "_left",
+        "_lost",
+        "_mailbox",
+        "_passed",
+        "_permits",
+        "_queue",
+        "_received",
+        "_target",
+        "_waiter",
+        "number",
+        "partition",
+    )
+
+    def __init__(
+        self, connection: Connection, number: int, partition: int, generation: int, mailbox: Mailbox
+    ) -> None:
+        self.partition = partition
+        self.number = number
+        self._connection = connection
+        self._generation = generation
+        self._mailbox = mailbox
+        self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
+        self._left: deque[Stored] | None = None
+        self._received = NOWHERE
+        self._fence = NOWHERE
+        self._passed = NOWHERE
+        self._drained = False
+        self._permits = 0
+        self._target = FIRST_PERMITS
+        self._waiter: Lock | None = None
+        self._busy = False
+        self._closed = False
+        self._lost: BackendUnavailableError | None = None
+
+    # What the connection's reader calls.
+
+    def pushed(self, command: Any, payload: bytes) -> None:
+        """Put an entry in line and wake whoever waits for it."""
+        if isinstance(command, pb.CommandMessage):
+            self._queue.append((command, payload))
+            self._notify()
+        else:
+            self._connection.drop_consumer(self.number)
+            self.cut(LostError("the broker closed the consumer"))
+
+    def cut(self, error: BackendUnavailableError) -> None:
+        """Learn that nothing will come any more."""
+        self._lost = error
+        self._notify()
+
+    def _notify(self) -> None:
+        waiter = self._waiter
+        if waiter is not None:
+            self._waiter = None
+            waiter.release()
+        elif not self._busy:
+            self._mailbox.wake()
+
+    # What the poll calls.
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        """Return what is stored and was not received yet; see the protocol."""
+        deadline = time.monotonic() + timeout
+        taking = Taking(limit, max_bytes)
+        self._busy = True
+        try:
+            self._gather(taking, deadline)
+        except BackendTimeoutError:
+            if not taking.found:
+                raise
+        except (ProtocolError, PublishRefusedError) as error:
+            if not taking.found:
+                raise ReadFailedError(f"a stored entry cannot be read: {error}") from error
+        finally:
+            self._busy = False
+        if (self._queue or self._lost is not None) and not taking.found:
+            # It came between the last look and `_busy`, when no one was told.
+            self._mailbox.wake()
+        return taking.found
+
+    def acknowledge(self, upto: Position, timeout: float) -> None:
+        """Acknowledge everything up to and including this message; see the protocol."""
+        if self._closed:
+            raise FencedError
+        if self._lost is not None:
+            raise self._lost
+        place = acknowledging(upto)
+        if place is None:
+            return
+        request_id = self._connection.next_id()
+        ack = pb.CommandAck(
+            consumer_id=self.number,
+            ack_type=pb.CommandAck.Cumulative,
+            message_id=(place,),
+            request_id=request_id,
+        )
+        if self._connection.ours:
+            ack.properties.add(key="router-generation", value=self._generation)
+        answer = self._connection.call(
+            request_id,
+            pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack),
+            time.monotonic() + timeout,
+        )
+        if answer.HasField("error"):
+            raise refusal(answer.error, answer.message)
+
+    def close(self) -> None:
+        """Let go; see the protocol."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.clear()
+        self._left = None
+        connection = self._connection
+        connection.drop_consumer(self.number)
+        if self._lost is None and connection.error is None:
+            close_consumer(connection, self.number)
+
+    def _gather(self, taking: Taking, deadline: float) -> None:
+        """Take what there is; raises ReadFailedError, LostError, BackendTimeoutError."""
+        # What comes after the end was seen once is news: it is answered at once, rather than after
+        # the question whether more has come since.
+        asked = self._drained and bool(self._queue)
+        while True:
+            if self._closed or self._lost is not None:
+                raise self._lost or LostError("this consumer is closed")
+            self._take(taking)
+            if taking.full:
+                return
+            if not asked:
+                asked = True
+                self._ask(taking, deadline)
+            elif self._received >= self._fence or self._passed >= self._fence:
+                if not self._queue:
+                    self._drained = True
+                    if not taking.found:
+                        self._give_permits(taking)
+                    return
+            elif not self._wait(taking, deadline):
+                # What is missing was acknowledged one by one, or the broker is slow and wakes us.
+                self._passed = self._fence
+                return
+
+    def _take(self, taking: Taking) -> None:
+        while not taking.full:
+            if self._left:
+                if taking.add(self._left[0]):
+                    self._left.popleft()
+            elif self._queue:
+                self._unpack(*self._queue[0])
+                self._queue.popleft()
+            else:
+                return
+
+    def _unpack(self, command: pb.CommandMessage, payload: bytes) -> None:
+        where, ack_set = command.message_id, command.ack_set
+        place = (where.ledgerId, where.entryId)
+        unpacked = unpack(payload, MAX_UNPACKED, ack_set)
+        size = unpacked[-1].batch_index + 1 if unpacked else 1
+        if ack_set or not unpacked:
+            size = max(size, read_metadata(payload).num_messages_in_batch)
+        self._permits -= max(1, size)
+        self._received = max(self._received, place)
+        ledger, entry = place
+        partition, count = self.partition, command.redelivery_count
+        self._left = deque(
+            Stored(
+                one.message,
+                Position(ledger, entry, partition, one.batch_index, size),
+                one.publish_time,
+                count,
+            )
+            for one in unpacked
+        )
+
+    def _ask(self, taking: Taking, deadline: float) -> None:
+        """Give permits and learn the fence: all that was stored until now is not above it."""
+        self._give_permits(taking)
+        connection = self._connection
+        request_id = connection.next_id()
+        command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
+        answer = connection.call(
+            request_id,
+            pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command),
+            deadline,
+        )
+        last = _place(answer.last_message_id)
+        if answer.HasField("consumer_mark_delete_position"):
+            done = _place(answer.consumer_mark_delete_position)
+            self._fence = last if last > done else NOWHERE
+        else:
+            self._fence = last
+
+    def _give_permits(self, taking: Taking) -> None:
+        wanted = min(self._target, taking.room())
+        if self._permits * 2 > wanted:
+            return
+        command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
+        self._permits = wanted
+        self._target *= GROWTH
+        self._connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
+
+    def _wait(self, taking: Taking, deadline: float) -> bool:
+        """Wait for the next push; False when none comes in time."""
+        self._give_permits(taking)
+        waiter = Lock()
+        waiter.acquire()
+        self._waiter = waiter
+        if self._queue or self._lost is not None:
+            self._waiter = None
+            return True
+        left = min(QUIET, deadline - time.monotonic())
+        try:
+            return waiter.acquire(timeout=max(0.0, left))
+        finally:
+            self._waiter = None
+
+
+def close_consumer(connection: Connection, number: int) -> None:
+    """Tell the broker that a consumer went; its answer is of no interest."""
+    command = pb.CommandCloseConsumer(consumer_id=number, request_id=connection.next_id())
+    connection.send(
+        encode(pb.BaseCommand(type=pb.BaseCommand.CLOSE_CONSUMER, close_consumer=command))
+    )
+
+
+def _place(where: pb.MessageIdData) -> Place:
+    """Return a position's place; none (2^64-1 on the wire) is before all others."""
+    if where.ledgerId >= _NEGATIVE or where.entryId >= _NEGATIVE:
+        return NOWHERE
+    return where.ledgerId, where.entryId
+
+
+def acknowledging(upto: Position) -> pb.MessageIdData | None:
+    """Return what acknowledges up to this message, or None when there is nothing to say.
+
+    Inside a batch the set bits are the messages that are left. Without knowing the batch's size the
+    entry is left whole, to be delivered again rather than lost.
+    """
+    where = pb.MessageIdData(ledgerId=upto.ledger, entryId=upto.entry)
+    if upto.batch_index < 0 or 0 < upto.batch_size <= upto.batch_index + 1:
+        return where
+    if upto.batch_size == 0:
+        if upto.entry == 0:
+            return None
+        where.entryId = upto.entry - 1
+        return where
+    bits = (1 << upto.batch_size) - (1 << upto.batch_index + 1)
+    words = -(-upto.batch_size // _WORD)
+    raw = bits.to_bytes(words * 8, "little")
+    where.ack_set.extend(
+        int.from_bytes(raw[8 * i : 8 * i + 8], "little", signed=True) for i in range(words)
+    )
+    where.batch_size = upto.batch_size
+    return where

@@ -1,0 +1,137 @@
+"""The one connection to a broker that all calls of a worker share, opened again when it is lost.
+
+Theory of operation. Whoever needs the connection and finds none dials; the others wait for the
+outcome, each up to its own deadline. After a failure nobody dials for a while (0.1 s, doubled up to
+5 s), and a call whose deadline comes first fails with BackendUnavailableError and `retry_after`.
+There is no thread that reconnects in the background: a worker without requests needs no broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Condition
+from typing import Any, Final
+
+from router.backends.pulsar.connection import Connection, LostError
+from router.errors import BackendUnavailableError
+from router.wire.pulsar import pulsar_pb2 as pb
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 5.0
+
+Dial = Callable[[float], Connection]
+"""Opens a connection by a deadline; raises OSError or BackendUnavailableError."""
+
+Make = Callable[[int], pb.BaseCommand]
+"""Builds a request with this request id."""
+
+
+class NotServedError(BackendUnavailableError):
+    """Nobody will answer here however long one waits."""
+
+
+class Link:
+    """A connection that is there when one can be had."""
+
+    def __init__(self, dial: Dial) -> None:
+        self._dial = dial
+        self._changed = Condition()
+        self._connection: Connection | None = None
+        self._dialing = False
+        self._closed = False
+        self._pause = 0.0
+        self._not_before = 0.0
+        self._failure = ""
+
+    def connection(self, deadline: float) -> Connection:
+        """Return a live connection; raise BackendUnavailableError when there is none in time."""
+        while True:
+            connection = self._connection
+            if connection is not None and connection.error is None:
+                return connection
+            if not self._turn(deadline):
+                continue
+            try:
+                return self._open(deadline)
+            except NotServedError:
+                raise
+            except BackendUnavailableError:
+                if time.monotonic() >= deadline:
+                    raise
+
+    def call(self, make: Make, deadline: float, *, again: bool = True) -> Any:
+        """Send a request and return its answer's body; `again`: repeat it on a new connection.
+
+        Raises BackendUnavailableError, BackendTimeoutError, and what the broker answered.
+        """
+        while True:
+            connection = self.connection(deadline)
+            request_id = connection.next_id()
+            try:
+                return connection.call(request_id, make(request_id), deadline)
+            except LostError:
+                if not again or time.monotonic() >= deadline:
+                    raise
+
+    def close(self) -> None:
+        """Close for good; calls under way fail with BackendUnavailableError."""
+        with self._changed:
+            self._closed = True
+            connection, self._connection = self._connection, None
+            self._changed.notify_all()
+        if connection is not None:
+            connection.close()
+
+    def _turn(self, deadline: float) -> bool:
+        """Wait until it is this caller's turn to dial (True), or something changed (False)."""
+        with self._changed:
+            if self._closed:
+                raise NotServedError("the backend is closed")
+            now = time.monotonic()
+            if not self._dialing and now >= self._not_before:
+                alive = self._connection is not None and self._connection.error is None
+                self._dialing = not alive
+                return not alive
+            if now >= deadline:
+                raise self._unavailable(now)
+            until = deadline if self._dialing else min(deadline, self._not_before)
+            self._changed.wait(max(0.0, until - now))
+            return False
+
+    def _open(self, deadline: float) -> Connection:
+        connection, failure = None, ""
+        try:
+            connection = self._dial(deadline)
+        except BackendUnavailableError as error:
+            failure = str(error)
+            raise
+        except OSError as error:
+            failure = f"the backend cannot be reached: {error}"
+            raise BackendUnavailableError(failure, retry_after=self._next_pause()) from error
+        finally:
+            closed = self._dialed(connection, failure)
+        if closed:
+            connection.close()
+            raise NotServedError("the backend is closed")
+        return connection
+
+    def _dialed(self, connection: Connection | None, failure: str) -> bool:
+        with self._changed:
+            self._dialing = False
+            self._failure = failure
+            self._pause = 0.0 if connection is not None else self._next_pause()
+            self._not_before = time.monotonic() + self._pause
+            if not self._closed:
+                self._connection = connection
+            self._changed.notify_all()
+            return self._closed
+
+    def _next_pause(self) -> float:
+        return min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
+
+    def _unavailable(self, now: float) -> BackendUnavailableError:
+        failure = self._failure or "the backend does not answer in time"
+        return BackendUnavailableError(
+            failure, retry_after=max(FIRST_PAUSE, self._not_before - now)
+        )

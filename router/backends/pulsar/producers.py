@@ -1,0 +1,275 @@
+"""The producers of a worker: one for each partition that it publishes to, opened when needed.
+
+Theory of operation. A producer is used by one publish at a time, in turns: its sequence numbers
+must reach the broker in order, as a number that comes late looks like one that was stored already.
+Whoever publishes keeps the turn until the receipt is there. When the connection goes meanwhile, the
+same entry is sent again under the same name and number on the next one, until the deadline; our
+broker stores it once. Callers join messages to batches, so that a turn carries many of them.
+
+The number of producers is bounded: those unused for a while are closed, and the least recently
+used ones when there are too many. A producer that a caller names (an idempotency key) lives for one
+publish only.
+
+Locks: a producer's `turn` is waited for with a deadline and held through the round trip: it is a
+claim on the producer, and guards nothing else. `_sweeping` is only ever tried. A producer is taken
+out of the table under its turn and marked `gone`; who waited for that turn then takes a new one.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from threading import Lock
+from typing import Any, Final
+
+from router.backends import Batch, Receipt
+from router.backends.pulsar.connection import Connection, LostError
+from router.backends.pulsar.link import NotServedError
+from router.backends.pulsar.refusals import ProducerNameBusyError
+from router.backends.pulsar.routes import Routes
+from router.errors import BackendTimeoutError, BackendUnavailableError, PublishRefusedError
+from router.model import Position
+from router.wire.pulsar import encode, pack
+from router.wire.pulsar import pulsar_pb2 as pb
+
+MOST: Final = 4096
+IDLE: Final = 120.0
+PAUSE: Final = 0.02
+_NONE: Final = 1 << 63
+_DEDUP: Final = (pb.KeyValue(key="router-dedup", value="true"),)
+
+
+class Producer:
+    """A name under which one partition is published to, on one connection at a time."""
+
+    __slots__ = (
+        "_epoch",
+        "connection",
+        "gone",
+        "name",
+        "number",
+        "sequence",
+        "topic",
+        "turn",
+        "used",
+    )
+
+    def __init__(self, topic: str, name: str) -> None:
+        self.topic = topic
+        self.name = name
+        self.sequence = 0
+        self.used = 0.0
+        self.gone = False
+        self.turn = Lock()
+        self.connection: Connection | None = None
+        self.number = 0
+        self._epoch = 0
+
+    def open(self, connection: Connection, deadline: float) -> None:
+        """Be known to the broker on this connection; raise what it answers."""
+        if self.connection is connection and self.number in connection.producers:
+            return
+        request_id, self.number = connection.next_id(), connection.next_id()
+        self.connection = connection
+        command = pb.CommandProducer(
+            topic=self.topic,
+            producer_id=self.number,
+            request_id=request_id,
+            producer_name=self.name,
+            user_provided_producer_name=True,
+            epoch=self._epoch,
+            metadata=_DEDUP if connection.ours else (),
+        )
+        self._epoch += 1
+        connection.producers.add(self.number)
+        try:
+            success = connection.call(
+                request_id, pb.BaseCommand(type=pb.BaseCommand.PRODUCER, producer=command), deadline
+            )
+        except BaseException:
+            # After a timeout the broker may hold the name; closing an unknown one is no harm.
+            self.close()
+            raise
+        self.sequence = max(self.sequence, success.last_sequence_id + 1)
+
+    def send(self, sequence: int, messages: int, payload: bytes, deadline: float) -> Any:
+        """Send an entry and return its receipt; raise what the broker answers, LostError."""
+        connection = self.connection
+        if connection is None:
+            raise LostError
+        command = pb.CommandSend(
+            producer_id=self.number, sequence_id=sequence, num_messages=messages
+        )
+        frame = encode(pb.BaseCommand(type=pb.BaseCommand.SEND, send=command), payload)
+        key = self.number, sequence
+        reply = connection.ask(key, frame)
+        return connection.take(key, reply, deadline)
+
+    def close(self) -> None:
+        """Tell the broker that the name is free; its answer is of no interest."""
+        connection, self.connection = self.connection, None
+        if connection is None or connection.error is not None:
+            return
+        connection.producers.discard(self.number)
+        command = pb.CommandCloseProducer(producer_id=self.number, request_id=connection.next_id())
+        connection.send(
+            encode(pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=command))
+        )
+
+
+class Publishing:
+    """One batch on its way: the same name, number and bytes at every attempt."""
+
+    __slots__ = ("_batch", "_payload", "_producer", "_sequence", "_wall_ms", "sent")
+
+    def __init__(self, batch: Batch, producer: Producer, wall_ms: Callable[[], int]) -> None:
+        self._batch = batch
+        self._producer = producer
+        self._wall_ms = wall_ms
+        self._payload = b""
+        self._sequence = 0
+        self.sent = False
+
+    def attempt(self, connection: Connection, deadline: float) -> Receipt:
+        """Send it on this connection; raise what the broker answers, LostError."""
+        batch, producer = self._batch, self._producer
+        producer.open(connection, deadline)
+        if not self._payload:
+            self._pack(connection.max_message)
+        self.sent = True
+        receipt = producer.send(self._sequence, len(batch.messages), self._payload, deadline)
+        position = _position(receipt.message_id, batch.partition)
+        if batch.producer is not None and receipt.HasField("stored_messages"):
+            return Receipt(position, receipt.stored_messages, duplicate=True)
+        return Receipt(position, len(batch.messages))
+
+    def _pack(self, max_message: int) -> None:
+        batch, producer = self._batch, self._producer
+        if batch.producer is None:
+            self._sequence, producer.sequence = producer.sequence, producer.sequence + 1
+        else:
+            self._sequence = batch.sequence
+        self._payload = pack(batch.messages, producer.name, self._sequence, self._wall_ms())
+        if len(self._payload) > max_message:
+            raise PublishRefusedError(
+                f"an entry of {len(self._payload)} bytes exceeds the backend's {max_message}"
+            )
+
+
+class Producers:
+    """The producers of one backend."""
+
+    def __init__(
+        self, routes: Routes, wall_ms: Callable[[], int], *, most: int = MOST, idle: float = IDLE
+    ) -> None:
+        self._routes = routes
+        self._wall_ms = wall_ms
+        self._most = most
+        self._idle = idle
+        self._name = f"router-{uuid.uuid4().hex}"
+        self._table: dict[str, Producer] = {}
+        self._sweeping = Lock()
+        self._sweep_at = 0.0
+
+    def publish(self, batch: Batch, timeout: float) -> Receipt:
+        """Store a batch; see `Backend.publish`."""
+        deadline = time.monotonic() + timeout
+        topic = str(batch.topic.partition(batch.partition))
+        if batch.producer is not None:
+            producer = Producer(topic, batch.producer)
+            try:
+                return self._deliver(Publishing(batch, producer, self._wall_ms), topic, deadline)
+            finally:
+                producer.close()
+        producer = self._take_turn(topic, deadline)
+        try:
+            return self._deliver(Publishing(batch, producer, self._wall_ms), topic, deadline)
+        finally:
+            producer.used = time.monotonic()
+            producer.turn.release()
+
+    def close(self) -> None:
+        """Free the names; publishes under way go on until the connection is closed."""
+        for producer in list(self._table.values()):
+            producer.close()
+
+    def size(self) -> int:
+        """Return how many producers are kept."""
+        return len(self._table)
+
+    def _deliver(self, publishing: Publishing, topic: str, deadline: float) -> Receipt:
+        while True:
+            try:
+                connection = self._routes.connection(topic, deadline)
+                return publishing.attempt(connection, deadline)
+            except NotServedError:
+                raise
+            except BackendTimeoutError as error:
+                if publishing.sent:
+                    raise
+                raise BackendUnavailableError(
+                    "the backend did not take the messages in time; none is stored"
+                ) from error
+            except (BackendUnavailableError, ProducerNameBusyError) as error:
+                left = deadline - time.monotonic()
+                if left <= 0 and publishing.sent:
+                    raise BackendTimeoutError(
+                        "it is not known whether the messages were stored"
+                    ) from error
+                if left <= 0:
+                    raise
+                self._routes.forget(topic)
+                time.sleep(min(PAUSE, left))
+
+    def _take_turn(self, topic: str, deadline: float) -> Producer:
+        """Return the topic's producer, whose turn the caller then holds."""
+        now = time.monotonic()
+        if now >= self._sweep_at:
+            self._sweep(now)
+        while True:
+            producer = self._table.get(topic) or self._add(topic, now)
+            if not producer.turn.acquire(timeout=max(0.0, deadline - now)):
+                raise BackendTimeoutError("the topic's earlier messages were not stored in time")
+            if not producer.gone:
+                return producer
+            producer.turn.release()
+
+    def _add(self, topic: str, now: float) -> Producer:
+        producer = Producer(topic, self._name)
+        producer.used = now
+        producer = self._table.setdefault(topic, producer)
+        if len(self._table) > self._most:
+            self._sweep(now)
+        return producer
+
+    def _sweep(self, now: float) -> None:
+        """Close the producers that are unused for long, and the longest unused of too many."""
+        if not self._sweeping.acquire(blocking=False):
+            return
+        try:
+            self._sweep_at = now + self._idle / 4
+            oldest = sorted(self._table.values(), key=lambda producer: producer.used)
+            # Some more than must go, so that not every publish to a new topic has to sweep.
+            surplus = len(oldest) - self._most + self._most // 16
+            surplus = surplus if len(oldest) > self._most else 0
+            for rank, producer in enumerate(oldest):
+                if rank >= surplus and producer.used >= now - self._idle:
+                    return
+                self._retire(producer)
+        finally:
+            self._sweeping.release()
+
+    def _retire(self, producer: Producer) -> None:
+        if producer.turn.acquire(blocking=False):
+            producer.gone = True
+            del self._table[producer.topic]
+            producer.close()
+            producer.turn.release()
+
+
+def _position(where: pb.MessageIdData, partition: int) -> Position:
+    """Return the place of a receipt; an old duplicate's is not known, and none on the wire."""
+    if where.ledgerId >= _NONE:
+        return Position(-1, -1, partition)
+    return Position(where.ledgerId, where.entryId, partition)

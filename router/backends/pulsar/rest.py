@@ -1,0 +1,213 @@
+"""Administration of Apache Pulsar through its REST interface, `?admin=http://host:8080`.
+
+Subscriptions alone are made on the binary protocol: a consumer that comes and goes leaves a cursor
+behind, and needs no administrator's rights.
+"""
+
+from __future__ import annotations
+
+import json
+from http.client import HTTPException
+from typing import Any, Final
+from urllib.error import HTTPError
+from urllib.parse import quote
+from urllib.request import Request, urlopen
+
+from router.backends import Start
+from router.backends.pulsar.admin import Admin, BrokerAdmin, remaining
+from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.subscribing import end_subscription, make_subscription
+from router.errors import (
+    BackendUnavailableError,
+    NotAllowedError,
+    RouterError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from router.model import (
+    NOT_PARTITIONED,
+    PartitionStats,
+    Policies,
+    Subscription,
+    SubscriptionStats,
+    TopicInfo,
+    TopicName,
+    TopicStats,
+)
+
+MAX_ANSWER: Final = 64 * 1024 * 1024
+"""A list of 100,000 topics has 5 MB."""
+NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
+NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"
+_STATUS: Final[dict[int, type[RouterError]]] = {
+    401: NotAllowedError,
+    403: NotAllowedError,
+    404: TopicNotFoundError,
+    409: TopicExistsError,
+}
+
+
+class RestAdmin:
+    """Administration over HTTP; see `Admin`."""
+
+    def __init__(self, url: str, routes: Routes) -> None:
+        self._url = url
+        self._routes = routes
+
+    def create(self, info: TopicInfo, deadline: float) -> None:
+        """Create a topic; raise TopicExistsError, NotAllowedError for policies."""
+        if info.policies != Policies():
+            raise NotAllowedError(NO_POLICIES)
+        if info.partitions:
+            path, body = f"{_path(info.topic)}/partitions", str(info.partitions).encode()
+            self._ask("PUT", path, deadline, body)
+        else:
+            self._ask("PUT", _path(info.topic), deadline, b"")
+
+    def delete(self, topic: TopicName, deadline: float) -> None:
+        """Delete a topic with all it holds; raise TopicNotFoundError."""
+        partitioned = "/partitions" if self._partitions(topic, deadline) else ""
+        self._ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
+
+    def topics(self, deadline: float) -> list[TopicInfo]:
+        """Return the topics of all tenants and namespaces."""
+        found: list[TopicInfo] = []
+        for tenant in self._ask("GET", "tenants", deadline):
+            for namespace in self._ask("GET", f"namespaces/{quote(tenant)}", deadline):
+                found += self._namespace(namespace, deadline)
+        return sorted(found, key=lambda info: str(info.topic))
+
+    def describe(self, topic: TopicName, deadline: float) -> TopicStats:
+        """Return what a topic holds; raise TopicNotFoundError."""
+        partitions = self._partitions(topic, deadline)
+        wanted = range(partitions) if partitions else (NOT_PARTITIONED,)
+        stats = {p: self._stats(topic.partition(p), deadline) for p in wanted}
+        return TopicStats(
+            TopicInfo(topic, partitions),
+            tuple(
+                PartitionStats(
+                    p,
+                    messages=one.get("msgInCounter", 0),
+                    bytes=one.get("storageSize", 0),
+                    producers=len(one.get("publishers", ())),
+                )
+                for p, one in stats.items()
+            ),
+            tuple(
+                SubscriptionStats(
+                    name,
+                    p,
+                    subscription.get("msgBacklog", 0),
+                    len(subscription.get("consumers", ())),
+                    subscription.get("isDurable", True),
+                )
+                for p, one in stats.items()
+                for name, subscription in one.get("subscriptions", {}).items()
+            ),
+        )
+
+    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+        """Make a subscription exist on all partitions."""
+        make_subscription(self._routes, subscription, start, deadline)
+
+    def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
+        """Forget a subscription on all partitions."""
+        end_subscription(self._routes, subscription, deadline)
+
+    def _namespace(self, namespace: str, deadline: float) -> list[TopicInfo]:
+        path = f"persistent/{quote(namespace)}"
+        parents = self._ask("GET", f"{path}/partitioned", deadline)
+        plain = [
+            TopicInfo(TopicName.parse(name))
+            for name in self._ask("GET", path, deadline)
+            if name.rpartition("-partition-")[0] not in parents and _nameable(name)
+        ]
+        parted = [TopicName.parse(name) for name in parents if _nameable(name)]
+        return plain + [TopicInfo(topic, self._partitions(topic, deadline)) for topic in parted]
+
+    def _partitions(self, topic: TopicName, deadline: float) -> int:
+        partitions: int = self._ask("GET", f"{_path(topic)}/partitions", deadline)["partitions"]
+        return partitions
+
+    def _stats(self, topic: TopicName, deadline: float) -> dict[str, Any]:
+        stats: dict[str, Any] = self._ask("GET", f"{_path(topic)}/stats", deadline)
+        return stats
+
+    def _ask(self, method: str, path: str, deadline: float, body: bytes | None = None) -> Any:
+        request = Request(  # noqa: S310 - the scheme is checked where the address is parsed
+            f"{self._url}/admin/v2/{path}",
+            data=body,
+            method=method,
+            headers={"Content-Type": "application/json"},
+        )
+        try:
+            with urlopen(request, timeout=remaining(deadline)) as answer:  # noqa: S310 - as above
+                data = answer.read(MAX_ANSWER)
+            return json.loads(data) if data else None
+        except HTTPError as error:
+            with error:
+                reason = error.read(4096).decode("utf-8", "replace").strip()
+            failure = _STATUS.get(error.code, BackendUnavailableError)
+            raise failure(f"the administration answers {error.code}: {reason}") from error
+        except (OSError, HTTPException, ValueError) as error:
+            raise BackendUnavailableError(f"the administration cannot be asked: {error}") from error
+
+
+class ServiceAdmin:
+    """Commands where the broker is ours, REST where the address names it, else a clear refusal."""
+
+    def __init__(self, routes: Routes, url: str) -> None:
+        self._routes = routes
+        self._commands = BrokerAdmin(routes.service)
+        self._rest = RestAdmin(url, routes) if url else None
+
+    def create(self, info: TopicInfo, deadline: float) -> None:
+        """Create a topic; raise TopicExistsError."""
+        self._admin(deadline).create(info, deadline)
+
+    def delete(self, topic: TopicName, deadline: float) -> None:
+        """Delete a topic with all it holds; raise TopicNotFoundError."""
+        self._admin(deadline).delete(topic, deadline)
+
+    def topics(self, deadline: float) -> list[TopicInfo]:
+        """Return all topics."""
+        return self._admin(deadline).topics(deadline)
+
+    def describe(self, topic: TopicName, deadline: float) -> TopicStats:
+        """Return what a topic holds; raise TopicNotFoundError."""
+        return self._admin(deadline).describe(topic, deadline)
+
+    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+        """Make a subscription exist on all partitions."""
+        if self._routes.service.connection(deadline).ours:
+            self._commands.subscribe(subscription, start, deadline)
+        else:
+            make_subscription(self._routes, subscription, start, deadline)
+
+    def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
+        """Forget a subscription on all partitions."""
+        if self._routes.service.connection(deadline).ours:
+            self._commands.unsubscribe(subscription, deadline)
+        else:
+            end_subscription(self._routes, subscription, deadline)
+
+    def _admin(self, deadline: float) -> Admin:
+        if self._rest is not None:
+            return self._rest
+        if self._routes.service.connection(deadline).ours:
+            return self._commands
+        raise NotAllowedError(NO_ADMIN)
+
+
+def _path(topic: TopicName) -> str:
+    parts = (topic.domain, topic.tenant, topic.namespace, topic.local)
+    return "/".join(quote(part, safe="") for part in parts)
+
+
+def _nameable(name: str) -> bool:
+    """Return whether a topic has a name that the router allows; others it cannot serve."""
+    try:
+        TopicName.parse(name)
+    except RouterError:
+        return False
+    return True

@@ -1,0 +1,165 @@
+"""Which connection leads to the broker that serves a topic.
+
+A broker of ours serves every topic it knows on the connection one has. Apache Pulsar spreads topics
+over brokers: a lookup names the broker, and says whether it is reached directly or through the
+service address (a proxy, a port map). Answers are remembered until a topic turns out to be gone
+from there.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from threading import Lock
+from typing import Any, Final, Protocol
+
+from router.backends.pulsar.address import Address
+from router.backends.pulsar.connection import Connection, shake_hands
+from router.backends.pulsar.link import Link
+from router.backends.pulsar.refusals import refusal
+from router.backends.pulsar.tls import secured
+from router.errors import BackendUnavailableError
+from router.wire.pulsar import pulsar_pb2 as pb
+
+DIAL_TIMEOUT: Final = 5.0
+MOST_HOPS: Final = 10
+MOST_REMEMBERED: Final = 100_000
+
+Where = tuple[Address, str]
+"""An address, and the broker that its proxy is asked for (empty: itself)."""
+
+
+class Routes(Protocol):
+    """Finds the connection to the broker that serves a topic."""
+
+    service: Link
+    """Where to ask what belongs to no topic."""
+
+    def connection(self, topic: str, deadline: float) -> Connection:
+        """Return a live connection; raise BackendUnavailableError, TopicNotFoundError."""
+        ...
+
+    def forget(self, topic: str) -> None:
+        """Ask anew next time: the topic is not where it was."""
+        ...
+
+    def close(self) -> None:
+        """Close what these routes opened."""
+        ...
+
+
+class OneBroker:
+    """Every topic is served on one connection: the node's own broker."""
+
+    def __init__(self, link: Link, *, own: bool = False) -> None:
+        self.service = link
+        self._own = own
+
+    def connection(self, topic: str, deadline: float) -> Connection:
+        """Return the connection; raise BackendUnavailableError."""
+        del topic
+        return self.service.connection(deadline)
+
+    def forget(self, topic: str) -> None:
+        """Have nothing to forget."""
+
+    def close(self) -> None:
+        """Close the connection if it is this backend's own."""
+        if self._own:
+            self.service.close()
+
+
+class Lookups:
+    """Topics are where a lookup says."""
+
+    def __init__(self, address: Address) -> None:
+        self._address = address
+        self._lock = Lock()
+        self._links: dict[Where, Link] = {}
+        self._known: dict[str, Where] = {}
+        self._closed = False
+        self.service = self._link((address, ""))
+
+    def connection(self, topic: str, deadline: float) -> Connection:
+        """Return a connection to the topic's broker; raise what the lookup answers."""
+        connection = self.service.connection(deadline)
+        if connection.ours:
+            return connection
+        where = self._known.get(topic)
+        if where is None:
+            where = self._look_up(topic, deadline)
+            if len(self._known) >= MOST_REMEMBERED:
+                self._known.clear()
+            self._known[topic] = where
+        return self._link(where).connection(deadline)
+
+    def forget(self, topic: str) -> None:
+        """Look the topic up anew next time."""
+        self._known.pop(topic, None)
+
+    def close(self) -> None:
+        """Close all connections."""
+        with self._lock:
+            self._closed = True
+            links = list(self._links.values())
+        for link in links:
+            link.close()
+
+    def _link(self, where: Where) -> Link:
+        with self._lock:
+            link = self._links.get(where)
+            if link is None:
+                link = self._links[where] = Link(lambda deadline: dial(*where, deadline))
+                if self._closed:
+                    link.close()
+            return link
+
+    def _look_up(self, topic: str, deadline: float) -> Where:
+        where: Where = (self._address, "")
+        authoritative = False
+        for _hop in range(MOST_HOPS):
+            answer = self._ask(where, topic, authoritative, deadline)
+            if answer.response == pb.CommandLookupTopicResponse.Failed:
+                raise refusal(answer.error, answer.message)
+            where = self._named(answer)
+            if answer.response == pb.CommandLookupTopicResponse.Connect:
+                return where
+            authoritative = answer.authoritative
+        raise BackendUnavailableError(f"the lookup of {topic} goes in circles")
+
+    def _ask(self, where: Where, topic: str, authoritative: bool, deadline: float) -> Any:
+        return self._link(where).call(
+            lambda request_id: pb.BaseCommand(
+                type=pb.BaseCommand.LOOKUP,
+                lookupTopic=pb.CommandLookupTopic(
+                    topic=topic, request_id=request_id, authoritative=authoritative
+                ),
+            ),
+            deadline,
+        )
+
+    def _named(self, answer: Any) -> Where:
+        url = answer.brokerServiceUrlTls if self._address.tls else answer.brokerServiceUrl
+        broker = Address.parse(url)
+        if not answer.proxy_through_service_url:
+            return broker, ""
+        if broker.hosts[0] in self._address.hosts:
+            return self._address, ""
+        host, port = broker.hosts[0]
+        return self._address, f"{host}:{port}"
+
+
+def dial(address: Address, proxy_to: str, deadline: float) -> Connection:
+    """Open a connection to the first host that answers; raise OSError, BackendUnavailableError."""
+    failure: Exception | None = None
+    for host, port in address.hosts:
+        left = min(DIAL_TIMEOUT, max(0.05, deadline - time.monotonic()))
+        try:
+            peer = socket.create_connection((host, port), timeout=left)
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            stream = secured(peer, host, left) if address.tls else peer
+            return shake_hands(stream, time.monotonic() + left, proxy_to)
+        except (OSError, ssl.SSLError, BackendUnavailableError) as error:
+            failure = error
+    raise BackendUnavailableError(f"{address} cannot be reached: {failure}") from failure

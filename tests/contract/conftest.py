@@ -1,0 +1,156 @@
+"""Every backend and node that keeps the protocols, opened for one suite each."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from router import settings as all_settings
+from router.backends import Backend, Consumer, Node, Start, embedded, memory, pulsar
+from router.errors import TopicNotFoundError
+from router.model import NOT_PARTITIONED, Policies, Subscription, TopicName
+from router.settings import Settings
+
+WAIT = 10.0
+_numbers = itertools.count(1)
+
+
+class Bell:
+    """A mailbox that a test can wait for."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        self._event.set()
+
+    def rang(self, timeout: float = WAIT) -> bool:
+        """Wait for a wake-up and forget it."""
+        found = self._event.wait(timeout)
+        self._event.clear()
+        return found
+
+    def until(self, true: Callable[[], object]) -> None:
+        """Wait until something holds, looking after each wake-up."""
+        deadline = time.monotonic() + WAIT
+        while not true():
+            assert time.monotonic() < deadline, "it did not become true"
+            self.rang(0.2)
+
+
+def settings_for(folder: Path, **flags: str) -> Settings:
+    given = {"data.dir": str(folder), "broker.linger": "1s", "consume.idle": "500ms"}
+    return all_settings.load(None, {}, given | {k.replace("__", "."): v for k, v in flags.items()})
+
+
+def stop_broker(folder: Path) -> None:
+    """End the broker of a folder, if there is one, and wait until it is gone."""
+    with suppress(FileNotFoundError, ValueError, ProcessLookupError):
+        os.kill(int((folder / "broker.lock").read_text()), signal.SIGTERM)
+    deadline = time.monotonic() + WAIT
+    while (folder / "broker.sock").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+@contextmanager
+def serving_pulsar(folder: Path) -> Iterator[str]:
+    """Run a broker that serves Pulsar clients over TCP; give its URL."""
+    command = [sys.executable, "-m", "router.broker", "--data", str(folder), "--stay"]
+    with subprocess.Popen(
+        [*command, "--pulsar", "127.0.0.1:0"], stdout=subprocess.PIPE, text=True
+    ) as broker:
+        try:
+            assert broker.stdout is not None
+            line = broker.stdout.readline()
+            assert "pulsar://" in line, f"the broker did not start: {line}"
+            yield line.split()[-1]
+        finally:
+            broker.terminate()
+
+
+class Opened:
+    """A backend with its node, and names that no other test uses."""
+
+    def __init__(self, kind: str, backend: Backend, node: Node, settings: Settings) -> None:
+        self.kind = kind
+        self.backend = backend
+        self.node = node
+        self.settings = settings
+
+    def new_name(self) -> TopicName:
+        return TopicName.parse(f"topic-{next(_numbers)}")
+
+    def new_topic(self, partitions: int = 0) -> TopicName:
+        topic = self.new_name()
+        self.backend.create_topic(topic, partitions, Policies(), {}, WAIT)
+        return topic
+
+    def consumer(
+        self,
+        topic: TopicName,
+        *,
+        group: str = "g",
+        start: Start = Start.EARLIEST,
+        partition: int = NOT_PARTITIONED,
+        bell: Bell | None = None,
+    ) -> Consumer:
+        """Open a consumer of a subscription, which is made if it is not there."""
+        subscription = Subscription(topic, group)
+        self.backend.subscribe(subscription, start, WAIT)
+        return self.backend.consume(subscription, partition, 1, bell or Bell(), WAIT)
+
+    def is_there(self, topic: TopicName) -> bool:
+        try:
+            self.backend.partitions(topic, WAIT)
+        except TopicNotFoundError:
+            return False
+        return True
+
+
+def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
+    settings = settings_for(folder)
+    if kind == "memory":
+        node: Node = memory.open_node(settings)
+        backend = memory.open_backend("memory", settings, None)
+    elif kind == "embedded":
+        stack.callback(stop_broker, folder)
+        node = embedded.open_node(settings)
+        backend = embedded.open_backend("embedded", settings, node)
+    else:
+        url = stack.enter_context(serving_pulsar(folder))
+        node = memory.open_node(settings)
+        backend = pulsar.open_backend(url, settings, None)
+    stack.callback(node.close)
+    stack.callback(backend.close)
+    return Opened(kind, backend, node, settings)
+
+
+@pytest.fixture(scope="module", params=["memory", "embedded", "pulsar"])
+def opened(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Opened]:
+    with ExitStack() as stack:
+        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
+
+
+@pytest.fixture(scope="module", params=["memory", "embedded"])
+def with_node(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Opened]:
+    with ExitStack() as stack:
+        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
+
+
+@pytest.fixture
+def bell() -> Bell:
+    return Bell()

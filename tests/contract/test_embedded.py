@@ -1,0 +1,279 @@
+"""What the embedded backend adds: a broker process that comes, goes, dies and is replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from router.backends import Batch, Outcome, Start, embedded
+from router.backends.embedded import BrokerNode
+from router.backends.embedded import spawn as spawning
+from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
+from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
+from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
+
+pytestmark = pytest.mark.contract
+
+TOPIC = TopicName.parse("t")
+GROUP = Subscription(TOPIC, "g")
+
+
+def open_folder(folder: Path, **flags: str) -> Opened:
+    settings = settings_for(folder, **flags)
+    node = embedded.open_node(settings)
+    return Opened("embedded", embedded.open_backend("embedded", settings, node), node, settings)
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    found = open_folder(tmp_path)
+    yield found
+    found.backend.close()
+    found.node.close()
+    stop_broker(tmp_path)
+
+
+def broker_pid(folder: Path) -> int:
+    return int((folder / "broker.lock").read_text())
+
+
+def publish(opened: Opened, value: bytes) -> None:
+    opened.backend.publish(Batch(TOPIC, NOT_PARTITIONED, [Message(value)]), WAIT)
+
+
+def received(opened: Opened) -> list[bytes]:
+    consumer = opened.consumer(TOPIC, group="reader")
+    found = consumer.receive(100_000, 1 << 30, WAIT)
+    consumer.close()
+    return [stored.message.value for stored in found]
+
+
+def test_a_killed_broker_is_started_again_and_nothing_is_lost_or_doubled(
+    opened: Opened, tmp_path: Path
+) -> None:
+    done: list[bytes] = []
+    stop = threading.Event()
+
+    def work(name: int) -> None:
+        number = 0
+        while not stop.is_set():
+            value = b"%d-%d" % (name, number)
+            publish(opened, value)
+            done.append(value)
+            number += 1
+
+    threads = [threading.Thread(target=work, args=(name,)) for name in range(3)]
+    for thread in threads:
+        thread.start()
+    for _ in range(4):
+        before = len(done)
+        deadline = time.monotonic() + WAIT
+        while len(done) < before + 20 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        os.kill(broker_pid(tmp_path), signal.SIGKILL)
+    stop.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert sorted(received(opened)) == sorted(done)
+    assert len(done) > 60
+
+
+def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
+    opened: Opened, tmp_path: Path, bell: Bell
+) -> None:
+    publish(opened, b"1")
+    opened.backend.subscribe(GROUP, Start.LATEST, WAIT)
+    claim = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    generation = claim.granted()[NOT_PARTITIONED]
+    consumer = opened.backend.consume(GROUP, NOT_PARTITIONED, generation, bell, WAIT)
+    assert consumer.receive(10, 1000, WAIT) == []
+    os.kill(broker_pid(tmp_path), signal.SIGKILL)
+    bell.until(claim.lost)
+    assert claim.granted() == {}
+    with pytest.raises(BackendUnavailableError):
+        consumer.receive(10, 1000, WAIT)
+    consumer.close()
+    claim.release(Outcome.EMPTY)
+    again = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    assert again.granted()[NOT_PARTITIONED] > generation
+    again.release(Outcome.EMPTY)
+
+
+def test_an_acknowledgement_after_the_partition_went_on_is_refused(opened: Opened) -> None:
+    publish(opened, b"1")
+    opened.backend.subscribe(GROUP, Start.EARLIEST, WAIT)
+    first = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    generation = first.granted()[NOT_PARTITIONED]
+    consumer = opened.backend.consume(GROUP, NOT_PARTITIONED, generation, Bell(), WAIT)
+    (stored,) = consumer.receive(10, 1000, WAIT)
+    first.release(Outcome.EMPTY)
+    second = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    assert second.granted()
+    with pytest.raises(FencedError):
+        consumer.acknowledge(stored.position, WAIT)
+    second.release(Outcome.EMPTY)
+    consumer.close()
+
+
+def test_a_waiting_poll_is_told_which_process_holds_its_id(opened: Opened) -> None:
+    first = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    second = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    holder = second.holder() or ""
+    assert holder.startswith(f"consumer a (worker pid {os.getpid()}), polling for ")
+    second.release(Outcome.EMPTY)
+    first.release(Outcome.EMPTY)
+
+
+def test_claims_of_a_worker_that_went_are_free(opened: Opened, tmp_path: Path, bell: Bell) -> None:
+    publish(opened, b"1")
+    other = open_folder(tmp_path)
+    other.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    claim = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    assert claim.granted() == {}
+    other.node.close()
+    bell.until(claim.granted)
+    claim.release(Outcome.EMPTY)
+
+
+def test_a_broker_without_clients_leaves(tmp_path: Path) -> None:
+    found = open_folder(tmp_path)
+    found.backend.ready(WAIT)
+    found.node.close()
+    deadline = time.monotonic() + WAIT
+    while (tmp_path / "broker.sock").exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def test_a_broker_of_another_build_is_replaced(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(opened, b"1")
+    old = broker_pid(tmp_path)
+    monkeypatch.setattr(spawning, "build_id", lambda: "another")
+    newer = open_folder(tmp_path)
+    newer.backend.ready(WAIT)
+    assert broker_pid(tmp_path) != old
+    assert received(newer) == [b"1"]
+    newer.node.close()
+
+
+def test_workers_that_start_at_once_get_one_broker(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib\n"
+        "from tests.contract.conftest import settings_for\n"
+        "from router.backends import embedded\n"
+        "node = embedded.open_node(settings_for(pathlib.Path(sys.argv[1])))\n"
+        "node.take_token('b', 1, 100, 10)\n"
+        "print(node.link.connection(0).server_version, flush=True)\n"
+        "print((pathlib.Path(sys.argv[1]) / 'broker.lock').read_text(), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    workers = [
+        subprocess.Popen(
+            [sys.executable, "-c", program, str(tmp_path)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for _ in range(4)
+    ]
+    told = []
+    for worker in workers:
+        assert worker.stdout is not None
+        told.append((worker.stdout.readline(), worker.stdout.readline()))
+    for worker in workers:
+        worker.communicate(timeout=WAIT)
+    stop_broker(tmp_path)
+    assert len(set(told)) == 1
+    assert told[0][0].startswith("message-router ")
+
+
+def test_a_broker_that_is_told_not_to_creates_no_topics(tmp_path: Path) -> None:
+    found = open_folder(tmp_path, topics__auto_create="no")
+    with pytest.raises(TopicNotFoundError):
+        publish(found, b"1")
+    assert found.backend.list_topics(WAIT) == []
+    found.node.close()
+    stop_broker(tmp_path)
+
+
+def test_a_path_that_is_long_is_served(tmp_path: Path) -> None:
+    folder = tmp_path / ("a" * 100) / "data"
+    found = open_folder(folder)
+    publish(found, b"1")
+    assert received(found) == [b"1"]
+    found.node.close()
+    stop_broker(folder)
+
+
+def test_a_closed_backend_serves_nothing_more(tmp_path: Path) -> None:
+    settings = settings_for(tmp_path)
+    backend = embedded.open_backend("embedded", settings, None)
+    backend.ready(WAIT)
+    backend.close()
+    with pytest.raises(BackendUnavailableError):
+        backend.ready(WAIT)
+    stop_broker(tmp_path)
+
+
+def test_a_backend_shares_the_connection_of_its_node(opened: Opened) -> None:
+    assert isinstance(opened.node, BrokerNode)
+    opened.backend.ready(WAIT)
+    connection = opened.node.link.connection(time.monotonic() + WAIT)
+    opened.backend.close()
+    assert connection.error is None
+    opened.node.take_token("b", 1, 1, WAIT)
+
+
+def test_it_all_works_under_gevent(tmp_path: Path) -> None:
+    program = (
+        "from gevent import monkey; monkey.patch_all()\n"
+        "import sys, pathlib, time, gevent\n"
+        "from router.backends import Batch, Outcome, Start, embedded\n"
+        "from router.model import Message, Subscription, TopicName\n"
+        "from tests.contract.conftest import Bell, settings_for\n"
+        "settings = settings_for(pathlib.Path(sys.argv[1]))\n"
+        "node = embedded.open_node(settings)\n"
+        "backend = embedded.open_backend('embedded', settings, node)\n"
+        "def poll(number):\n"
+        "    topic, bell = TopicName.parse(f't{number}'), Bell()\n"
+        "    group = Subscription(topic, 'g')\n"
+        "    claim = node.claim(group, 'c', 0, bell, 10)\n"
+        "    consumer = backend.consume(group, -1, claim.granted()[-1], bell, 10)\n"
+        "    while not (found := consumer.receive(10, 1000, 10)):\n"
+        "        assert bell.rang(20)\n"
+        "    consumer.acknowledge(found[-1].position, 10)\n"
+        "    consumer.close()\n"
+        "    claim.release(Outcome.DELIVERED)\n"
+        "    return found[0].message.value\n"
+        "topics = [TopicName.parse(f't{n}') for n in range(100)]\n"
+        "for topic in topics:\n"
+        "    backend.publish(Batch(topic, -1, [Message(b'before')]), 10)\n"
+        "    backend.subscribe(Subscription(topic, 'g'), Start.LATEST, 10)\n"
+        "polls = [gevent.spawn(poll, n) for n in range(100)]\n"
+        "gevent.sleep(0.2)\n"
+        "batches = [Batch(topic, -1, [Message(b'x')]) for topic in topics]\n"
+        "sends = [gevent.spawn(backend.publish, batch, 10) for batch in batches]\n"
+        "gevent.joinall(sends, raise_error=True)\n"
+        "gevent.joinall(polls, timeout=20, raise_error=True)\n"
+        "print([p.value for p in polls].count(b'x'))\n"
+        "node.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    stop_broker(tmp_path)
+    assert (done.stdout, done.stderr) == ("100\n", "")

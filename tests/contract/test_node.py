@@ -1,0 +1,165 @@
+"""What every node promises, asked of each of them: router.backends.Node."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from router.backends import Claim, Outcome
+from router.model import NOT_PARTITIONED, Position, Subscription
+from tests.contract.conftest import WAIT, Bell, Opened
+
+pytestmark = pytest.mark.contract
+
+_buckets = itertools.count(1)
+
+
+class Group:
+    """Polls of one new group."""
+
+    def __init__(self, opened: Opened, partitions: int = 0) -> None:
+        self._node = opened.node
+        self._partitions = partitions
+        self.subscription = Subscription(opened.new_topic(partitions), "g")
+
+    def claim(self, consumer: str, bell: Bell | None = None) -> Claim:
+        return self._node.claim(self.subscription, consumer, self._partitions, bell or Bell(), WAIT)
+
+
+def test_the_only_poll_holds_everything_at_once(with_node: Opened) -> None:
+    claim = Group(with_node, 3).claim("a")
+    assert set(claim.granted()) == {0, 1, 2}
+    assert (claim.holder(), claim.limited(), claim.lost()) == (None, None, False)
+    assert (claim.revoked(), claim.pending()) == (set(), {})
+    claim.release(Outcome.EMPTY)
+
+
+def test_a_topic_without_partitions_is_one(with_node: Opened) -> None:
+    claim = Group(with_node).claim("a")
+    assert set(claim.granted()) == {NOT_PARTITIONED}
+    claim.release(Outcome.EMPTY)
+
+
+def test_generations_grow_with_every_grant(with_node: Opened) -> None:
+    group = Group(with_node)
+    generations = []
+    for _ in range(3):
+        claim = group.claim("a")
+        generations.append(claim.granted()[NOT_PARTITIONED])
+        claim.release(Outcome.DELIVERED)
+    assert generations == sorted(set(generations))
+
+
+def test_a_second_id_gets_its_share_when_it_is_given_up(with_node: Opened, bell: Bell) -> None:
+    group = Group(with_node, 4)
+    own = Bell()
+    first = group.claim("a", own)
+    second = group.claim("b", bell)
+    own.until(lambda: len(first.revoked()) == 2)
+    assert second.granted() == {}
+    asked = first.revoked()
+    first.give_up(sorted(asked))
+    bell.until(lambda: set(second.granted()) == asked)
+    assert set(first.granted()) == {0, 1, 2, 3} - asked
+    assert first.revoked() == set()
+    first.release(Outcome.EMPTY)
+    second.release(Outcome.EMPTY)
+
+
+def test_a_second_poll_of_the_same_id_waits_and_says_for_whom(
+    with_node: Opened, bell: Bell
+) -> None:
+    group = Group(with_node)
+    first = group.claim("a")
+    second = group.claim("a", bell)
+    assert second.granted() == {}
+    assert "a" in (second.holder() or "")
+    first.release(Outcome.EMPTY)
+    bell.until(second.granted)
+    assert second.holder() is None
+    second.release(Outcome.EMPTY)
+
+
+def test_what_an_id_left_goes_to_others_after_its_idle_time(with_node: Opened, bell: Bell) -> None:
+    group = Group(with_node)
+    for consumer in "ab":
+        group.claim(consumer).release(Outcome.DELIVERED)
+    claim = group.claim("c", bell)
+    bell.until(claim.granted)
+    claim.release(Outcome.EMPTY)
+
+
+def test_releasing_twice_is_releasing_once(with_node: Opened) -> None:
+    group = Group(with_node)
+    claim = group.claim("a")
+    claim.release(Outcome.EMPTY)
+    claim.release(Outcome.EMPTY)
+    again = group.claim("a")
+    assert again.granted()
+    again.release(Outcome.EMPTY)
+
+
+def test_the_next_poll_of_an_id_is_handed_what_it_left_pending(with_node: Opened) -> None:
+    group = Group(with_node, 2)
+    left = Position(7, 8, 1, 2, 5)
+    group.claim("a").release(Outcome.DELIVERED, [left])
+    claim = group.claim("a")
+    assert claim.pending() == {1: left}
+    assert claim.pending()[1].batch_size == 5
+    claim.release(Outcome.DELIVERED)
+    last = group.claim("a")
+    assert last.pending() == {}
+    last.release(Outcome.DELIVERED)
+
+
+def test_another_id_is_not_handed_what_was_left_pending(with_node: Opened, bell: Bell) -> None:
+    group = Group(with_node)
+    group.claim("a").release(Outcome.DELIVERED, [Position(7, 8)])
+    claim = group.claim("b", bell)
+    bell.until(claim.granted)
+    assert claim.pending() == {}
+    claim.release(Outcome.DELIVERED)
+
+
+def test_too_many_empty_polls_are_limited(with_node: Opened) -> None:
+    group = Group(with_node)
+    for _ in range(10):
+        claim = group.claim("a")
+        assert claim.limited() is None
+        claim.release(Outcome.EMPTY)
+    limited = group.claim("a")
+    assert 0 < (limited.limited() or 0) <= 60
+    assert limited.granted()
+    limited.release(Outcome.REFUSED)
+
+
+def test_polls_that_find_messages_are_never_limited(with_node: Opened) -> None:
+    group = Group(with_node)
+    for _ in range(12):
+        claim = group.claim("a")
+        assert claim.limited() is None
+        claim.release(Outcome.DELIVERED)
+
+
+def test_a_bucket_gives_its_burst_and_then_tells_the_wait(with_node: Opened) -> None:
+    bucket = f"bucket-{next(_buckets)}"
+    assert [with_node.node.take_token(bucket, 1, 3, WAIT) for _ in range(3)] == [None] * 3
+    wait = with_node.node.take_token(bucket, 1, 3, WAIT)
+    assert wait is not None
+    assert 0 < wait <= 60
+
+
+def test_buckets_are_apart(with_node: Opened) -> None:
+    first, second = (f"bucket-{next(_buckets)}" for _ in range(2))
+    assert with_node.node.take_token(first, 1, 1, WAIT) is None
+    assert with_node.node.take_token(second, 1, 1, WAIT) is None
+
+
+def test_counters_add_up_and_gauges_replace(with_node: Opened) -> None:
+    counter = ("router_publish_refused_total", (("code", "contract"),), 2.0)
+    for polls in (3.0, 5.0):
+        with_node.node.push_metrics([counter], [("router_polls_waiting", (), polls)], WAIT)
+    text = with_node.node.metrics(WAIT)
+    assert 'router_publish_refused_total{code="contract"} 4.0\n' in text
+    assert "router_polls_waiting 5.0\n" in text

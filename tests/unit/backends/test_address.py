@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends.pulsar import Address
+from router.errors import SettingError
+
+hosts = st.tuples(st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True), st.integers(1, 65535))
+
+
+@given(hosts=st.lists(hosts, min_size=1, max_size=4), tls=st.booleans())
+def test_an_address_survives_being_written_and_read(
+    hosts: list[tuple[str, int]], tls: bool
+) -> None:
+    address = Address(tuple(hosts), tls)
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        ("pulsar://broker", (("broker", 6650),)),
+        ("pulsar://a:1,b/", (("a", 1), ("b", 6650))),
+        ("pulsar+ssl://broker", (("broker", 6651),)),
+        ("pulsar://[::1]:6650", (("::1", 6650),)),
+    ],
+)
+def test_ports_have_defaults(url: str, hosts: tuple[tuple[str, int], ...]) -> None:
+    assert Address.parse(url).hosts == hosts
+
+
+def test_the_administration_is_an_option() -> None:
+    address = Address.parse("pulsar://a:1/?admin=http://a:8080/")
+    assert address.admin == "http://a:8080"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a:1",
+        "pulsar://",
+        "pulsar://a:x",
+        "pulsar://a:1,",
+        "pulsar://a:99999",
+        "pulsar://user@a:1",
+        "pulsar://a:1/topic",
+        "pulsar://a:1/?admin=file:///etc/passwd",
+        "pulsar://a:1/?tls=yes",
+    ],
+)
+def test_an_address_that_is_none_is_refused_with_itself(url: str) -> None:
+    with pytest.raises(SettingError, match="pulsar"):
+        Address.parse(url)

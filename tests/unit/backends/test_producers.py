@@ -1,0 +1,294 @@
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from router.backends import Batch, Receipt
+from router.backends.pulsar.producers import Producers
+from router.backends.pulsar.routes import OneBroker
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    PublishRefusedError,
+    QuotaExceededError,
+    TopicNotFoundError,
+)
+from router.model import NOT_PARTITIONED, Message, Position, TopicName
+from router.wire.pulsar import pulsar_pb2 as pb
+from router.wire.pulsar import read_metadata, unpack
+from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+
+NOW = 1_700_000_000_000
+
+
+class Worker:
+    """A worker's producers against a fake broker."""
+
+    def __init__(self, **bounds: Any) -> None:
+        self.broker = FakeBroker()
+        self.link = self.broker.link()
+        self.producers = Producers(OneBroker(self.link), lambda: NOW, **bounds)
+
+    def publish(
+        self,
+        values: Sequence[bytes] = (b"v",),
+        topic: str = "t",
+        timeout: float = WAIT,
+        **named: Any,
+    ) -> Receipt:
+        messages = [Message(value) for value in values]
+        batch = Batch(TopicName.parse(topic), NOT_PARTITIONED, messages, **named)
+        return self.producers.publish(batch, timeout)
+
+    def sequences(self) -> list[int]:
+        return [command.send.sequence_id for command in self.broker.of(T.SEND)]
+
+
+@pytest.fixture
+def worker() -> Any:
+    worker = Worker()
+    yield worker
+    worker.link.close()
+
+
+def refuse_producer(error: pb.ServerError, message: str, times: int) -> Any:
+    """Refuse a producer so many times, then let it in."""
+    left = [times]
+
+    def react(side: Side, command: Any, payload: bytes) -> None:
+        if not left[0]:
+            side.broker._producer(side, command, payload)
+            return
+        left[0] -= 1
+        request_id = command.producer.request_id
+        failure = pb.CommandError(request_id=request_id, error=error, message=message)
+        side.send(T.ERROR, error=failure)
+
+    return react
+
+
+def test_an_entry_carries_its_messages_and_their_number(worker: Worker) -> None:
+    receipt = worker.publish([b"1", b"2"])
+    command, payload = next(seen for seen in worker.broker.seen if seen[0].type == T.SEND)
+    assert command.send.num_messages == 2
+    assert [one.message.value for one in unpack(payload, 100)] == [b"1", b"2"]
+    assert read_metadata(payload).publish_time == NOW
+    assert receipt == Receipt(Position(1, 1), 2)
+
+
+def test_numbers_grow_on_one_producer(worker: Worker) -> None:
+    for _ in range(3):
+        worker.publish()
+    assert worker.sequences() == [0, 1, 2]
+    assert len(worker.broker.of(T.PRODUCER)) == 1
+
+
+def test_numbers_go_on_where_the_broker_says(worker: Worker) -> None:
+    worker.broker.last_sequence = 41
+    worker.publish()
+    assert worker.sequences() == [42]
+
+
+def test_our_broker_is_asked_to_store_once_and_others_are_not() -> None:
+    for version, pairs in (("message-router x", [("router-dedup", "true")]), ("Pulsar", [])):
+        worker = Worker()
+        worker.broker.server_version = version
+        worker.publish()
+        worker.link.close()
+        (command,) = worker.broker.of(T.PRODUCER)
+        assert [(pair.key, pair.value) for pair in command.producer.metadata] == pairs
+
+
+def test_an_entry_without_a_receipt_is_sent_again_as_it_was(worker: Worker) -> None:
+    def cut_the_first(side: Side, command: Any, payload: bytes) -> None:
+        if len(worker.broker.of(T.SEND)) == 2:
+            side.cut()
+        else:
+            worker.broker._receipt(side, command, payload)
+
+    worker.broker.on[T.SEND] = cut_the_first
+    worker.publish([b"before"])
+    worker.publish([b"lost"])
+    worker.publish([b"after"])
+    assert worker.sequences() == [0, 1, 1, 2]
+    payloads = [payload for command, payload in worker.broker.seen if command.type == T.SEND]
+    assert payloads[1] == payloads[2]
+    names = {command.producer.producer_name for command in worker.broker.of(T.PRODUCER)}
+    assert len(names) == 1
+
+
+def test_an_entry_is_sent_again_when_the_broker_closes_the_producer(worker: Worker) -> None:
+    def close_the_first(side: Side, command: Any, payload: bytes) -> None:
+        if len(worker.broker.of(T.SEND)) == 1:
+            number = command.send.producer_id
+            closed = pb.CommandCloseProducer(producer_id=number, request_id=2**64 - 1)
+            side.send(T.CLOSE_PRODUCER, close_producer=closed)
+        else:
+            worker.broker._receipt(side, command, payload)
+
+    worker.broker.on[T.SEND] = close_the_first
+    worker.publish()
+    assert worker.sequences() == [0, 0]
+    assert len(worker.broker.sides) == 1
+
+
+def test_an_outcome_that_is_not_known_is_a_timeout(worker: Worker) -> None:
+    worker.broker.on[T.SEND] = lambda side, _command, _payload: side.cut()
+    with pytest.raises(BackendTimeoutError):
+        worker.publish(timeout=0.3)
+    assert set(worker.sequences()) == {0}
+
+
+def test_a_number_of_unknown_outcome_is_not_used_again(worker: Worker) -> None:
+    react = worker.broker.on.pop(T.SEND)
+    with pytest.raises(BackendTimeoutError):
+        worker.publish(timeout=0.1)
+    worker.broker.on[T.SEND] = react
+    worker.publish()
+    assert worker.sequences() == [0, 1]
+
+
+def test_what_was_never_sent_is_unavailability(worker: Worker) -> None:
+    worker.broker.on[T.PRODUCER] = lambda side, _command, _payload: side.cut()
+    with pytest.raises(BackendUnavailableError):
+        worker.publish(timeout=0.2)
+
+
+def test_a_missing_topic_is_said_at_once(worker: Worker) -> None:
+    worker.broker.on[T.PRODUCER] = refuse_producer(pb.TopicNotFound, "no", 1)
+    with pytest.raises(TopicNotFoundError):
+        worker.publish()
+    worker.publish()
+
+
+def test_a_refused_entry_is_raised_as_what_it_means(worker: Worker) -> None:
+    def refuse(side: Side, command: Any, _payload: bytes) -> None:
+        failure = pb.CommandSendError(
+            producer_id=command.send.producer_id,
+            sequence_id=command.send.sequence_id,
+            error=pb.ProducerBlockedQuotaExceededError,
+            message="full",
+        )
+        side.send(T.SEND_ERROR, send_error=failure)
+
+    worker.broker.on[T.SEND] = refuse
+    with pytest.raises(QuotaExceededError):
+        worker.publish()
+
+
+@pytest.mark.parametrize("error", [pb.ProducerBusy, pb.ServiceNotReady])
+def test_a_producer_that_will_soon_be_let_in_is_tried_again(
+    worker: Worker, error: pb.ServerError
+) -> None:
+    worker.broker.on[T.PRODUCER] = refuse_producer(error, "wait", 2)
+    worker.publish()
+    assert len(worker.broker.of(T.PRODUCER)) == 3
+
+
+def test_a_named_producer_lives_for_one_publish(worker: Worker) -> None:
+    receipt = worker.publish(producer="idempotency:1", sequence=7)
+    worker.broker.wait_for(T.CLOSE_PRODUCER)
+    assert worker.sequences() == [7]
+    assert not receipt.duplicate
+    assert worker.producers.size() == 0
+
+
+def test_a_named_duplicate_answers_what_was_stored_first(worker: Worker) -> None:
+    def known(side: Side, command: Any, _payload: bytes) -> None:
+        receipt = pb.CommandSendReceipt(
+            producer_id=command.send.producer_id,
+            sequence_id=command.send.sequence_id,
+            message_id=pb.MessageIdData(ledgerId=3, entryId=4),
+            stored_messages=9,
+        )
+        side.send(T.SEND_RECEIPT, send_receipt=receipt)
+
+    worker.broker.on[T.SEND] = known
+    receipt = worker.publish(producer="idempotency:1")
+    assert receipt == Receipt(Position(3, 4), 9, duplicate=True)
+    assert worker.publish() == Receipt(Position(3, 4), 1)
+
+
+def test_a_duplicate_of_long_ago_has_no_place(worker: Worker) -> None:
+    def known(side: Side, command: Any, _payload: bytes) -> None:
+        receipt = pb.CommandSendReceipt(
+            producer_id=command.send.producer_id,
+            sequence_id=command.send.sequence_id,
+            message_id=pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1),
+            stored_messages=1,
+        )
+        side.send(T.SEND_RECEIPT, send_receipt=receipt)
+
+    worker.broker.on[T.SEND] = known
+    assert worker.publish(producer="old").position == Position(-1, -1)
+
+
+def test_an_entry_above_the_brokers_limit_is_not_sent(worker: Worker) -> None:
+    with pytest.raises(PublishRefusedError, match="exceeds"):
+        worker.publish([bytes(5 * 1024 * 1024 + 1)])
+    assert worker.sequences() == []
+    worker.publish()
+
+
+def test_the_least_recently_used_producer_makes_room() -> None:
+    worker = Worker(most=2)
+    for topic in ("a", "b", "a", "c"):
+        worker.publish(topic=topic)
+    worker.broker.wait_for(T.CLOSE_PRODUCER)
+    opened = {c.producer.producer_id: c.producer.topic for c in worker.broker.of(T.PRODUCER)}
+    closed = [opened[c.close_producer.producer_id] for c in worker.broker.of(T.CLOSE_PRODUCER)]
+    worker.link.close()
+    assert [TopicName.parse(name).local for name in closed] == ["b"]
+    assert worker.producers.size() == 2
+
+
+def test_an_unused_producer_is_closed_in_time() -> None:
+    worker = Worker(idle=0.02)
+    worker.publish(topic="a")
+    time.sleep(0.04)
+    worker.publish(topic="b")
+    worker.broker.wait_for(T.CLOSE_PRODUCER)
+    worker.link.close()
+    assert worker.producers.size() == 1
+
+
+def test_publishes_to_one_partition_take_turns_and_to_others_do_not(worker: Worker) -> None:
+    held: list[tuple[Side, Any, bytes]] = []
+    worker.broker.on[T.SEND] = lambda side, command, payload: held.append((side, command, payload))
+    threads = [threading.Thread(target=worker.publish, kwargs={"topic": topic}) for topic in "aab"]
+    for thread in threads:
+        thread.start()
+    worker.broker.wait_for(T.SEND, 2)
+    time.sleep(0.02)
+    first = list(held)
+    worker.broker.on[T.SEND] = worker.broker._receipt
+    for react in first:
+        worker.broker._receipt(*react)
+    for thread in threads:
+        thread.join(WAIT)
+    assert len(first) == 2
+    assert len(worker.sequences()) == 3
+
+
+def test_a_turn_that_does_not_come_is_a_timeout(worker: Worker) -> None:
+    del worker.broker.on[T.SEND]
+    failures: list[BackendTimeoutError] = []
+
+    def work() -> None:
+        try:
+            worker.publish(timeout=0.5)
+        except BackendTimeoutError as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    worker.broker.wait_for(T.SEND)
+    with pytest.raises(BackendTimeoutError, match="earlier"):
+        worker.publish(timeout=0.05)
+    thread.join(WAIT)
+    assert len(failures) == 1
+    assert worker.sequences() == [0]

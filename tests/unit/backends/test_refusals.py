@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+from router.backends.pulsar.refusals import TABLE, ProducerNameBusyError, refusal
+from router.errors import DiskFullError, RouterError, TopicNotFoundError, by_code
+from router.wire.pulsar import pulsar_pb2 as pb
+
+
+def test_every_error_of_the_protocol_has_a_meaning() -> None:
+    assert set(TABLE) == set(pb.ServerError.values())
+
+
+@pytest.mark.parametrize("code", sorted(by_code()))
+def test_a_sentence_that_begins_with_a_code_is_that_failure(code: str) -> None:
+    failure = refusal(pb.UnknownError, f"{code}: what happened")
+    assert (failure.code, str(failure)) == (code, "what happened")
+
+
+def test_the_number_decides_without_a_code() -> None:
+    failure = refusal(pb.TopicNotFound, "Topic a: not found")
+    assert type(failure) is TopicNotFoundError
+    assert str(failure) == "Topic a: not found"
+
+
+def test_a_full_disk_is_told_from_other_failures_to_store() -> None:
+    assert type(refusal(pb.PersistenceError, "disk-full: no space")) is DiskFullError
+
+
+def test_a_name_in_use_is_told_from_other_refusals() -> None:
+    assert type(refusal(pb.ProducerBusy, "not-allowed: taken")) is ProducerNameBusyError
+
+
+def test_an_error_of_a_future_protocol_is_a_failure_too() -> None:
+    assert isinstance(refusal(999, "new"), RouterError)

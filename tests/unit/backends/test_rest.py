@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+
+from router.backends.pulsar.address import Address
+from router.backends.pulsar.rest import RestAdmin
+from router.backends.pulsar.routes import Lookups
+from router.errors import (
+    BackendUnavailableError,
+    NotAllowedError,
+    RouterError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from router.model import Policies, TopicInfo, TopicName
+
+T = TopicName.parse("t")
+
+
+class Service(ThreadingHTTPServer):
+    """Answers as it is told, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.answers: dict[str, Any] = {}
+        self.status = 200
+        self.asked: list[tuple[str, str, bytes]] = []
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_port}"
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Service
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        path = self.path.removeprefix("/admin/v2/")
+        self.server.asked.append((self.command, path, body))
+        found = self.server.answers.get(path)
+        data = b"" if found is None else json.dumps(found).encode()
+        self.send_response(self.server.status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - the names that the library calls
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        threading.Thread(target=service.serve_forever, args=(0.01,), daemon=True).start()
+        yield service
+        service.shutdown()
+
+
+@pytest.fixture
+def admin(service: Service) -> RestAdmin:
+    return RestAdmin(service.url, Lookups(Address.parse("pulsar://127.0.0.1:1")))
+
+
+def soon() -> float:
+    return time.monotonic() + 5
+
+
+@pytest.mark.parametrize(
+    ("partitions", "asked"),
+    [
+        (0, ("PUT", "persistent/public/default/t", b"")),
+        (3, ("PUT", "persistent/public/default/t/partitions", b"3")),
+    ],
+)
+def test_creating_asks_for_the_partitions(
+    admin: RestAdmin, service: Service, partitions: int, asked: tuple[str, str, bytes]
+) -> None:
+    admin.create(TopicInfo(T, partitions), soon())
+    assert service.asked == [asked]
+
+
+def test_policies_are_refused(admin: RestAdmin, service: Service) -> None:
+    with pytest.raises(NotAllowedError, match="policies"):
+        admin.create(TopicInfo(T, 0, Policies(retention_ms=1)), soon())
+    assert service.asked == []
+
+
+@pytest.mark.parametrize(("partitions", "path"), [(0, "t"), (2, "t/partitions")])
+def test_deleting_takes_everything(
+    admin: RestAdmin, service: Service, partitions: int, path: str
+) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": partitions}
+    admin.delete(T, soon())
+    assert service.asked[-1] == ("DELETE", f"persistent/public/default/{path}?force=true", b"")
+
+
+def test_topics_of_all_namespaces_are_listed_without_their_partitions(
+    admin: RestAdmin, service: Service
+) -> None:
+    full = "persistent://public/default/"
+    service.answers |= {
+        "tenants": ["public"],
+        "namespaces/public": ["public/default"],
+        "persistent/public/default": [f"{full}{n}" for n in ("z", "p-partition-0", "bad name")],
+        "persistent/public/default/partitioned": [f"{full}p"],
+        "persistent/public/default/p/partitions": {"partitions": 1},
+    }
+    listed = admin.topics(soon())
+    assert [(info.topic.local, info.partitions) for info in listed] == [("p", 1), ("z", 0)]
+
+
+def test_describing_counts_backlogs(admin: RestAdmin, service: Service) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    service.answers[f"{topic}/stats"] = {
+        "msgInCounter": 5,
+        "storageSize": 50,
+        "subscriptions": {"g": {"msgBacklog": 3, "consumers": [{}]}},
+    }
+    stats = admin.describe(T, soon())
+    assert [(p.messages, p.bytes) for p in stats.partitions] == [(5, 50)]
+    assert [(s.name, s.backlog, s.consumers) for s in stats.subscriptions] == [("g", 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [
+        (401, NotAllowedError),
+        (403, NotAllowedError),
+        (404, TopicNotFoundError),
+        (409, TopicExistsError),
+        (500, BackendUnavailableError),
+    ],
+)
+def test_a_refusal_is_raised_as_what_it_means(
+    admin: RestAdmin, service: Service, status: int, failure: type[RouterError]
+) -> None:
+    service.status = status
+    with pytest.raises(failure, match=str(status)):
+        admin.create(TopicInfo(T), soon())
+
+
+def test_an_answer_that_is_no_json_is_unavailability(admin: RestAdmin, service: Service) -> None:
+    service.answers["tenants"] = None
+    service.status = 200
+    service.RequestHandlerClass = type(
+        "Broken", (Handler,), {"do_GET": lambda self: self.wfile.write(b"no HTTP\r\n\r\n")}
+    )
+    with pytest.raises(BackendUnavailableError):
+        admin.topics(soon())
+
+
+def test_nobody_there_is_unavailability() -> None:
+    routes = Lookups(Address.parse("pulsar://127.0.0.1:1"))
+    with pytest.raises(BackendUnavailableError):
+        RestAdmin("http://127.0.0.1:1", routes).topics(soon())

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from router.backends.pulsar import open_backend
+from router.backends.pulsar.address import Address
+from router.backends.pulsar.routes import Lookups
+from router.errors import BackendUnavailableError, NotAllowedError, TopicNotFoundError
+from router.settings import load
+from router.wire.pulsar import pulsar_pb2 as pb
+from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+
+Lookup = pb.CommandLookupTopicResponse
+
+
+class Listening(FakeBroker):
+    """A fake broker on a port, which answers lookups as it is told."""
+
+    def __init__(self, server_version: str = "Pulsar Server4.2.4") -> None:
+        super().__init__(server_version)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.url = f"pulsar://127.0.0.1:{self.listener.getsockname()[1]}"
+        self.answer: dict[str, Any] = {}
+        self.on[T.LOOKUP] = self._lookup
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def close(self) -> None:
+        self.listener.shutdown(socket.SHUT_RDWR)
+        self.listener.close()
+        for side in self.sides:
+            side.cut()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self.listener.accept()
+            except OSError:
+                return
+            self.sides.append(Side(self, peer))
+
+    def _lookup(self, side: Side, command: Any, _payload: bytes) -> None:
+        request_id = command.lookupTopic.request_id
+        answer = Lookup(request_id=request_id, **self.answer)
+        side.send(T.LOOKUP_RESPONSE, lookupTopicResponse=answer)
+
+
+@pytest.fixture
+def brokers() -> Iterator[list[Listening]]:
+    found = [Listening(), Listening()]
+    yield found
+    for broker in found:
+        broker.close()
+
+
+@pytest.fixture
+def routes(brokers: list[Listening]) -> Iterator[Lookups]:
+    routes = Lookups(Address.parse(brokers[0].url))
+    yield routes
+    routes.close()
+
+
+def soon() -> float:
+    return time.monotonic() + WAIT
+
+
+def test_a_broker_of_ours_is_not_asked(brokers: list[Listening], routes: Lookups) -> None:
+    brokers[0].server_version = "message-router x"
+    assert routes.connection("t", soon()) is routes.service.connection(soon())
+    assert brokers[0].of(T.LOOKUP) == []
+
+
+def test_a_topic_is_reached_at_the_broker_that_the_lookup_names(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    routes.connection("t", soon())
+    assert len(brokers[1].sides) == 1
+
+
+def test_a_redirected_lookup_is_followed(brokers: list[Listening], routes: Lookups) -> None:
+    brokers[0].answer = {
+        "response": Lookup.Redirect,
+        "brokerServiceUrl": brokers[1].url,
+        "authoritative": True,
+    }
+    brokers[1].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    routes.connection("t", soon())
+    (asked,) = brokers[1].of(T.LOOKUP)
+    assert asked.lookupTopic.authoritative
+
+
+def test_lookups_in_circles_end(brokers: list[Listening], routes: Lookups) -> None:
+    brokers[0].answer = {"response": Lookup.Redirect, "brokerServiceUrl": brokers[0].url}
+    with pytest.raises(BackendUnavailableError, match="circles"):
+        routes.connection("t", soon())
+
+
+def test_a_broker_behind_a_proxy_is_named_to_the_proxy(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {
+        "response": Lookup.Connect,
+        "brokerServiceUrl": "pulsar://inside:6650",
+        "proxy_through_service_url": True,
+    }
+    routes.connection("t", soon())
+    assert [c.connect.proxy_to_broker_url for c in brokers[0].of(T.CONNECT)] == ["", "inside:6650"]
+
+
+def test_a_proxy_to_itself_is_the_same_connection(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {
+        "response": Lookup.Connect,
+        "brokerServiceUrl": brokers[0].url,
+        "proxy_through_service_url": True,
+    }
+    assert routes.connection("t", soon()) is routes.service.connection(soon())
+
+
+def test_a_failed_lookup_is_raised_and_not_remembered(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Failed, "error": pb.TopicNotFound, "message": "no"}
+    with pytest.raises(TopicNotFoundError):
+        routes.connection("t", soon())
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    routes.connection("t", soon())
+
+
+def test_an_answer_is_remembered_until_forgotten(brokers: list[Listening], routes: Lookups) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    for _ in range(3):
+        routes.connection("t", soon())
+    assert len(brokers[0].of(T.LOOKUP)) == 1
+    routes.forget("t")
+    routes.connection("t", soon())
+    assert len(brokers[0].of(T.LOOKUP)) == 2
+
+
+def test_the_next_host_is_tried_when_one_is_not_there(brokers: list[Listening]) -> None:
+    port = brokers[0].url.rpartition(":")[2]
+    routes = Lookups(Address.parse(f"pulsar://127.0.0.1:1,127.0.0.1:{port}"))
+    routes.service.connection(soon())
+    routes.close()
+
+
+def test_administration_without_an_address_is_refused_with_advice(
+    brokers: list[Listening],
+) -> None:
+    backend = open_backend(brokers[0].url, load(None, {}), None)
+    with pytest.raises(NotAllowedError, match="admin=http"):
+        backend.list_topics(WAIT)
+    backend.close()

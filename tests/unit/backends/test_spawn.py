@@ -1,0 +1,41 @@
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from router.backends.embedded.spawn import LOG, Spawner
+from router.backends.pulsar.link import NotServedError
+from router.errors import BackendUnavailableError
+
+
+def test_a_folder_marked_read_only_gets_no_broker(tmp_path: Path) -> None:
+    (tmp_path / "READ-ONLY").write_text("sector 7 is gone\n")
+    began = time.monotonic()
+    with pytest.raises(NotServedError, match=r"sector 7 is gone.*check --repair"):
+        Spawner(tmp_path, {}).dial(began + 10)
+    assert time.monotonic() - began < 2
+    assert not (tmp_path / LOG).exists()
+
+
+def test_where_somebody_else_starts_brokers_none_is_started(tmp_path: Path) -> None:
+    with pytest.raises(BackendUnavailableError) as caught:
+        Spawner(tmp_path, {}, spawn=False).dial(time.monotonic() + 0.1)
+    assert caught.value.retry_after is not None
+    assert not (tmp_path / LOG).exists()
+
+
+def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(NotServedError, match="cannot be used"):
+        Spawner(tmp_path / "file" / "data", {}).dial(time.monotonic() + 10)
+
+
+def test_starts_that_fail_are_repeated_with_pauses(tmp_path: Path) -> None:
+    variables = {"ROUTER_NO_SUCH_SETTING": "1"}
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailableError, match=LOG):
+        Spawner(tmp_path, variables).dial(began + 3)
+    starts = (tmp_path / LOG).read_text().count("ROUTER_NO_SUCH_SETTING")
+    assert 1 <= starts <= 5

@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from router.backends import Backend, Start
+from router.backends.embedded import BrokerNode
+from router.backends.pulsar import PulsarBackend
+from router.backends.pulsar.admin import BrokerAdmin
+from router.backends.pulsar.rest import ServiceAdmin
+from router.backends.pulsar.routes import OneBroker
+from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
+from router.model import NOT_PARTITIONED, Subscription, TopicName
+from router.wire.pulsar import pulsar_pb2 as pb
+from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+
+GROUP = Subscription(TopicName.parse("t"), "g")
+
+
+class Bell:
+    def wake(self) -> None:
+        """Ring for nobody."""
+
+
+@pytest.fixture
+def broker() -> FakeBroker:
+    broker = FakeBroker()
+    broker.on[T.PARTITIONED_METADATA] = three_partitions
+    return broker
+
+
+@pytest.fixture
+def backend(broker: FakeBroker) -> Iterator[Backend]:
+    routes = OneBroker(broker.link(), own=True)
+    backend = PulsarBackend(routes, BrokerAdmin(routes.service), lambda: 0)
+    yield backend
+    backend.close()
+
+
+def three_partitions(side: Side, command: Any, _payload: bytes) -> None:
+    answer = pb.CommandPartitionedTopicMetadataResponse(
+        request_id=command.partitionMetadata.request_id, partitions=3
+    )
+    side.send(T.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+
+
+def busy(side: Side, command: Any, _payload: bytes) -> None:
+    request_id = command.subscribe.request_id
+    side.send(
+        T.ERROR, error=pb.CommandError(request_id=request_id, error=pb.ConsumerBusy, message="x")
+    )
+
+
+@pytest.mark.parametrize("react", [None, busy])
+def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
+    broker: FakeBroker, react: Any
+) -> None:
+    broker.server_version = "Pulsar Server4.2.4"
+    if react is not None:
+        broker.on[T.SUBSCRIBE] = react
+    routes = OneBroker(broker.link(), own=True)
+    ServiceAdmin(routes, "").subscribe(GROUP, Start.EARLIEST, time.monotonic() + WAIT)
+    topics = [command.subscribe.topic for command in broker.of(T.SUBSCRIBE)]
+    positions = {command.subscribe.initialPosition for command in broker.of(T.SUBSCRIBE)}
+    if react is None:
+        broker.wait_for(T.CLOSE_CONSUMER, 3)
+    routes.close()
+    assert topics == [f"persistent://public/default/t-partition-{n}" for n in range(3)]
+    assert positions == {pb.CommandSubscribe.Earliest}
+
+
+def test_a_foreign_broker_ends_subscriptions_by_consumers_that_unsubscribe(
+    broker: FakeBroker,
+) -> None:
+    def success(side: Side, command: Any, _payload: bytes) -> None:
+        request_id = command.unsubscribe.request_id
+        side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+
+    broker.server_version = "Pulsar Server4.2.4"
+    broker.on[T.UNSUBSCRIBE] = success
+    routes = OneBroker(broker.link(), own=True)
+    ServiceAdmin(routes, "").unsubscribe(GROUP, time.monotonic() + WAIT)
+    opened = [command.subscribe.consumer_id for command in broker.of(T.SUBSCRIBE)]
+    ended = [command.unsubscribe.consumer_id for command in broker.of(T.UNSUBSCRIBE)]
+    routes.close()
+    assert len(opened) == 3
+    assert ended == opened
+
+
+def test_a_subscription_that_somebody_reads_is_not_ended(broker: FakeBroker) -> None:
+    broker.server_version = "Pulsar Server4.2.4"
+    broker.on[T.SUBSCRIBE] = busy
+    routes = OneBroker(broker.link(), own=True)
+    with pytest.raises(SubscriptionBusyError):
+        ServiceAdmin(routes, "").unsubscribe(GROUP, time.monotonic() + WAIT)
+    routes.close()
+    assert broker.of(T.UNSUBSCRIBE) == []
+
+
+def test_a_consumer_on_its_way_out_is_waited_for(broker: FakeBroker, backend: Backend) -> None:
+    def busy_once(side: Side, command: Any, payload: bytes) -> None:
+        if len(broker.of(T.SUBSCRIBE)) == 1:
+            busy(side, command, payload)
+        else:
+            request_id = command.subscribe.request_id
+            side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+
+    broker.on[T.SUBSCRIBE] = busy_once
+    backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), WAIT).close()
+    assert len(broker.of(T.SUBSCRIBE)) == 2
+
+
+def test_a_consumer_that_stays_is_said_to_be_busy(broker: FakeBroker, backend: Backend) -> None:
+    broker.on[T.SUBSCRIBE] = busy
+    with pytest.raises(SubscriptionBusyError):
+        backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), 0.2)
+
+
+def test_a_consumer_is_opened_on_the_next_connection(broker: FakeBroker, backend: Backend) -> None:
+    def cut_the_first(side: Side, command: Any, _payload: bytes) -> None:
+        if len(broker.sides) == 1:
+            side.cut()
+        else:
+            request_id = command.subscribe.request_id
+            side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+
+    broker.on[T.SUBSCRIBE] = cut_the_first
+    backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), WAIT).close()
+    assert len(broker.sides) == 2
+
+
+def test_a_consumer_that_was_not_opened_in_time_is_closed_at_the_broker(
+    broker: FakeBroker, backend: Backend
+) -> None:
+    del broker.on[T.SUBSCRIBE]
+    with pytest.raises(BackendTimeoutError):
+        backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), 0.1)
+    broker.wait_for(T.CLOSE_CONSUMER)
+
+
+def test_a_broker_that_does_not_answer_is_not_ready(broker: FakeBroker, backend: Backend) -> None:
+    del broker.on[T.PARTITIONED_METADATA]
+    with pytest.raises(BackendTimeoutError):
+        backend.ready(0.1)
+
+
+def test_a_claim_without_an_answer_is_withdrawn(broker: FakeBroker) -> None:
+    node = BrokerNode(broker.link(), 10)
+    with pytest.raises(BackendTimeoutError):
+        node.claim(GROUP, "c", 0, Bell(), 0.1)
+    (released,) = broker.wait_for(T.RELEASE)
+    (claimed,) = broker.of(T.CLAIM)
+    node.close()
+    assert released.release.claim_id == claimed.claim.claim_id
+
+
+def test_a_claim_is_repeated_on_the_next_connection_until_its_deadline(
+    broker: FakeBroker,
+) -> None:
+    broker.on[T.CLAIM] = lambda side, _command, _payload: side.cut()
+    node = BrokerNode(broker.link(), 10)
+    with pytest.raises((BackendUnavailableError, BackendTimeoutError)):
+        node.claim(GROUP, "c", 0, Bell(), 0.2)
+    node.close()
+    assert len(broker.of(T.CLAIM)) > 1
+
+
+def test_a_refused_claim_is_raised_as_what_it_means(broker: FakeBroker) -> None:
+    def refuse(side: Side, command: Any, _payload: bytes) -> None:
+        update = pb.CommandClaimUpdate(
+            claim_id=command.claim.claim_id, code="subscription-busy", message="too many polls"
+        )
+        side.send(T.CLAIM_UPDATE, claim_update=update)
+
+    broker.on[T.CLAIM] = refuse
+    node = BrokerNode(broker.link(), 10)
+    with pytest.raises(SubscriptionBusyError, match="too many polls"):
+        node.claim(GROUP, "c", 0, Bell(), WAIT)
+    node.close()
+    assert broker.of(T.RELEASE) == []
