@@ -1,0 +1,280 @@
+"""What one poll holds while it runs: its claim, the partitions it opened, what it received."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from router.backends import Claim, Consumer, Outcome
+from router.errors import (
+    BackendUnavailableError,
+    FencedError,
+    MessageOverMaxBytesError,
+    RouterError,
+    SubscriptionBusyError,
+    SubscriptionNotFoundError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from router.model import Position, Stored
+from router.services.consume.wish import Client, ClientGoneError, PollMailbox, Wish
+
+if TYPE_CHECKING:
+    from router.services.consume.subscriber import Subscriber
+
+FOREIGN_LOOK: Final = 0.25
+# A client that read its answer may poll again before its last poll has acknowledged and let go:
+# that takes milliseconds, and even a poll that does not want to wait gets so long for it.
+HANDOVER: Final = 0.5
+
+_log = structlog.get_logger(__name__)
+
+
+class Session:
+    """One poll, from its claim to its end."""
+
+    __slots__ = (
+        "_busy",
+        "_claim",
+        "_client",
+        "_consumers",
+        "_deadline",
+        "_done",
+        "_ever",
+        "_of",
+        "_upto",
+        "_wish",
+        "mailbox",
+    )
+
+    def __init__(self, of: Subscriber, wish: Wish, mailbox: PollMailbox, client: Client) -> None:
+        self.mailbox = mailbox
+        self._of = of
+        self._wish = wish
+        self._client = client
+        self._deadline = of.clock() + wish.timeout
+        self._claim: Claim | None = None
+        self._consumers: dict[int, tuple[int, Consumer]] = {}
+        self._upto: dict[int, Position] = {}
+        self._done: dict[int, Position] = {}
+        self._busy: SubscriptionBusyError | None = None
+        self._ever = False
+
+    def run(self) -> list[Stored]:
+        """Return messages, or none when the time is over."""
+        while True:
+            partitions = self._of.ensure(self._wish)
+            self._claim = claim = self._of.node.claim(
+                self._wish.subscription,
+                self._wish.consumer,
+                partitions,
+                self.mailbox,
+                self._of.options.backend_timeout,
+            )
+            try:
+                found = self._wait(claim)
+            except TopicNotFoundError:
+                self._of.forget(self._wish.subscription)
+                raise
+            except BackendUnavailableError:
+                if not claim.lost():
+                    self._check_topic()
+                    raise
+                found = None
+            if found is not None:
+                return found
+            # The broker went away, and with it all that was held: claim again, while there is time.
+            self._drop()
+            if self._deadline <= self._of.clock():
+                return []
+
+    def _check_topic(self) -> None:
+        """Say so if the consumers ended because the topic was deleted: raise TopicNotFoundError."""
+        self._of.forget(self._wish.subscription)
+        self._of.directory.partitions(self._wish.subscription.topic)
+
+    def _wait(self, claim: Claim) -> list[Stored] | None:
+        """Return messages, none when the time is over, or None when the claim was lost."""
+        while not claim.lost():
+            self._open(claim)
+            if found := self._look():
+                return found
+            self._check_limit(claim)
+            self._give_up(claim)
+            if self._client.gone():
+                raise ClientGoneError
+            left = self._left(claim)
+            if left <= 0 or self._of.stopping:
+                self._check_busy(claim)
+                return []
+            pause = FOREIGN_LOOK if self._busy else self._client.look_every()
+            self.mailbox.wait(min(left, pause))
+        return None
+
+    def _left(self, claim: Claim) -> float:
+        """Return for how many seconds this poll may go on waiting."""
+        left = self._deadline - self._of.clock()
+        queued = not self._ever and claim.holder() is not None
+        return max(left, left - self._wish.timeout + HANDOVER) if queued else left
+
+    def _open(self, claim: Claim) -> None:
+        """Open what was granted since the last look."""
+        self._busy = None
+        for partition, generation in claim.granted().items():
+            known = self._consumers.get(partition)
+            if known is not None and known[0] == generation:
+                continue
+            if known is not None:
+                _close(self._consumers.pop(partition)[1])
+            try:
+                consumer = self._consume(partition, generation)
+            except SubscriptionBusyError as error:
+                # A client of another protocol reads it; its turn may end before ours.
+                self._busy = error
+                continue
+            self._consumers[partition] = generation, consumer
+            self._ever = True
+            if (position := claim.pending().get(partition)) is not None:
+                self._acknowledge(consumer, position)
+                self._done[partition] = position
+
+    def _consume(self, partition: int, generation: int) -> Consumer:
+        subscription, timeout = self._wish.subscription, self._of.options.backend_timeout
+        try:
+            return self._of.backend.consume(
+                subscription, partition, generation, self.mailbox, timeout
+            )
+        except SubscriptionNotFoundError:
+            # Forgotten for lack of polls, or gone with its topic, since this worker last looked.
+            self._of.ensure(self._wish, anew=True)
+        return self._of.backend.consume(subscription, partition, generation, self.mailbox, timeout)
+
+    def _look(self) -> list[Stored]:
+        """Take what is there, beginning with another partition each time."""
+        bound = self._wish.max_bytes
+        room = self._of.options.max_bytes if bound is None else bound
+        found: list[Stored] = []
+        failure: RouterError | None = None
+        for partition in self._turns():
+            left = self._wish.limit - len(found)
+            if left <= 0 or room <= 0:
+                break
+            try:
+                some = self._receive(partition, left, room)
+            except RouterError as error:
+                failure = error
+                continue
+            size = sum(stored.message.size() for stored in some)
+            if size > room and (found or bound is not None):
+                failure = MessageOverMaxBytesError(
+                    f"the next message has {size} bytes, maxBytes is {bound}"
+                )
+                continue
+            if some:
+                found += some
+                room -= size
+                self._upto[partition] = some[-1].position
+        if failure is not None and not found:
+            raise failure
+        return found
+
+    def _receive(self, partition: int, limit: int, room: int) -> list[Stored]:
+        consumer = self._consumers[partition][1]
+        done = self._done.get(partition)
+        while some := consumer.receive(limit, room, self._of.options.backend_timeout):
+            fresh = some if done is None else [s for s in some if s.position > done]
+            if fresh:
+                return fresh
+        return []
+
+    def _turns(self) -> list[int]:
+        partitions = list(self._consumers)
+        if len(partitions) > 1:
+            begin = random.randrange(len(partitions))  # noqa: S311 - fairness, not secrecy
+            partitions = partitions[begin:] + partitions[:begin]
+        return partitions
+
+    def _check_limit(self, claim: Claim) -> None:
+        after = claim.limited()
+        if after is not None:
+            raise TooManyRequestsError(
+                "Please use a long poll setting to decrease the number of requests that result in"
+                " empty responses.",
+                retry_after=after,
+            )
+
+    def _check_busy(self, claim: Claim) -> None:
+        """Say who holds the subscription, if nothing of it was ever had."""
+        if self._ever:
+            return
+        if (holder := claim.holder()) is not None:
+            raise SubscriptionBusyError(
+                f"{self._wish.consumer} of group {self._wish.subscription.name} is polling"
+                f" already: {holder}",
+                retry_after=1,
+            )
+        if self._busy is not None:
+            raise self._busy
+
+    def _give_up(self, claim: Claim) -> None:
+        revoked = claim.revoked()
+        if not revoked:
+            return
+        for partition in revoked:
+            if (opened := self._consumers.pop(partition, None)) is not None:
+                _close(opened[1])
+        claim.give_up(sorted(revoked))
+
+    def settle(self, messages: Sequence[Stored]) -> None:
+        """Acknowledge what is out, or leave that to the id's next poll, and let go."""
+        if self._claim is None:
+            return
+        metrics, upto = self._of.metrics, self._upto
+        metrics.inc("router_delivered_messages_total", len(messages))
+        metrics.inc("router_delivered_bytes_total", sum(len(s.message.value) for s in messages))
+        pending = tuple(upto.values()) if self._wish.ack_next else ()
+        if not self._wish.ack_next:
+            for partition, position in upto.items():
+                self._acknowledge(self._consumers[partition][1], position)
+        self.end(Outcome.DELIVERED, pending)
+
+    def end(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> None:
+        """Let everything go; callable twice."""
+        claim = self._drop()
+        if claim is None:
+            return
+        try:
+            claim.release(outcome, pending)
+        except RouterError as error:
+            _log.warning("release failed", reason=str(error))
+        self._of.metrics.inc("router_polls_total", outcome=outcome.value)
+
+    def _drop(self) -> Claim | None:
+        claim, self._claim = self._claim, None
+        for _, consumer in self._consumers.values():
+            _close(consumer)
+        self._consumers.clear()
+        self._done.clear()
+        return claim
+
+    def _acknowledge(self, consumer: Consumer, position: Position) -> None:
+        try:
+            consumer.acknowledge(position, self._of.options.backend_timeout)
+        except FencedError:
+            _log.info("acknowledgement came too late", **self._names())
+        except RouterError as error:
+            _log.warning("acknowledgement failed", reason=str(error), **self._names())
+
+    def _names(self) -> dict[str, str]:
+        subscription = self._wish.subscription
+        return {"topic": str(subscription.topic), "group": subscription.name}
+
+
+def _close(consumer: Consumer) -> None:
+    try:
+        consumer.close()
+    except RouterError as error:
+        _log.warning("closing a consumer failed", reason=str(error))

@@ -1,0 +1,127 @@
+"""The service behind polls: which groups exist, which polls wait, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from router.backends import Backend, Node, Outcome
+from router.errors import PublishRefusedError, ReadFailedError
+from router.metrics import Metrics
+from router.model import Stored, Subscription
+from router.services.consume.session import Session
+from router.services.consume.wish import Client, PollMailbox, Wish
+from router.services.directory import Directory
+from router.settings import Settings
+
+KNOWN_FOR: Final = 30.0
+MOST_KNOWN: Final = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """The settings that consuming reads."""
+
+    max_bytes: int
+    backend_timeout: float
+    create_topics: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> ConsumeOptions:
+        """Read them."""
+        return cls(
+            settings.number("consume.max_bytes"),
+            settings.seconds("backend.timeout"),
+            settings.text("consume.unknown_topic") == "create",
+        )
+
+
+class Poll:
+    """A poll that has its answer: `messages`, held until `delivered` or `abandon`."""
+
+    __slots__ = ("_session", "messages")
+
+    def __init__(self, session: Session, messages: list[Stored]) -> None:
+        self._session = session
+        self.messages = messages
+
+    def delivered(self) -> None:
+        """Acknowledge what was answered and let go. Never raises: the client has its answer."""
+        self._session.settle(self.messages)
+
+    def abandon(self) -> None:
+        """Let go without acknowledging; after `delivered` it does nothing."""
+        self._session.end(Outcome.REFUSED)
+
+
+class Subscriber:
+    """Serves polls; calls block, and may be made from many threads or greenlets."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        node: Node,
+        directory: Directory,
+        options: ConsumeOptions,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self.backend = backend
+        self.node = node
+        self.directory = directory
+        self.options = options
+        self.metrics = metrics
+        self.clock = clock
+        self.stopping = False
+        self._known: dict[Subscription, float] = {}
+        self._waiting: set[PollMailbox] = set()
+
+    def poll(self, wish: Wish, mailbox: PollMailbox, client: Client) -> Poll:
+        """Return messages, or none when the time is over; the caller ends the poll it gets.
+
+        Raises TopicNotFoundError, SubscriptionBusyError, TooManyRequestsError,
+        MessageOverMaxBytesError, ClientGoneError, and what the backend raises; then nothing is
+        held any more.
+        """
+        session = Session(self, wish, mailbox, client)
+        self._waiting.add(mailbox)
+        self.metrics.gauge("router_polls_waiting", 1)
+        try:
+            messages = session.run()
+        except BaseException:
+            session.end(Outcome.REFUSED)
+            raise
+        finally:
+            self._waiting.discard(mailbox)
+            self.metrics.gauge("router_polls_waiting", -1)
+        if not messages:
+            session.end(Outcome.REFUSED if self.stopping else Outcome.EMPTY)
+        return Poll(session, messages)
+
+    def stop(self) -> None:
+        """Answer all waiting polls now, and those that still come after one look."""
+        self.stopping = True
+        for mailbox in list(self._waiting):
+            mailbox.wake()
+
+    def ensure(self, wish: Wish, *, anew: bool = False) -> int:
+        """Make the group exist; return how many partitions its topic has."""
+        subscription = wish.subscription
+        topic = subscription.topic
+        partitions = self.directory.partitions(topic, create=self.options.create_topics)
+        now = self.clock()
+        if anew or self._known.get(subscription, 0.0) <= now:
+            try:
+                self.backend.subscribe(subscription, wish.start, self.options.backend_timeout)
+            except PublishRefusedError as error:  # a full disk: there is nothing to publish here
+                raise ReadFailedError(f"The group cannot be made: {error}.") from error
+            if len(self._known) >= MOST_KNOWN:
+                self._known.clear()
+            self._known[subscription] = now + KNOWN_FOR
+        return partitions
+
+    def forget(self, subscription: Subscription) -> None:
+        """Take nothing for granted: the topic is not as it was."""
+        self._known.pop(subscription, None)
+        self.directory.forget(subscription.topic)

@@ -1,0 +1,70 @@
+"""What a poll asks for, who asks, and what wakes it."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Protocol
+
+from router.backends import Start
+from router.model import Subscription
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection; there is nobody to answer."""
+
+
+class Client(Protocol):
+    """Who waits for the answer."""
+
+    def gone(self) -> bool:
+        """Return whether the client closed its connection; never waits."""
+        ...
+
+    def look_every(self) -> float:
+        """Return after how many seconds to ask again; infinite if the mailbox is woken instead."""
+        ...
+
+
+class Present:
+    """A client that is always there."""
+
+    def gone(self) -> bool:
+        """Return False."""
+        return False
+
+    def look_every(self) -> float:
+        """Return infinity."""
+        return math.inf
+
+
+class PollMailbox:
+    """Wakes one waiting poll, from any thread or greenlet."""
+
+    __slots__ = ("_event",)
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def wake(self) -> None:
+        """Make `wait` return, the present call or the next."""
+        self._event.set()
+
+    def wait(self, timeout: float) -> None:
+        """Wait until woken, or for so many seconds."""
+        self._event.wait(timeout)
+        self._event.clear()
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a poll asks for; `timeout` in seconds, `max_bytes` None: as settings say."""
+
+    subscription: Subscription
+    consumer: str
+    timeout: float
+    limit: int
+    max_bytes: int | None = None
+    start: Start = Start.LATEST
+    ack_next: bool = False

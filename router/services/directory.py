@@ -1,0 +1,59 @@
+"""How many partitions each topic has, remembered for a few seconds, and topics made on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+from router.backends import Backend
+from router.errors import TopicExistsError, TopicNotFoundError
+from router.model import Policies, TopicName
+
+REMEMBERED: Final = 5.0
+MOST: Final = 20_000
+
+
+class Directory:
+    """The topics as this worker knows them; calls may be made from many threads or greenlets."""
+
+    def __init__(
+        self, backend: Backend, auto_partitions: int, timeout: float, clock: Callable[[], float]
+    ) -> None:
+        self._backend = backend
+        self._auto_partitions = auto_partitions
+        self._timeout = timeout
+        self._clock = clock
+        self._known: dict[TopicName, tuple[int, float]] = {}
+
+    def partitions(self, topic: TopicName, *, create: bool = False) -> int:
+        """Return the number of partitions, 0: not partitioned; raise TopicNotFoundError.
+
+        With `create`, a topic that does not exist is made. The answer may be a few seconds old: who
+        finds it wrong calls `forget` and asks again.
+        """
+        now = self._clock()
+        known = self._known.get(topic)
+        if known is not None and now < known[1]:
+            return known[0]
+        try:
+            count = self._backend.partitions(topic, self._timeout)
+        except TopicNotFoundError:
+            self._known.pop(topic, None)
+            if not create:
+                raise TopicNotFoundError(f"[{topic.local}]") from None
+            count = self._create(topic)
+        if len(self._known) >= MOST:
+            self._known.clear()
+        self._known[topic] = count, now + REMEMBERED
+        return count
+
+    def forget(self, topic: TopicName) -> None:
+        """Ask the backend the next time."""
+        self._known.pop(topic, None)
+
+    def _create(self, topic: TopicName) -> int:
+        # Many publishers may find a new topic missing at once; one of them makes it.
+        with suppress(TopicExistsError):
+            self._backend.create_topic(topic, self._auto_partitions, Policies(), {}, self._timeout)
+        return self._backend.partitions(topic, self._timeout)

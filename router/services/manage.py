@@ -1,0 +1,88 @@
+"""Managing topics: list, describe, create, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from router.backends import Backend
+from router.errors import BadRequestError, TopicExistsError, TopicNotFoundError
+from router.model import NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
+from router.services.directory import Directory
+
+MAX_PARTITIONS: Final = 1_000
+MAX_PROPERTY: Final = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be created; `partitions` None: as settings say, 0 or 1: not partitioned."""
+
+    topic: TopicName
+    partitions: int | None = None
+    policies: Policies = field(default_factory=Policies)
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+
+
+class Topics:
+    """The topics of one namespace, as administrators see them."""
+
+    def __init__(
+        self, backend: Backend, directory: Directory, auto_partitions: int, timeout: float
+    ) -> None:
+        self._backend = backend
+        self._directory = directory
+        self._auto_partitions = auto_partitions
+        self._timeout = timeout
+
+    def listed(self, tenant: str, namespace: str) -> list[TopicInfo]:
+        """Return the topics of the namespace, by name."""
+        return [
+            info
+            for info in self._backend.list_topics(self._timeout)
+            if (info.topic.tenant, info.topic.namespace) == (tenant, namespace)
+        ]
+
+    def described(self, topic: TopicName) -> TopicStats:
+        """Return what a topic holds; raise TopicNotFoundError."""
+        try:
+            return self._backend.describe_topic(topic, self._timeout)
+        except TopicNotFoundError:
+            raise TopicNotFoundError(f"[{topic.local}]") from None
+
+    def create(self, new: NewTopic) -> bool:
+        """Create a topic; return False if it exists already, with the partitions asked for.
+
+        Raises TopicExistsError if it has another number of partitions, and BadRequestError.
+        """
+        asked = new.partitions
+        if asked is not None and not 0 <= asked <= MAX_PARTITIONS:
+            raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {asked}")
+        for key, value in new.properties.items():
+            if len(value) > MAX_PROPERTY:
+                raise BadRequestError(f"{key} has more than {MAX_PROPERTY} characters")
+        wanted = self._auto_partitions if asked is None else asked if asked > 1 else 0
+        try:
+            self._backend.create_topic(
+                new.topic, wanted, new.policies, dict(new.properties), self._timeout
+            )
+        except TopicExistsError:
+            has = self._backend.describe_topic(new.topic, self._timeout).info.partitions
+            if asked is not None and max(asked, 1) != max(has, 1):
+                raise TopicExistsError(
+                    f"topic {new.topic.local} exists already, with {max(has, 1)} partitions"
+                ) from None
+            return False
+        finally:
+            self._directory.forget(new.topic)
+        return True
+
+    def delete(self, topic: TopicName) -> None:
+        """Delete a topic with its messages and groups; raise TopicNotFoundError."""
+        try:
+            self._backend.delete_topic(topic, self._timeout)
+        except TopicNotFoundError:
+            raise TopicNotFoundError(f"[{topic.local}]") from None
+        finally:
+            self._directory.forget(topic)

@@ -1,0 +1,357 @@
+"""Publishing: limits, partitions by key, and one append for all requests that come meanwhile.
+
+Theory of operation. A request's messages are parted by key (`partitioning`); those without a key
+stay together and take turns over the partitions, one turn a request. Each part is appended through
+the *lane* of its partition: the first request leads, that is, it calls the backend; requests that
+arrive while an append is under way queue behind it, and the first of them then leads the next
+append with all that fit into it. One append is in flight for each partition and worker, which keeps
+the order and lets a slow disk make batches larger instead of queues longer. The alternative, a
+thread that collects for a millisecond, makes every lone publisher wait and needs the thread.
+
+A request with an idempotency key does not join: each of its appends carries a producer name made
+from the key, which the backend remembers with the entry, so that a repeat is found however late it
+comes. What the key names must not change between tries.
+
+The one lock guards the lanes and is never held over a call of the backend.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from itertools import count
+from typing import Final
+
+from router.backends import Backend, Batch, Receipt
+from router.errors import (
+    BackendTimeoutError,
+    MessageTooLargeError,
+    NotAllowedError,
+    PartialPublishError,
+    RouterError,
+    SettingError,
+    TopicNotFoundError,
+    from_code,
+)
+from router.metrics import Metrics
+from router.model import Message, Principal, TopicName
+from router.services.directory import Directory
+from router.services.partitioning import partition_of
+from router.settings import Settings
+
+MAX_BYTES: Final = 4 * 1024 * 1024
+MAX_MESSAGES: Final = 10_000
+# What a message costs in an entry beside its value; a key that is no UTF-8 travels as base64.
+_OVERHEAD: Final = 64
+
+
+class Portion:
+    """Messages for one partition that fit into an entry, their bytes, and what they weigh there."""
+
+    __slots__ = ("messages", "size", "weight")
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        size = keys = 0
+        for message in messages:
+            size += message.size()
+            if message.key is not None:
+                keys += len(message.key)
+        self.messages = messages
+        self.size = size
+        self.weight = size + keys + _OVERHEAD * len(messages)
+
+    def fits(self) -> bool:
+        """Return whether it may be one append."""
+        return self.weight <= MAX_BYTES and len(self.messages) <= MAX_MESSAGES
+
+
+@dataclass(frozen=True, slots=True)
+class PublishOptions:
+    """The settings that publishing reads."""
+
+    max_message: int
+    timeout: float
+    auto_create: bool
+
+    def __post_init__(self) -> None:
+        if self.max_message > MAX_BYTES:
+            raise SettingError(f"publish.max_message: at most {MAX_BYTES} bytes fit into an entry")
+
+    @classmethod
+    def of(cls, settings: Settings) -> PublishOptions:
+        """Read them."""
+        return cls(
+            settings.number("publish.max_message"),
+            settings.seconds("publish.timeout"),
+            settings.flag("topics.auto_create"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """How many messages are stored, and whether all of them were so before this request."""
+
+    count: int
+    replayed: bool = False
+
+
+class _Append:
+    """One request's part in the queue of a lane."""
+
+    __slots__ = ("deadline", "done", "error", "leads", "portion")
+
+    def __init__(self, portion: Portion, deadline: float) -> None:
+        self.portion = portion
+        self.deadline = deadline
+        self.done: threading.Event | None = None
+        self.leads = False
+        self.error: BaseException | None = None
+
+
+class Publisher:
+    """Stores messages; calls block, and may be made from many threads or greenlets."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        directory: Directory,
+        options: PublishOptions,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self._backend = backend
+        self._directory = directory
+        self._options = options
+        self._metrics = metrics
+        self._clock = clock
+        self._turns = count()
+        self._lock = threading.Lock()
+        # A lane exists while an append is under way; its queue is what waits behind it.
+        self._lanes: dict[tuple[TopicName, int], deque[_Append]] = {}
+
+    def publish(
+        self,
+        topic: TopicName,
+        messages: Sequence[Message],
+        principal: Principal,
+        idempotency_key: str | None = None,
+    ) -> Published:
+        """Store all messages or raise; when it returns they are durable.
+
+        Raises MessageTooLargeError with nothing stored, PartialPublishError with the count of those
+        that are stored, TopicNotFoundError, and what the backend raises.
+        """
+        if not messages:
+            return Published(0)
+        sizes = [message.size() for message in messages]
+        if max(sizes) > self._options.max_message:
+            raise self._too_large(sizes)
+        return self._publish(topic, messages, principal, idempotency_key)
+
+    def _too_large(self, sizes: Sequence[int]) -> MessageTooLargeError:
+        limit = self._options.max_message
+        at = next(index for index, size in enumerate(sizes) if size > limit)
+        return MessageTooLargeError(
+            f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
+        )
+
+    def _publish(
+        self,
+        topic: TopicName,
+        messages: Sequence[Message],
+        principal: Principal,
+        idempotency_key: str | None,
+    ) -> Published:
+        request = _Request(self, topic, self._clock() + self._options.timeout)
+        if idempotency_key is not None:
+            identity = "\0".join((principal.name, str(topic), idempotency_key))
+            request.name = sha256(identity.encode()).hexdigest()
+        for last in (False, True):
+            partitions = self._directory.partitions(topic, create=self._options.auto_create)
+            try:
+                return request.store(_parts(messages, partitions, request.turn(self._turns)))
+            except RouterError as error:
+                if request.stored:
+                    raise _partial(topic, request.stored, error) from error
+                # Deleted, or made anew with other partitions, since the directory looked?
+                self._directory.forget(topic)
+                if last or not isinstance(error, TopicNotFoundError | NotAllowedError):
+                    raise
+        raise AssertionError("unreachable")  # pragma: no cover - the second round returns or raises
+
+    def alone(self, batch: Batch, size: int, deadline: float) -> Receipt:
+        """Append a batch that must not be joined with others."""
+        receipt = self._backend.publish(batch, self._left(deadline))
+        if not receipt.duplicate:
+            self._count(len(batch.messages), size)
+        return receipt
+
+    def join(self, topic: TopicName, partition: int, portion: Portion, deadline: float) -> None:
+        """Append messages together with what other requests have for the partition."""
+        append = _Append(portion, deadline)
+        lane = topic, partition
+        with self._lock:
+            waiting = self._lanes.get(lane)
+            if waiting is None:
+                self._lanes[lane] = deque()
+                append.leads = True
+            else:
+                append.done = threading.Event()
+                waiting.append(append)
+        if append.done is not None:
+            # Without a bound of its own, which would cost more than the rest of the queue: the
+            # append under way has one, and who leads the next leaves out what came too late.
+            append.done.wait()
+        if append.leads:
+            self._lead(lane, append)
+        elif append.error is not None:
+            raise _same(append.error)
+
+    def _lead(self, lane: tuple[TopicName, int], first: _Append) -> None:
+        late: list[_Append] = []
+        joined = [first]
+        error: BaseException | None = None
+        try:
+            with self._lock:
+                _take(self._lanes[lane], joined, late, self._clock())
+            self._append(lane, joined)
+        except BaseException as failure:
+            error = failure
+            raise
+        finally:
+            self._hand_on(lane)
+            for append in late:
+                append.error = _too_late()
+            for append in joined:
+                append.error = error
+            for append in (*late, *joined):
+                if append is not first and append.done is not None:
+                    append.done.set()
+
+    def _append(self, lane: tuple[TopicName, int], joined: Sequence[_Append]) -> None:
+        messages = joined[0].portion.messages
+        if len(joined) > 1:
+            messages = [message for append in joined for message in append.portion.messages]
+        deadline = max(append.deadline for append in joined)
+        self._backend.publish(Batch(*lane, messages), self._left(deadline))
+        self._count(len(messages), sum(append.portion.size for append in joined))
+
+    def _hand_on(self, lane: tuple[TopicName, int]) -> None:
+        with self._lock:
+            waiting = self._lanes[lane]
+            if not waiting:
+                del self._lanes[lane]
+                return
+            following = waiting.popleft()
+            following.leads = True
+        assert following.done is not None
+        following.done.set()
+
+    def _count(self, messages: int, size: int) -> None:
+        self._metrics.inc("router_published_messages_total", messages)
+        self._metrics.inc("router_published_bytes_total", size)
+
+    def _left(self, deadline: float) -> float:
+        return max(0.001, deadline - self._clock())
+
+
+class _Request:
+    """One request's way through the partitions, and what of it is stored so far."""
+
+    def __init__(self, publisher: Publisher, topic: TopicName, deadline: float) -> None:
+        self.publisher = publisher
+        self.topic = topic
+        self.deadline = deadline
+        self.name = ""
+        self.stored = 0
+        self.fresh = False
+
+    def turn(self, turns: Iterator[int]) -> int:
+        """Return what chooses the partition of messages without key; a repeat's is the same."""
+        return int(self.name[:8], 16) if self.name else next(turns)
+
+    def store(self, parts: Iterator[tuple[int, Portion]]) -> Published:
+        for index, (partition, portion) in enumerate(parts):
+            if not self.name:
+                self.publisher.join(self.topic, partition, portion, self.deadline)
+                self.stored += len(portion.messages)
+                continue
+            producer = f"idempotency:{self.name}:{index}"
+            batch = Batch(self.topic, partition, portion.messages, producer, 0)
+            receipt = self.publisher.alone(batch, portion.size, self.deadline)
+            self.stored += receipt.stored
+            self.fresh |= not receipt.duplicate
+        return Published(self.stored, bool(self.name) and not self.fresh)
+
+
+def _parts(
+    messages: Sequence[Message], partitions: int, turn: int
+) -> Iterator[tuple[int, Portion]]:
+    """Part messages by partition, in portions that fit into an entry; order is kept in each."""
+    if partitions <= 1:
+        parts: dict[int, Sequence[Message]] = {partition_of(b"", partitions): messages}
+    else:
+        found: dict[int, list[Message]] = {}
+        for message in messages:
+            at = turn % partitions if message.key is None else partition_of(message.key, partitions)
+            found.setdefault(at, []).append(message)
+        parts = dict(sorted(found.items()))
+    for partition, together in parts.items():
+        for portion in _portions(together):
+            yield partition, portion
+
+
+def _portions(messages: Sequence[Message]) -> Iterator[Portion]:
+    whole = Portion(messages)
+    if whole.fits():
+        yield whole
+        return
+    begin = total = 0
+    for at, message in enumerate(messages):
+        weight = Portion((message,)).weight
+        if at > begin and (total + weight > MAX_BYTES or at - begin == MAX_MESSAGES):
+            yield Portion(messages[begin:at])
+            begin, total = at, 0
+        total += weight
+    yield Portion(messages[begin:])
+
+
+def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], now: float) -> None:
+    """Take from the queue what fits into one entry, and what is too late for any.
+
+    Raises BackendTimeoutError if the first, which leads, is too late itself.
+    """
+    if joined[0].deadline <= now:
+        raise _too_late()
+    weight, messages = joined[0].portion.weight, len(joined[0].portion.messages)
+    while waiting:
+        if waiting[0].deadline <= now:
+            late.append(waiting.popleft())
+            continue
+        weight += waiting[0].portion.weight
+        messages += len(waiting[0].portion.messages)
+        if weight > MAX_BYTES or messages > MAX_MESSAGES:
+            break
+        joined.append(waiting.popleft())
+
+
+def _too_late() -> BackendTimeoutError:
+    return BackendTimeoutError("Earlier publishes took too long; nothing was stored.")
+
+
+def _same(error: BaseException) -> RouterError:
+    """Return a failure for one request that another met for all; exceptions are not shared."""
+    if isinstance(error, RouterError):
+        return from_code(error.code, str(error), error.retry_after)
+    return BackendTimeoutError("the append broke off; it may be stored or not")
+
+
+def _partial(topic: TopicName, stored: int, cause: RouterError) -> PartialPublishError:
+    return PartialPublishError(
+        f"Failed to publish messages to topic {topic.local}. Successfully published {stored} number"
+        f" of messages. {cause}",
+        stored=stored,
+    )

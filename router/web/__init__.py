@@ -1,0 +1,1 @@
+"""The HTTP side: dialects, access, body formats, and how it is served."""

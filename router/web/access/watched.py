@@ -1,0 +1,66 @@
+"""A file that is read again when it changes."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from router.errors import SettingError
+
+T = TypeVar("T")
+LOOK_EVERY: Final = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class Watched(Generic[T]):
+    """What a file says, at most a second old.
+
+    Opening raises SettingError when the file cannot be read or understood. Later that is logged,
+    and what it said last stays in force: a half-written file must not let anybody in or all out.
+    """
+
+    def __init__(self, path: Path, parse: Callable[[str], T], clock: Callable[[], float]) -> None:
+        self._path = path
+        self._parse = parse
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stamp, self._value = self._read()
+        self._next_look = clock() + LOOK_EVERY
+        self.version = 0
+
+    def get(self) -> T:
+        """Return the contents; `version` grows when they change."""
+        if self._clock() >= self._next_look:
+            with self._lock:
+                self._next_look = self._clock() + LOOK_EVERY
+                self._look()
+        return self._value
+
+    def _look(self) -> None:
+        try:
+            if self._stat() == self._stamp:
+                return
+            self._stamp, self._value = self._read()
+            self.version += 1
+        except (SettingError, OSError) as error:
+            _log.error("file not usable; its last contents stay in force", reason=str(error))
+
+    def _read(self) -> tuple[tuple[int, ...], T]:
+        try:
+            stamp = self._stat()
+            text = self._path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise SettingError(f"{self._path}: {error}") from error
+        try:
+            return stamp, self._parse(text)
+        except ValueError as error:
+            raise SettingError(f"{self._path}: {error}") from error
+
+    def _stat(self) -> tuple[int, ...]:
+        found = self._path.stat()
+        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -1,0 +1,62 @@
+"""From messages to the body of an answer."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from router.errors import NotAcceptableError
+from router.model import Message, Stored
+from router.web.bodies.cambria import framed
+from router.web.media import Format
+
+
+def write(choice: Format, messages: Sequence[Stored]) -> bytes:
+    """Write messages as a body; raise NotAcceptableError where the format cannot hold one."""
+    if choice is Format.JSON:
+        # Legacy clients parse each string again; bytes that are no UTF-8 become U+FFFD.
+        return orjson.dumps([s.message.value.decode("utf-8", "replace") for s in messages])
+    if choice is Format.CAMBRIA:
+        return framed(s.message for s in messages)
+    if choice is Format.NDJSON:
+        return b"".join(orjson.dumps(_line(s), option=orjson.OPT_APPEND_NEWLINE) for s in messages)
+    return b"".join(_text(s.message) for s in messages)
+
+
+def _text(message: Message) -> bytes:
+    if b"\n" in message.value or b"\r" in message.value:
+        raise NotAcceptableError(
+            "A message holds a line break, so text/plain cannot tell it from two; ask for"
+            " application/json, application/x-ndjson or application/cambria. Nothing was consumed."
+        )
+    return message.value + b"\n"
+
+
+def _line(stored: Stored) -> dict[str, Any]:
+    message, position = stored.message, stored.position
+    return {
+        **_text_or_base64("key", message.key),
+        **_text_or_base64("value", message.value),
+        "position": {
+            "ledger": position.ledger,
+            "entry": position.entry,
+            "partition": position.partition,
+            "batch_index": position.batch_index,
+        },
+        "publish_time": stored.publish_time,
+        "event_time": message.event_time,
+        "redelivery_count": stored.redelivery_count,
+        "properties": dict(message.properties),
+    }
+
+
+def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
+    if value is None:
+        return {name: None}
+    try:
+        return {name: value.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(value).decode()}

@@ -1,0 +1,84 @@
+"""Compressed bodies, unpacked within bounds of size and ratio."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
+
+STEP: Final = 64 * 1024
+# Below this much output the ratio does not matter: small repetitive bodies shrink a lot.
+FREE: Final = 256 * 1024
+# A gzip body may have several members, as made by appending to a file.
+MEMBERS: Final = 1_000
+
+_GZIP: Final = 16 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one request may publish: bytes after unpacking, growth in unpacking, messages."""
+
+    batch: int
+    ratio: int
+    messages: int
+    message: int
+
+    def too_large(self) -> BatchTooLargeError:
+        """Return the failure that names the limit."""
+        return BatchTooLargeError(f"The limit is {self.batch} bytes.")
+
+
+def inflate(encoding: str, body: bytes, bounds: Bounds) -> bytes:
+    """Undo a content encoding; an empty body stays empty.
+
+    Raises UnsupportedEncodingError, BadFramingError when the body is not what the encoding says,
+    and BatchTooLargeError as soon as it grows beyond the bounds.
+    """
+    coding = encoding.strip().lower()
+    if coding in {"", "identity"} or not body:
+        return body
+    if coding in {"gzip", "x-gzip"}:
+        kind = _GZIP
+    elif coding == "deflate":
+        # RFC 9110 means zlib's format; some clients send the bare stream.
+        kind = zlib.MAX_WBITS if _is_zlib(body) else -zlib.MAX_WBITS
+    else:
+        raise UnsupportedEncodingError(f"{encoding[:40]!r} is none of gzip, deflate, identity.")
+    return b"".join(_inflated(kind, body, bounds))
+
+
+def _is_zlib(body: bytes) -> bool:
+    return len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
+
+
+def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
+    allowed = min(bounds.batch, max(FREE, bounds.ratio * len(body)))
+    size = at = members = 0
+    while at < len(body):
+        members += 1
+        if members > (MEMBERS if kind == _GZIP else 1):
+            raise BadFramingError(f"Couldn't read compressed format: more follows at byte {at}")
+        stream = zlib.decompressobj(kind)
+        while not stream.eof:
+            piece = body[at : at + STEP]
+            try:
+                part = stream.decompress(piece, STEP)
+            except zlib.error as error:
+                raise BadFramingError(f"Couldn't read compressed format: {error}") from error
+            at += len(piece) - len(stream.unconsumed_tail) - len(stream.unused_data)
+            size += len(part)
+            if size > allowed:
+                raise _over(bounds, allowed)
+            if not (part or piece or stream.eof):
+                raise BadFramingError("Couldn't read compressed format: it ends too early")
+            yield part
+
+
+def _over(bounds: Bounds, allowed: int) -> BatchTooLargeError:
+    if allowed == bounds.batch:
+        return bounds.too_large()
+    return BatchTooLargeError(f"Compressed bodies may grow {bounds.ratio} times at most.")

@@ -1,0 +1,77 @@
+"""Pages of other origins: those on the list may publish and poll, others may not.
+
+Browsers send simple requests of any page to any address, 127.0.0.1 included, before they ask. A
+page could so publish, or take a group's messages away, without reading the answer. Requests that a
+browser marks as coming from an origin that is not on the list are therefore refused, and not only
+left without the headers that let the page read the answer.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
+
+from flask import Response
+
+from router.errors import ForbiddenError
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+ALLOWED_HEADERS: Final = "Authorization, Content-Type, Idempotency-Key"
+EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
+ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+MAX_AGE: Final = "600"
+
+
+class Cors:
+    """The list of origins, and what follows from it for requests and answers."""
+
+    def __init__(self, origins: tuple[str, ...]) -> None:
+        self._any = "*" in origins
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+
+    def check(self, environ: WSGIEnvironment) -> None:
+        """Raise ForbiddenError for a request of a page that is not on the list."""
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is None:
+            # No Origin: images, frames and the like. Pages on another port are of the same site.
+            site = environ.get("HTTP_SEC_FETCH_SITE")
+            foreign = site in {"cross-site", "same-site"} and not _by_hand(environ)
+        else:
+            foreign = not (self.allows(origin) or _same(origin, environ))
+        if foreign and not self._any and environ["REQUEST_METHOD"] != "OPTIONS":
+            raise ForbiddenError("Pages of this origin may not use the router (cors.origins).")
+
+    def allows(self, origin: str) -> bool:
+        """Return whether the origin is on the list."""
+        return self._any or origin.lower() in self._origins
+
+    def mark(self, environ: WSGIEnvironment, answer: Response) -> None:
+        """Tell the browser what the page may do and see."""
+        if not self._origins:
+            return
+        headers = answer.headers
+        headers.add("Vary", "Origin")
+        origin = environ.get("HTTP_ORIGIN")
+        if origin is None or not self.allows(origin):
+            return
+        headers["Access-Control-Allow-Origin"] = origin
+        headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+        if environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD"):
+            headers["Access-Control-Allow-Methods"] = ALLOWED_METHODS
+            headers["Access-Control-Allow-Headers"] = ALLOWED_HEADERS
+            headers["Access-Control-Max-Age"] = MAX_AGE
+
+
+def _by_hand(environ: WSGIEnvironment) -> bool:
+    """Return whether a user followed a link to here; scripts and frames do not count."""
+    return (
+        environ.get("HTTP_SEC_FETCH_USER") == "?1"
+        and environ.get("HTTP_SEC_FETCH_DEST") == "document"
+    )
+
+
+def _same(origin: str, environ: WSGIEnvironment) -> bool:
+    host: str = environ.get("HTTP_HOST", "")
+    return urlsplit(origin).netloc.lower() == host.lower()

@@ -1,0 +1,245 @@
+"""The DMaaP Message Router's `/events`: publish with POST, poll with GET.
+
+Theory of operation. A view reads the request, asks `access`, turns the body into messages, calls a
+service and writes the answer; every refusal is an exception, which `errors` turns into the body
+that the guide and the original describe. A poll's answer is a `Delivery`: the server writes its one
+piece and comes back for more, and only then the messages are acknowledged; a server that closes it
+earlier lets them go. Acknowledging in the view would lose what a broken connection swallows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from flask import Blueprint, Response, request
+
+from router.backends import Start
+from router.errors import BadReadOptionError, MissingConsumerError
+from router.model import Message, Subscription, TopicName
+from router.services.consume import Poll, PollMailbox, Subscriber, Wish
+from router.services.publish import Publisher
+from router.settings import Settings
+from router.web import bodies, intake, offload
+from router.web.access import Access, Right
+from router.web.media import Format, answer_format, media_type
+from router.web.names import consumer_name
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+HEAVY: Final = 1024 * 1024
+HEAVY_COMPRESSED: Final = 16 * 1024
+WRITE_SECONDS: Final = 120.0
+NO_STORE: Final = {
+    "Cache-Control": "no-store, no-cache, must-revalidate",
+    "Pragma": "no-cache",
+    "Expires": "0",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions:
+    """The settings that publishing and polling over HTTP read."""
+
+    bounds: bodies.Bounds
+    timeout: float
+    max_timeout: float
+    limit: int
+    max_bytes: int
+    start: Start
+
+    @classmethod
+    def of(cls, settings: Settings) -> EventOptions:
+        """Read them."""
+        return cls(
+            bodies.Bounds(
+                settings.number("publish.max_batch"),
+                settings.number("publish.max_ratio"),
+                settings.number("publish.max_messages"),
+                settings.number("publish.max_message"),
+            ),
+            settings.seconds("consume.timeout"),
+            settings.seconds("consume.max_timeout"),
+            settings.number("consume.limit"),
+            settings.number("consume.max_bytes"),
+            Start(settings.text("consume.from")),
+        )
+
+
+class Delivery:
+    """The body of a poll's answer, in one piece; what it holds is acknowledged once it is out."""
+
+    def __init__(self, poll: Poll, body: bytes, watch: offload.Watch) -> None:
+        self._poll = poll
+        self._body: bytes | None = body
+        self._watch = watch
+
+    def __iter__(self) -> Delivery:
+        return self
+
+    def __next__(self) -> bytes:
+        body, self._body = self._body, None
+        if body is None:
+            self._poll.delivered()
+            self.close()
+            raise StopIteration
+        if self._watch.gone():
+            self._poll.abandon()
+        self._watch.bound_write(WRITE_SECONDS)
+        return body
+
+    def close(self) -> None:
+        """End the poll; unless the body was written, nothing is acknowledged."""
+        self._poll.abandon()
+        self._watch.close()
+
+
+class Events:
+    """The views of `/events`."""
+
+    def __init__(
+        self,
+        access: Access,
+        publisher: Publisher,
+        subscriber: Subscriber,
+        topic_name: Callable[[str], TopicName],
+        options: EventOptions,
+        wall_ms: Callable[[], int],
+    ) -> None:
+        self._access = access
+        self._publisher = publisher
+        self._subscriber = subscriber
+        self._topic_name = topic_name
+        self._options = options
+        self._wall_ms = wall_ms
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        routes = Blueprint("events", __name__)
+        routes.post("/events/<topic>")(self.publish)
+        routes.get("/events/<topic>")(self.incomplete)
+        routes.get("/events/<topic>/<group>")(self.incomplete)
+        routes.get("/events/<topic>/<group>/<consumer>")(self.poll)
+        return routes
+
+    def publish(self, topic: str) -> Response:
+        """Store the messages of the body; answer when they are durable."""
+        environ = request.environ
+        principal = self._access.principal(
+            environ.get("HTTP_AUTHORIZATION"), environ.get("REMOTE_ADDR", "")
+        )
+        name = self._topic_name(topic)
+        self._access.demand(principal, name, Right.PUBLISH)
+        key = intake.idempotency_key(environ)
+        messages = self._messages(environ)
+        published = self._publisher.publish(name, messages, principal, key)
+        answer = Response(
+            b'{"serverTimeMs":%d,"count":%d}' % (self._wall_ms(), published.count),
+            content_type="application/json",
+        )
+        if published.replayed:
+            answer.headers["Idempotency-Replayed"] = "true"
+        return answer
+
+    def _messages(self, environ: WSGIEnvironment) -> list[Message]:
+        bounds = self._options.bounds
+        body = intake.body(environ, bounds.batch)
+        kind = media_type(environ.get("CONTENT_TYPE", ""))
+        encoding = environ.get("HTTP_CONTENT_ENCODING", "")
+        key = intake.query(environ).get("partitionKey", "").encode("latin-1") or None
+        compressed = bool(encoding) or kind == bodies.CAMBRIA_ZIP
+        if len(body) > (HEAVY_COMPRESSED if compressed else HEAVY):
+            return offload.run(_read, kind, encoding, body, key, bounds)
+        return _read(kind, encoding, body, key, bounds)
+
+    def incomplete(self, topic: str, group: str | None = None) -> Response:
+        """Refuse a poll without group or consumer id."""
+        missing = "a group and a consumer id" if group is None else "a consumer id"
+        raise MissingConsumerError(
+            f"This is not a URL to poll: expected {missing} after it,"
+            f" /events/{topic}/<group>/<id>. Got {request.path} from {request.remote_addr}."
+        )
+
+    def poll(self, topic: str, group: str, consumer: str) -> Response:
+        """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
+        environ = request.environ
+        principal = self._access.principal(
+            environ.get("HTTP_AUTHORIZATION"), environ.get("REMOTE_ADDR", "")
+        )
+        name = self._topic_name(topic)
+        subscription = Subscription(name, consumer_name(group, "group"))
+        consumer = consumer_name(consumer, "consumer")
+        self._access.demand(principal, name, Right.SUBSCRIBE)
+        choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
+        wish = self._wish(subscription, consumer, intake.query(environ))
+        intake.no_body(environ, self._options.bounds.batch)
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return Response(b"", mimetype=choice.value, headers=NO_STORE)
+        mailbox = PollMailbox()
+        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+        try:
+            poll = self._subscriber.poll(wish, mailbox, watch)
+        except BaseException:
+            watch.close()
+            raise
+        return _answer(choice, poll, watch)
+
+    def _wish(self, subscription: Subscription, consumer: str, query: Mapping[str, str]) -> Wish:
+        options = self._options
+        default, most = round(options.timeout * 1000), round(options.max_timeout * 1000)
+        limit = intake.number(query.get("limit"), options.limit, options.limit)
+        max_bytes = intake.number(query.get("maxBytes"), 0, options.max_bytes)
+        return Wish(
+            subscription,
+            consumer,
+            intake.number(query.get("timeout"), default, most) / 1000,
+            limit or options.limit,
+            max_bytes or None,
+            _start(query.get("from"), options.start),
+            _ack_next(query.get("ack")),
+        )
+
+
+def _read(
+    kind: str, encoding: str, body: bytes, key: bytes | None, bounds: bodies.Bounds
+) -> list[Message]:
+    return bodies.read(kind, bodies.inflate(encoding, body, bounds), key, bounds)
+
+
+def _start(given: str | None, default: Start) -> Start:
+    if given is None:
+        return default
+    try:
+        return Start(given)
+    except ValueError as error:
+        raise BadReadOptionError("from: expected earliest or latest.") from error
+
+
+def _ack_next(given: str | None) -> bool:
+    if given not in {None, "next"}:
+        raise BadReadOptionError("ack: expected next, or leave it out.")
+    return given == "next"
+
+
+def _answer(choice: Format, poll: Poll, watch: offload.Watch) -> Response:
+    try:
+        body = _written(choice, poll)
+    except BaseException:
+        poll.abandon()
+        watch.close()
+        raise
+    if not poll.messages:
+        watch.close()
+        return Response(body, mimetype=choice.value, headers=NO_STORE)
+    answer = Response(Delivery(poll, body, watch), mimetype=choice.value, headers=NO_STORE)
+    answer.headers["Content-Length"] = str(len(body))
+    return answer
+
+
+def _written(choice: Format, poll: Poll) -> bytes:
+    size = sum(len(stored.message.value) for stored in poll.messages)
+    if size > HEAVY:
+        return offload.run(bodies.write, choice, poll.messages)
+    return bodies.write(choice, poll.messages)

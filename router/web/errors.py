@@ -1,0 +1,96 @@
+"""Every answer outside 2xx: failures become bodies of the dialect, whoever raised them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+import structlog
+from flask import Flask, Response, request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from router.errors import (
+    BadRequestError,
+    BatchTooLargeError,
+    MethodNotAllowedError,
+    PathNotFoundError,
+    RouterError,
+    UnauthenticatedError,
+    UnsupportedEncodingError,
+)
+from router.metrics import Metrics
+from router.services.consume import ClientGoneError
+from router.web.dmaap_errors import ErrorTexts, retry_after
+from router.web.transaction import TransactionIds
+
+REALM: Final = 'Basic realm="message router", charset="UTF-8"'
+_OF_STATUS: Final[Mapping[int, type[RouterError]]] = {
+    400: BadRequestError,
+    404: PathNotFoundError,
+    405: MethodNotAllowedError,
+    413: BatchTooLargeError,
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class Errors:
+    """Turns failures into answers."""
+
+    def __init__(self, texts: ErrorTexts, transactions: TransactionIds, metrics: Metrics) -> None:
+        self._texts = texts
+        self._transactions = transactions
+        self._metrics = metrics
+
+    def register(self, app: Flask) -> None:
+        """Handle all that views raise."""
+        app.register_error_handler(RouterError, self.failed)
+        app.register_error_handler(HTTPException, self.refused)
+        app.register_error_handler(ClientGoneError, self.left)
+        app.register_error_handler(Exception, self.broke)
+
+    def failed(self, error: RouterError) -> Response:
+        """Answer a failure that is in the table."""
+        row = self._texts.row(error)
+        transaction = self._transactions.next(request.environ.get("REMOTE_ADDR", ""))
+        answer = Response(
+            self._texts.body(row, str(error), transaction),
+            status=row.status,
+            mimetype="application/json",
+        )
+        answer.headers["transactionId"] = transaction
+        if (after := retry_after(error, row)) is not None:
+            answer.headers["Retry-After"] = after
+        if isinstance(error, UnauthenticatedError):
+            answer.headers["WWW-Authenticate"] = REALM
+        elif isinstance(error, UnsupportedEncodingError):
+            answer.headers["Accept-Encoding"] = "gzip, deflate, identity"
+        if request.method == "POST" and request.path.startswith("/events/"):
+            self._metrics.inc("router_publish_refused_total", code=error.code)
+        return answer
+
+    def refused(self, error: HTTPException) -> Response:
+        """Answer what Flask refuses: unknown paths, wrong methods."""
+        kind = _OF_STATUS.get(error.code or 500)
+        if kind is None:
+            return self.broke(error)
+        answer = self.failed(kind(f"{request.method} {request.path}"[:200]))
+        if isinstance(error, MethodNotAllowed) and error.valid_methods:
+            answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
+        return answer
+
+    def unread(self, status: int, sentence: str) -> tuple[bytes, str]:
+        """Return body and transaction id for a request that the server could not even read."""
+        row = replace(self._texts.row(BadRequestError()), status=status)
+        transaction = self._transactions.next("")
+        return self._texts.body(row, sentence, transaction), transaction
+
+    def left(self, _error: ClientGoneError) -> Response:
+        """Answer nobody."""
+        return Response(b"[]", mimetype="application/json")
+
+    def broke(self, error: Exception) -> Response:
+        """Answer a failure of ours: it is logged, and the client is told no more than that."""
+        _log.error("request failed", method=request.method, path=request.path, exc_info=error)
+        return self.failed(RouterError("The request could not be served; the log says why."))

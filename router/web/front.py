@@ -1,0 +1,96 @@
+"""The Flask application: what happens around every view.
+
+Each request is checked for a page of a foreign origin (`cors`) before its view runs, and each
+answer gets its transaction id and is counted. Flask's hooks for that, functions registered with
+before_request and after_request, cost a tenth of a small publish; the methods overridden here are
+the ones that Flask documents for the purpose, and the whole of it is in one place.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from flask import Flask, Request, Response, request
+
+from router.metrics import Metrics
+from router.web.cors import Cors
+from router.web.transaction import TransactionIds
+
+if TYPE_CHECKING:
+    from werkzeug.local import LocalProxy
+
+_BEGUN: Final = "router.begun"
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
+# Between two looks of the metrics' owner, a second apart; what is more goes uncounted.
+_MOST_UNCOUNTED: Final = 100_000
+
+
+class Front(Flask):
+    """A Flask application with the router's marks on every answer."""
+
+    def __init__(
+        self,
+        cors: Cors,
+        transactions: TransactionIds,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        super().__init__("router", static_folder=None)
+        # A redirect to the path with single slashes would be HTML, and nothing that the API knows.
+        self.url_map.merge_slashes = False
+        self.url_map.strict_slashes = False
+        self._cors = cors
+        self._transactions = transactions
+        self._metrics = metrics
+        self._clock = clock
+        self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MOST_UNCOUNTED)
+
+    def preprocess_request(self) -> None:
+        """Note the time; raise ForbiddenError for a page that may not use the router."""
+        environ = request.environ
+        environ[_BEGUN] = self._clock()
+        self._cors.check(environ)
+
+    def process_response(self, response: Response) -> Response:
+        """Mark and count an answer; unknown paths count as one route."""
+        # The request itself, once: each look through Flask's proxy costs as much as a dict.
+        asked = cast("LocalProxy[Request]", request)._get_current_object()
+        environ, rule, status = asked.environ, asked.url_rule, response.status_code
+        # Refusals carry the id in their body, and have it already.
+        if status < 400 or "transactionId" not in response.headers:
+            address = environ.get("REMOTE_ADDR", "")
+            response.headers["transactionId"] = self._transactions.next(address)
+        self._cors.mark(environ, response)
+        began = environ.get(_BEGUN)
+        took = 0.0 if began is None else self._clock() - began
+        route = "other" if rule is None else rule.rule
+        self._ended.append((route, environ["REQUEST_METHOD"], status, took))
+        return response
+
+    def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
+        """Return the function itself: no view of the router is a coroutine."""
+        return func
+
+    def count(self) -> None:
+        """Hand the answers since the last call to the metrics."""
+        counted: Counter[tuple[str, str, int]] = Counter()
+        took: defaultdict[str, list[float]] = defaultdict(list)
+        with suppress(IndexError):  # nothing left, or taken by somebody else who counts
+            while True:
+                route, method, status, seconds = self._ended.popleft()
+                counted[route, method, status] += 1
+                took[route].append(seconds)
+        for (route, method, status), times in counted.items():
+            self._metrics.inc(
+                "router_http_requests_total",
+                times,
+                route=route,
+                # Whoever invents methods must not fill the counters with them.
+                method=method if method in _METHODS else "other",
+                status=str(status),
+            )
+        for route, all_seconds in took.items():
+            self._metrics.observe_all("router_http_request_seconds", all_seconds, route=route)

@@ -1,0 +1,116 @@
+"""What depends on how the worker runs requests: native threads for heavy work, watching a client.
+
+Under gunicorn's gevent worker one thread serves all requests, so work that computes for long goes
+to a native thread, and the event loop tells when a client closes its connection. Under gthread each
+request has a thread of its own: it does its work there, and who waits looks at the socket itself
+now and then. This is one of the three modules that may import gevent, and it does so only when
+gevent runs the worker already.
+"""
+
+from __future__ import annotations
+
+import math
+import select
+import socket
+import sys
+from collections.abc import Callable
+from typing import Any, Final, ParamSpec, TypeVar, cast
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+LOOK_EVERY: Final = 0.5
+# A peer that only sends no more counts as gone: HTTP clients that wait for an answer keep both
+# directions open, and a poll for a peer that left would take messages from those that stay.
+_GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
+
+
+def under_gevent() -> bool:
+    """Return whether this process runs requests in greenlets."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+def run(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the function where it does not hold up other requests; raise what it raises."""
+    if not under_gevent():
+        return function(*args, **kwargs)
+    from gevent import get_hub  # noqa: PLC0415 - see the module's opening comment
+
+    # Failures travel as values: raised in the pool, gevent would write each one to stderr.
+    done, failure = get_hub().threadpool.apply(_outcome, (function, args, kwargs))
+    if failure is not None:
+        raise failure
+    return cast("R", done)
+
+
+def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | None, Any]:
+    try:
+        return function(*args, **kwargs), None
+    except Exception as error:  # noqa: BLE001 - raised again in the caller's greenlet
+        return None, error
+
+
+class Watch:
+    """Watches a client's connection while a request waits; `wake` is called once it may be gone."""
+
+    def __init__(self, client: socket.socket | None, wake: Callable[[], None]) -> None:
+        self._client = client
+        self._wake = wake
+        self._timeout: float | None = None
+        self._bounded = False
+        self._watcher: Any = None
+        if client is not None and client.fileno() >= 0 and under_gevent():
+            from gevent import get_hub  # noqa: PLC0415 - see the module's opening comment
+
+            self._watcher = get_hub().loop.io(client.fileno(), 1)
+            self._watcher.start(self._readable)
+
+    def look_every(self) -> float:
+        """Return after how many seconds to look again; infinite where `wake` is called."""
+        return math.inf if self._client is None or self._watcher is not None else LOOK_EVERY
+
+    def gone(self) -> bool:
+        """Return whether the client closed its connection; never waits."""
+        if self._client is None:
+            return False
+        descriptor = self._client.fileno()
+        if descriptor < 0:
+            return True
+        look = _poll()
+        look.register(descriptor, _GONE)
+        return bool(look.poll(0))
+
+    def bound_write(self, seconds: float) -> None:
+        """Have a write to the client fail when it takes longer, until `close`."""
+        if self._client is not None:
+            self._timeout = self._client.gettimeout()
+            self._client.settimeout(seconds)
+            self._bounded = True
+
+    def close(self) -> None:
+        """Watch no longer; callable twice."""
+        self._stop()
+        if self._bounded and self._client is not None and self._client.fileno() >= 0:
+            self._client.settimeout(self._timeout)
+        self._bounded = False
+
+    def _readable(self) -> None:
+        # Called by the event loop. Readable for good: either the end, or the client's next request
+        # came early, behind which the loop cannot see the end any more; then `look_every` is used.
+        self._stop()
+        self._wake()
+
+    def _stop(self) -> None:
+        watcher, self._watcher = self._watcher, None
+        if watcher is not None:
+            watcher.stop()
+            watcher.close()
+
+
+def _poll() -> select.poll:
+    if not under_gevent():
+        return select.poll()
+    # gevent's own poll would switch greenlets; the question costs one system call and never waits.
+    monkey: Any = sys.modules["gevent.monkey"]
+    return cast("select.poll", monkey.get_original("select", "poll")())

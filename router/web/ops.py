@@ -1,0 +1,93 @@
+"""For those who run the router: is it up, is it ready, what does it count."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import structlog
+from flask import Blueprint, Response
+
+from router.backends import Backend, Node
+from router.errors import RouterError
+from router.metrics import Metrics
+
+PUSH_EVERY = 1.0
+
+_log = structlog.get_logger(__name__)
+
+
+class MetricsOwner:
+    """Hands what this worker counted to the node, every second and whenever somebody looks."""
+
+    def __init__(
+        self, metrics: Metrics, node: Node, timeout: float, gather: Callable[[], None]
+    ) -> None:
+        self._metrics = metrics
+        self._gather = gather
+        self._node = node
+        self._timeout = timeout
+        self._ended = threading.Event()
+        self._failing = False
+
+    def start(self) -> None:
+        """Begin handing on."""
+        threading.Thread(target=self._run, name="metrics", daemon=True).start()
+
+    def stop(self) -> None:
+        """Hand on what is left, and end."""
+        self._ended.set()
+        self.push()
+
+    def push(self) -> None:
+        """Hand on what was counted since the last time; keep it if the node does not answer."""
+        self._gather()
+        drained = self._metrics.drain()
+        try:
+            self._node.push_metrics(drained.counters, drained.gauges, self._timeout)
+        except RouterError as error:
+            self._metrics.give_back(drained.counters)
+            if not self._failing:
+                _log.warning("metrics wait for the broker", reason=str(error))
+            self._failing = True
+        else:
+            self._failing = False
+
+    def _run(self) -> None:
+        while not self._ended.wait(PUSH_EVERY):
+            self.push()
+
+
+class Ops:
+    """The views `/health`, `/ready`, `/metrics`; they need no credentials."""
+
+    def __init__(self, backend: Backend, node: Node, owner: MetricsOwner, timeout: float) -> None:
+        self._backend = backend
+        self._node = node
+        self._owner = owner
+        self._timeout = timeout
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        routes = Blueprint("ops", __name__)
+        routes.get("/health")(self.health)
+        routes.get("/ready")(self.ready)
+        routes.get("/metrics")(self.metrics)
+        return routes
+
+    def health(self) -> Response:
+        """Say that HTTP answers."""
+        return Response(b'{"status":"up"}', mimetype="application/json")
+
+    def ready(self) -> Response:
+        """Say that the store answers, or fail with 503 or 504."""
+        self._backend.ready(self._timeout)
+        return Response(b'{"status":"ready"}', mimetype="application/json")
+
+    def metrics(self) -> Response:
+        """Answer the node's counters, this worker's up to now among them."""
+        self._owner.push()
+        return Response(
+            self._node.metrics(self._timeout),
+            content_type="text/plain; version=0.0.4; charset=utf-8",
+        )

@@ -1,0 +1,189 @@
+"""How gunicorn serves the router: its settings, made from ours.
+
+Why these values (measured on two cores with Flask and 256 kept-alive connections):
+- a gevent worker runs the plain blocking code of the front: 2,000 waiting polls in 136 MB and four
+  threads. Its kept-alive connections starve one another, p99 1,700 ms, unless each request ends by
+  yielding once to the others, p99 96 ms: `post_request`.
+- `reuse_port` gives each worker a queue of its own, so that the kernel evens out the workers.
+- The application is loaded in each worker, after gevent has patched the standard library; loading
+  it before the fork (`preload_app`) would give all workers one unpatched copy.
+- No control socket: by default all gunicorns of a user would share one path.
+- No `max_requests`: a worker that is replaced breaks the polls that wait in it.
+
+A worker that is told to stop calls the application's stop hook, which answers the waiting polls,
+and closes connections on which no request is under way (`web/worker.py`). The alternative, letting
+them run into `graceful_timeout`, would make every restart last that long.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from router.backends.opening import scheme
+from router.errors import SettingError
+from router.settings import Settings
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+BACKLOG: Final = 2048
+KEEPALIVE: Final = 75  # longer than the 60 s after which nginx gives up an idle upstream connection
+STUCK: Final = 60  # a worker that gave no sign of life for so long is replaced
+THREADS: Final = 256
+LAST_WORDS: Final = 1.0
+STOP_HOOK: Final = "router.stop"
+CLOSE_HOOK: Final = "router.close"
+UNREAD_HOOK: Final = "router.unread"
+
+
+def options(settings: Settings) -> dict[str, Any]:
+    """Return gunicorn's settings; raise SettingError where strangers could use the router."""
+    check_exposure(settings)
+    gevent = settings.text("server.worker_class") == "gevent"
+    connections = settings.number("server.connections")
+    return {
+        "bind": [bind_address(settings.text("server.host"), settings.number("server.port"))],
+        "workers": workers(settings),
+        "worker_class": "router.web.worker.Worker" if gevent else "gthread",
+        "worker_connections": connections,
+        "threads": 1 if gevent else min(connections, THREADS),
+        "backlog": BACKLOG,
+        "keepalive": KEEPALIVE,
+        "timeout": STUCK,
+        "graceful_timeout": max(1, round(settings.seconds("server.graceful_timeout"))),
+        "reuse_port": True,
+        "preload_app": False,
+        "control_socket_disable": True,
+        # Only the connection says who the client is: no header of a client changes it, or the path.
+        "forwarded_allow_ips": "",
+        "forwarder_headers": "",
+        "proc_name": "router",
+        "loglevel": settings.text("log.level"),
+        "post_fork": forget_signals,
+        "worker_exit": close,
+        "logger_class": "router.web.server_log.Log",
+    } | (GEVENT_HOOKS if gevent else THREAD_HOOKS)
+
+
+def workers(settings: Settings) -> int:
+    """Return how many workers serve: as set, else one for each usable CPU; over `memory` one."""
+    if scheme(settings) == "memory":
+        return 1
+    return settings.number("server.workers") or len(os.sched_getaffinity(0))
+
+
+def bind_address(host: str, port: int) -> str:
+    """Return what gunicorn binds to; an IPv6 address goes in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raise SettingError when everybody could publish and subscribe from outside this machine."""
+    if settings.text("auth.users") or settings.flag("auth.insecure"):
+        return
+    host = settings.text("server.host")
+    if not is_loopback(host):
+        raise SettingError(
+            f"server.host = {host!r} is reachable from other machines and there are no users, so"
+            " everybody could publish and subscribe: name a users file (auth.users, made with"
+            " `router user add`), listen on 127.0.0.1, or say --insecure"
+        )
+
+
+def is_loopback(host: str) -> bool:
+    """Return whether only this machine reaches it; raise SettingError for an unknown name."""
+    try:
+        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)  # noqa: S104 - what gunicorn takes an empty host for
+    except OSError as error:
+        raise SettingError(f"server.host = {host!r}: {error.strerror or error}") from error
+    return all(ipaddress.ip_address(str(at[0]).partition("%")[0]).is_loopback for *_, at in found)
+
+
+def forget_signals(_arbiter: Any, _worker: Any) -> None:
+    """Let a worker that is told to stop while it starts do so: it inherits handlers that wait."""
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
+def call_hook(worker: Any, name: str) -> None:
+    """Call what a worker's application left in its `extensions` under this name, if anything."""
+    application = getattr(worker, "wsgi", None)
+    if hook := getattr(application, "extensions", {}).get(name):
+        hook()
+
+
+def close(_arbiter: Any, worker: Any) -> None:
+    """Have the application end its connections and threads: the worker leaves.
+
+    It does not wait long for a broker that is gone already, and cannot take the last counts.
+    """
+    closing = threading.Thread(target=call_hook, args=(worker, CLOSE_HOOK), daemon=True)
+    closing.start()
+    closing.join(LAST_WORDS)
+
+
+def word_refusals(worker: Any) -> None:
+    """Have the application word what gunicorn answers to requests that it cannot read.
+
+    gunicorn's own words are HTML; `extensions["router.unread"]` makes body and transaction id.
+    """
+    from gunicorn import util  # noqa: PLC0415 - runs in workers, which have it
+
+    word = getattr(worker.wsgi, "extensions", {}).get(UNREAD_HOOK)
+    if word is None:
+        return
+
+    def refuse(client: socket.socket, status: int, reason: str, sentence: str) -> None:
+        body, transaction = word(status, sentence)
+        head = (
+            f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\ntransactionId: {transaction}\r\n\r\n"
+        )
+        util.write_nonblock(client, head.encode() + body)
+
+    util.write_error = refuse
+
+
+def prepare_threads(worker: Any) -> None:
+    """Prepare a gthread worker."""
+    word_refusals(worker)
+    stop_gracefully(worker)
+
+
+def stop_gracefully(worker: Any) -> None:
+    """Have SIGTERM call the stop hook in a gthread worker, beside what the worker does itself.
+
+    The thread that calls it waits from the start: a signal handler may set an event, but starting a
+    thread there could wait for a lock that the interrupted code holds.
+    """
+    own = cast("Callable[[int, FrameType | None], None]", signal.getsignal(signal.SIGTERM))
+    stopping = threading.Event()
+
+    def wait() -> None:
+        stopping.wait()
+        call_hook(worker, STOP_HOOK)
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        stopping.set()
+        own(number, frame)
+
+    threading.Thread(target=wait, name="stop", daemon=True).start()
+    signal.signal(signal.SIGTERM, terminate)
+    signal.siginterrupt(signal.SIGTERM, False)
+
+
+def yield_once(_worker: Any, _request: Any, _environ: Any, _response: Any) -> None:
+    """Let the worker's other connections run before this one's next request."""
+    import gevent  # noqa: PLC0415 - only a gevent worker gets here, and it has patched first
+
+    gevent.sleep(0)
+
+
+GEVENT_HOOKS: Final = {"post_worker_init": word_refusals, "post_request": yield_once}
+THREAD_HOOKS: Final = {"post_worker_init": prepare_threads}

@@ -1,0 +1,86 @@
+"""What a worker knows about topics."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.backends.memory import MemoryBackend
+from router.errors import TopicNotFoundError
+from router.model import Policies, TopicName
+from router.services import directory
+from router.services.directory import REMEMBERED, Directory
+from tests.processes import ManualClock
+
+TOPIC = TopicName.parse("t")
+
+
+class Counted(MemoryBackend):
+    """Counts how often it is asked."""
+
+    asked = 0
+
+    def partitions(self, topic: TopicName, timeout: float) -> int:
+        self.asked += 1
+        return super().partitions(topic, timeout)
+
+
+def test_partitions_are_asked_for_once_in_a_while(clock: ManualClock) -> None:
+    backend = Counted()
+    backend.create_topic(TOPIC, 3, Policies(), {}, 1)
+    known = Directory(backend, 0, 1, clock)
+    assert [known.partitions(TOPIC) for _ in range(5)] == [3] * 5
+    assert backend.asked == 1
+    clock.advance(REMEMBERED)
+    assert known.partitions(TOPIC) == 3
+    assert backend.asked == 2
+
+
+def test_partitions_are_asked_for_again_when_forgotten(clock: ManualClock) -> None:
+    backend = Counted()
+    backend.create_topic(TOPIC, 3, Policies(), {}, 1)
+    known = Directory(backend, 0, 1, clock)
+    known.partitions(TOPIC)
+    backend.delete_topic(TOPIC, 1)
+    backend.create_topic(TOPIC, 5, Policies(), {}, 1)
+    assert known.partitions(TOPIC) == 3
+    known.forget(TOPIC)
+    assert known.partitions(TOPIC) == 5
+
+
+def test_partitions_of_an_unknown_topic_are_not_invented(clock: ManualClock) -> None:
+    known = Directory(MemoryBackend(), 4, 1, clock)
+    with pytest.raises(TopicNotFoundError, match=r"\[t\]"):
+        known.partitions(TOPIC)
+
+
+def test_partitions_of_an_unknown_topic_are_made_when_asked_for(clock: ManualClock) -> None:
+    backend = MemoryBackend()
+    assert Directory(backend, 4, 1, clock).partitions(TOPIC, create=True) == 4
+    assert backend.partitions(TOPIC, 1) == 4
+
+
+def test_topic_that_somebody_else_makes_meanwhile_is_taken(clock: ManualClock) -> None:
+    class Raced(MemoryBackend):
+        raced = False
+
+        def partitions(self, topic: TopicName, timeout: float) -> int:
+            if not self.raced:
+                self.raced = True
+                self.create_topic(topic, 2, Policies(), {}, timeout)
+                raise TopicNotFoundError
+            return super().partitions(topic, timeout)
+
+    assert Directory(Raced(), 4, 1, clock).partitions(TOPIC, create=True) == 2
+
+
+def test_memory_of_topics_is_bounded(clock: ManualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(directory, "MOST", 3)
+    backend = Counted()
+    known = Directory(backend, 0, 1, clock)
+    for name in "abcd":
+        known.partitions(TopicName.parse(name), create=True)
+    asked = backend.asked
+    known.partitions(TopicName.parse("d"))
+    assert backend.asked == asked
+    known.partitions(TopicName.parse("a"))
+    assert backend.asked == asked + 1

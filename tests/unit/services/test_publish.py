@@ -1,0 +1,339 @@
+"""Publishing: parting, joining, limits and repeats."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from router.backends import Batch, Receipt
+from router.backends.memory import MemoryBackend
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    MessageTooLargeError,
+    PartialPublishError,
+    PublishRefusedError,
+    SettingError,
+    TopicNotFoundError,
+)
+from router.metrics import Metrics
+from router.model import Message, Policies, Principal, TopicName
+from router.services.directory import Directory
+from router.services.partitioning import partition_of
+from router.services.publish import MAX_BYTES, MAX_MESSAGES, Published, Publisher, PublishOptions
+from tests.processes import ManualClock
+
+TOPIC = TopicName.parse("t")
+ALICE = Principal("alice")
+PATIENCE = 20
+
+messages = st.lists(
+    st.builds(Message, st.binary(max_size=20), st.none() | st.binary(min_size=1, max_size=3)),
+    min_size=1,
+    max_size=30,
+)
+
+
+class Recorded(MemoryBackend):
+    """Keeps the batches; publishes wait at a gate or fail, when told to."""
+
+    def __init__(self) -> None:
+        super().__init__(auto_create=False)
+        self.batches: list[Batch] = []
+        self.entered = threading.Semaphore(0)
+        self.gate: threading.Semaphore | None = None
+        self.failures: list[BaseException | None] = []
+
+    def publish(self, batch: Batch, timeout: float) -> Receipt:
+        self.batches.append(batch)
+        self.entered.release()
+        if self.gate is not None:
+            assert self.gate.acquire(timeout=PATIENCE)
+        if self.failures and (failure := self.failures.pop(0)) is not None:
+            raise failure
+        return super().publish(batch, timeout)
+
+
+@dataclass
+class Bench:
+    """A publisher on a topic."""
+
+    partitions: int = 0
+    timeout: float = PATIENCE
+    max_message: int = 1_000_000
+    auto_create: bool = False
+    clock: ManualClock = field(default_factory=ManualClock)
+
+    def __post_init__(self) -> None:
+        self.backend = Recorded()
+        if not self.auto_create:
+            self.backend.create_topic(TOPIC, self.partitions, Policies(), {}, 1)
+        self.metrics = Metrics()
+        directory = Directory(self.backend, self.partitions, 1, self.clock)
+        options = PublishOptions(self.max_message, self.timeout, self.auto_create)
+        self.publisher = Publisher(self.backend, directory, options, self.metrics, self.clock)
+
+    def publish(
+        self, sent: list[Message], key: str | None = None, who: Principal = ALICE
+    ) -> Published:
+        return self.publisher.publish(TOPIC, sent, who, key)
+
+    def stored(self) -> dict[int, list[Message]]:
+        found: dict[int, list[Message]] = {}
+        for batch in self.backend.batches:
+            found.setdefault(batch.partition, []).extend(batch.messages)
+        return found
+
+
+@given(sent=messages, partitions=st.integers(0, 5))
+def test_messages_are_all_stored_in_order_by_key(sent: list[Message], partitions: int) -> None:
+    bench = Bench(partitions)
+    assert bench.publish(sent) == Published(len(sent))
+    stored = bench.stored()
+    assert sum(map(len, stored.values())) == len(sent)
+    for key in {message.key for message in sent}:
+        [partition] = [p for p, kept in stored.items() if any(m.key == key for m in kept)]
+        assert [m for m in stored[partition] if m.key == key] == [m for m in sent if m.key == key]
+        if key is not None:
+            assert partition == partition_of(key, partitions)
+
+
+def test_messages_without_key_take_turns_by_request() -> None:
+    bench = Bench(3)
+    for _ in range(6):
+        bench.publish([Message(b"a"), Message(b"b")])
+    partitions = [batch.partition for batch in bench.backend.batches]
+    assert sorted(partitions[:3]) == [0, 1, 2]
+    assert partitions[3:] == partitions[:3]
+    assert all(len(batch.messages) == 2 for batch in bench.backend.batches)
+
+
+def test_no_messages_are_no_publish() -> None:
+    bench = Bench()
+    assert bench.publish([]) == Published(0)
+    assert bench.backend.batches == []
+
+
+def test_message_over_the_limit_refuses_all() -> None:
+    bench = Bench(max_message=10)
+    with pytest.raises(MessageTooLargeError, match="Message 2 of 2 has 11 bytes, the limit is 10"):
+        bench.publish([Message(b"x" * 10), Message(b"x" * 8, b"key")])
+    assert bench.backend.batches == []
+
+
+def test_message_limit_must_fit_into_an_entry() -> None:
+    with pytest.raises(SettingError):
+        PublishOptions(MAX_BYTES + 1, 1, True)
+
+
+@settings(max_examples=20)
+@given(sizes=st.lists(st.integers(0, 999_000), min_size=1, max_size=20))
+def test_large_requests_are_split_into_entries_that_fit(sizes: list[int]) -> None:
+    bench = Bench()
+    sent = [Message(bytes(size), b"key") for size in sizes]
+    assert bench.publish(sent).count == len(sent)
+    assert [m for batch in bench.backend.batches for m in batch.messages] == sent
+    for batch in bench.backend.batches:
+        assert sum(m.size() for m in batch.messages) <= MAX_BYTES
+
+
+def test_many_messages_are_split_into_entries_that_fit() -> None:
+    bench = Bench()
+    bench.publish([Message(b"")] * (2 * MAX_MESSAGES + 1))
+    assert [len(b.messages) for b in bench.backend.batches] == [MAX_MESSAGES, MAX_MESSAGES, 1]
+
+
+def test_topic_is_created_when_allowed() -> None:
+    bench = Bench(2, auto_create=True)
+    bench.publish([Message(b"x")])
+    assert bench.backend.partitions(TOPIC, 1) == 2
+
+
+def test_topic_that_changed_is_looked_up_again() -> None:
+    bench = Bench(4)
+    bench.publish([Message(b"x")])
+    bench.backend.delete_topic(TOPIC, 1)
+    bench.backend.create_topic(TOPIC, 0, Policies(), {}, 1)
+    assert bench.publish([Message(b"x")]) == Published(1)
+    bench.backend.delete_topic(TOPIC, 1)
+    bench.backend.create_topic(TOPIC, 2, Policies(), {}, 1)
+    assert bench.publish([Message(b"x")]) == Published(1)
+    assert bench.backend.batches[-1].partition in {0, 1}
+
+
+def test_topic_that_is_gone_is_told() -> None:
+    bench = Bench()
+    bench.publish([Message(b"x")])
+    bench.backend.delete_topic(TOPIC, 1)
+    with pytest.raises(TopicNotFoundError):
+        bench.publish([Message(b"x")])
+
+
+def test_failure_after_some_are_stored_tells_how_many() -> None:
+    bench = Bench()
+    bench.backend.failures = [None, PublishRefusedError("no room")]
+    with pytest.raises(PartialPublishError, match=r"published 10000 .* no room") as e:
+        bench.publish([Message(b"")] * (MAX_MESSAGES + 5))
+    assert e.value.stored == MAX_MESSAGES
+
+
+def wait_for_queue(bench: Bench, length: int) -> None:
+    for _ in range(PATIENCE * 1000):
+        if any(len(queue) == length for queue in bench.publisher._lanes.values()):
+            return
+        threading.Event().wait(0.001)
+    raise AssertionError("the requests did not queue")
+
+
+def test_requests_that_arrive_meanwhile_are_joined_into_one_append() -> None:
+    bench = Bench()
+    gate = bench.backend.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(20) as pool:
+        first = pool.submit(bench.publish, [Message(b"first")])
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        others = [pool.submit(bench.publish, [Message(b"%d" % n)] * 2) for n in range(10)]
+        wait_for_queue(bench, 10)
+        gate.release(2)
+        assert first.result(PATIENCE) == Published(1)
+        assert [other.result(PATIENCE) for other in others] == [Published(2)] * 10
+    assert [len(batch.messages) for batch in bench.backend.batches] == [1, 20]
+    joined = bench.backend.batches[1].messages
+    assert all(a == b for a, b in zip(joined[::2], joined[1::2], strict=True))
+
+
+def test_joined_appends_stay_within_an_entry() -> None:
+    bench = Bench()
+    gate = bench.backend.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(8) as pool:
+        tasks = [pool.submit(bench.publish, [Message(b"")])]
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        tasks += [pool.submit(bench.publish, [Message(bytes(900_000))]) for _ in range(6)]
+        wait_for_queue(bench, 6)
+        gate.release(20)
+        assert [task.result(PATIENCE) for task in tasks] == [Published(1)] * 7
+    assert [len(batch.messages) for batch in bench.backend.batches] == [1, 4, 2]
+
+
+@pytest.mark.parametrize(
+    ("failure", "told"),
+    [
+        (PublishRefusedError("no room"), PublishRefusedError),
+        (BackendTimeoutError("slow"), BackendTimeoutError),
+        (ZeroDivisionError(), BackendTimeoutError),
+    ],
+)
+def test_failure_of_a_joined_append_is_told_to_all(
+    failure: Exception, told: type[Exception]
+) -> None:
+    bench = Bench()
+    gate = bench.backend.gate = threading.Semaphore(0)
+    bench.backend.failures = [None, failure]
+    with ThreadPoolExecutor(4) as pool:
+        first = pool.submit(bench.publish, [Message(b"first")])
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        others = [pool.submit(bench.publish, [Message(b"x")]) for _ in range(3)]
+        wait_for_queue(bench, 3)
+        gate.release(9)
+        assert first.result(PATIENCE) == Published(1)
+        raised = [other.exception(PATIENCE) for other in others]
+    assert sum(isinstance(error, told) for error in raised) >= 2
+    assert all(isinstance(error, told | type(failure)) for error in raised)
+    assert len({id(error) for error in raised}) == 3
+    assert bench.publish([Message(b"after")]) == Published(1)
+
+
+def test_requests_that_waited_too_long_are_left_out_of_the_next_append() -> None:
+    bench = Bench(timeout=10)
+    gate = bench.backend.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(bench.publish, [Message(b"first")])]
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        for length in (1, 2):
+            tasks.append(pool.submit(bench.publish, [Message(b"late")]))
+            wait_for_queue(bench, length)
+        bench.clock.advance(9)
+        tasks.append(pool.submit(bench.publish, [Message(b"in time")]))
+        wait_for_queue(bench, 3)
+        bench.clock.advance(1)
+        gate.release(9)
+        ends = [task.exception(PATIENCE) for task in tasks]
+    assert [type(end) for end in ends] == [
+        type(None),
+        BackendTimeoutError,
+        BackendTimeoutError,
+        type(None),
+    ]
+    assert all("nothing was stored" in str(end) for end in ends if end)
+    stored = [message.value for batch in bench.backend.batches for message in batch.messages]
+    assert stored == [b"first", b"in time"]
+
+
+def test_requests_behind_one_that_leads_are_left_out_when_late() -> None:
+    bench = Bench(timeout=10)
+    gate = bench.backend.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(4) as pool:
+        tasks = [pool.submit(bench.publish, [Message(b"first")])]
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        bench.clock.advance(5)
+        tasks.append(pool.submit(bench.publish, [Message(b"leads")]))
+        wait_for_queue(bench, 1)
+        bench.clock.advance(-5)
+        tasks.append(pool.submit(bench.publish, [Message(b"late")]))
+        wait_for_queue(bench, 2)
+        bench.clock.advance(10)
+        gate.release(9)
+        ends = [task.exception(PATIENCE) for task in tasks]
+    assert [type(end) for end in ends] == [type(None), type(None), BackendTimeoutError]
+
+
+def test_lanes_are_gone_when_nothing_is_under_way() -> None:
+    bench = Bench(3)
+    bench.publish([Message(b"x", b"%d" % n) for n in range(9)])
+    assert bench.publisher._lanes == {}
+
+
+@given(sent=messages, partitions=st.integers(0, 4))
+def test_repeat_with_the_same_key_answers_the_first_result(
+    sent: list[Message], partitions: int
+) -> None:
+    bench = Bench(partitions)
+    first = bench.publish(sent, "key")
+    assert first == Published(len(sent))
+    assert bench.publish(sent, "key") == Published(len(sent), replayed=True)
+    stored = bench.backend.describe_topic(TOPIC, 1).partitions
+    assert sum(partition.messages for partition in stored) == len(sent)
+
+
+def test_repeat_of_a_partial_publish_stores_the_rest() -> None:
+    bench = Bench()
+    sent = [Message(b"%d" % n) for n in range(MAX_MESSAGES + 3)]
+    bench.backend.failures = [None, BackendUnavailableError()]
+    with pytest.raises(PartialPublishError):
+        bench.publish(sent, "key")
+    assert bench.publish(sent, "key") == Published(len(sent))
+    [partition] = bench.backend.describe_topic(TOPIC, 1).partitions
+    assert partition.messages == len(sent)
+
+
+def test_idempotency_keys_are_each_publishers_own() -> None:
+    bench = Bench()
+    bench.publish([Message(b"x")], "key")
+    assert not bench.publish([Message(b"x")], "key", Principal("bob")).replayed
+    assert not bench.publish([Message(b"x")], "other").replayed
+    names = {batch.producer for batch in bench.backend.batches}
+    assert len(names) == 3
+    assert all(name and "alice" not in name and "key" not in name for name in names)
+
+
+def test_published_messages_are_counted() -> None:
+    bench = Bench()
+    bench.publish([Message(b"abc"), Message(b"de")])
+    assert bench.metrics.drain().counters == [
+        ("router_published_messages_total", (), 2),
+        ("router_published_bytes_total", (), 5),
+    ]

@@ -1,0 +1,281 @@
+"""Who makes a request, and whether they may."""
+
+from __future__ import annotations
+
+import base64
+import os
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends.memory import MemoryNode
+from router.errors import (
+    ForbiddenError,
+    SettingError,
+    TooManyRequestsError,
+    UnauthenticatedError,
+)
+from router.metrics import Metrics
+from router.model import Principal, TopicName
+from router.settings import load
+from router.web.access import Access, Right
+from router.web.access import users as users_module
+from router.web.access.users import Users, parse
+from tests.processes import ManualClock
+from tests.unit.web.applications import CHEAP, HASHES, header
+
+TOPIC = TopicName.parse("orders.eu")
+
+
+class Gate:
+    """Access with a users file, and maybe a permissions file, that tests rewrite."""
+
+    def __init__(self, folder: Path, permissions: str | None = None, **settings: str) -> None:
+        self.clock = ManualClock()
+        self.users = folder / "users"
+        self.permissions = folder / "permissions"
+        self.users.write_text("".join(f"{name}:{h}\n" for name, h in HASHES.items()))
+        variables = {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+        variables["ROUTER_AUTH_USERS"] = str(self.users)
+        if permissions is not None:
+            self.permissions.write_text(permissions)
+            variables["ROUTER_AUTH_PERMISSIONS"] = str(self.permissions)
+        self.node = MemoryNode(clock=self.clock)
+        self.metrics = Metrics()
+        self.access = Access(load(None, variables), self.node, self.metrics, self.clock)
+
+    def rewrite(self, file: Path, text: str) -> None:
+        """Change a file so that its time of change differs, and let a second pass."""
+        file.write_text(text)
+        os.utime(file, (self.clock.now, self.clock.now))
+        self.clock.advance(1)
+
+    def check(self, name: str, password: str, address: str = "10.0.0.1") -> str:
+        """Return who these credentials are."""
+        return self.access.principal(header(name, password), address).name
+
+    def logins(self) -> dict[str, float]:
+        """Return how many checks ended how."""
+        return {labels[0][1]: n for _, labels, n in self.metrics.drain().counters}
+
+
+def test_everybody_is_anonymous_without_a_users_file() -> None:
+    access = Access(load(None, {}), MemoryNode(), Metrics(), time.monotonic)
+    for sent in (None, "", "Basic !!", header("a", "b")):
+        assert access.principal(sent, "10.0.0.1") == Principal()
+    access.demand(Principal(), TOPIC, Right.MANAGE)
+    assert not access.restricted
+
+
+@pytest.mark.parametrize("kind", sorted(HASHES))
+def test_password_is_verified_for_every_kind_of_hash(tmp_path: Path, kind: str) -> None:
+    gate = Gate(tmp_path)
+    assert gate.check(kind, "secret") == kind
+    with pytest.raises(UnauthenticatedError):
+        gate.check(kind, "wrong")
+    assert gate.logins() == {"verified": 1, "refused": 1}
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [None, "", "Basic", "Basic !!!", "Bearer abc", *(
+        "Basic " + base64.b64encode(pair).decode() for pair in (b"nocolon", b":secret", b"\xff:x")
+    )],
+)  # fmt: skip
+def test_credentials_that_cannot_be_read_are_refused(tmp_path: Path, sent: str | None) -> None:
+    with pytest.raises(UnauthenticatedError):
+        Gate(tmp_path).access.principal(sent, "10.0.0.1")
+
+
+@pytest.mark.parametrize("password", ["", "x" * 2_000, "nul\0", "é" * 60])
+@pytest.mark.parametrize("name", [*sorted(HASHES), "nobody"])
+def test_odd_passwords_are_wrong_and_nothing_else(tmp_path: Path, name: str, password: str) -> None:
+    with pytest.raises(UnauthenticatedError):
+        Gate(tmp_path).check(name, password)
+
+
+def test_unknown_users_cost_a_check_like_known_ones(tmp_path: Path) -> None:
+    users = Users(Gate(tmp_path).users, time.monotonic)
+    checked = []
+
+    def matches(password: str, hashed: str) -> bool:
+        checked.append(hashed)
+        return True
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(users_module, "_matches", matches)
+        assert users.verify("argon2", "secret")
+        assert not users.verify("nobody", "secret")
+        assert not users.verify("nobody", "other")
+    assert checked[0] == HASHES["argon2"]
+    assert checked[1] in HASHES.values()
+    assert checked[1] == checked[2]
+
+
+def test_unknown_user_of_an_empty_file_costs_a_check(tmp_path: Path) -> None:
+    file = tmp_path / "users"
+    file.write_text("# nobody yet\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(users_module, "_made", [HASHES["argon2"]])
+        assert not Users(file, time.monotonic).verify("nobody", "secret")
+
+
+def test_verified_credentials_are_remembered_for_a_while(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, auth_cache="60s")
+    assert [gate.check("argon2", "secret") for _ in range(5)] == ["argon2"] * 5
+    assert gate.logins() == {"verified": 1}
+    gate.clock.advance(60)
+    assert gate.check("argon2", "secret") == "argon2"
+    assert gate.logins() == {"verified": 1}
+
+
+def test_verified_credentials_are_forgotten_when_the_file_changes(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.check("argon2", "secret")
+    gate.rewrite(gate.users, f"argon2:{CHEAP.hash('new')}\n")
+    with pytest.raises(UnauthenticatedError):
+        gate.check("argon2", "secret")
+    assert gate.check("argon2", "new") == "argon2"
+
+
+def test_broken_file_leaves_the_last_users_in_force(tmp_path: Path) -> None:
+    gate = Gate(tmp_path)
+    gate.rewrite(gate.users, "argon2:plain text\n")
+    assert gate.check("argon2", "secret") == "argon2"
+    gate.users.unlink()
+    gate.clock.advance(1)
+    assert gate.check("bcrypt", "secret") == "bcrypt"
+
+
+@pytest.mark.parametrize("text", ["argon2", "argon2:plain", ":x", "a:{SHA}abc", "a:$1$x$y"])
+def test_users_file_that_cannot_be_used_stops_the_start(tmp_path: Path, text: str) -> None:
+    (tmp_path / "users").write_text(f"# users\n\n{text}\n")
+    with pytest.raises(SettingError, match="line 3"):
+        Users(tmp_path / "users", time.monotonic)
+
+
+def test_users_file_that_is_missing_stops_the_start(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="users"):
+        Users(tmp_path / "users", time.monotonic)
+
+
+def test_checks_are_rationed_before_the_hash(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, auth_attempts_per_minute="3")
+    for guess in "abc":
+        with pytest.raises(UnauthenticatedError):
+            gate.check("argon2", guess)
+    with pytest.raises(TooManyRequestsError) as refused:
+        gate.check("argon2", "secret")
+    assert refused.value.retry_after == pytest.approx(20)
+    assert gate.logins() == {"refused": 3, "limited": 1}
+    assert gate.check("argon2", "secret", "10.0.0.2") == "argon2"
+    gate.clock.advance(20)
+    assert gate.check("argon2", "secret") == "argon2"
+
+
+def test_remembered_credentials_need_no_ration(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, auth_attempts_per_minute="1")
+    assert [gate.check("argon2", "secret") for _ in range(9)] == ["argon2"] * 9
+
+
+def test_ration_of_zero_is_none(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, auth_attempts_per_minute="0")
+    for guess in range(9):
+        with pytest.raises(UnauthenticatedError):
+            gate.check("argon2", str(guess))
+
+
+@pytest.mark.parametrize("password", ["secret", "wrong"])
+def test_requests_that_come_together_share_one_check(tmp_path: Path, password: str) -> None:
+    gate = Gate(tmp_path, auth_attempts_per_minute="1")
+    entered, go = threading.Event(), threading.Event()
+    verify = Users.verify
+
+    def slow(self: Users, name: str, given: str) -> bool:
+        entered.set()
+        assert go.wait(20)
+        return verify(self, name, given)
+
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as pool:
+        patch.setattr(Users, "verify", slow)
+        first = pool.submit(gate.check, "argon2", password)
+        assert entered.wait(20)
+        others = [pool.submit(gate.check, "argon2", password) for _ in range(7)]
+        time.sleep(0.05)
+        go.set()
+        results = [task.exception(20) or task.result() for task in (first, *others)]
+    if password == "secret":
+        assert results == ["argon2"] * 8
+    else:
+        assert all(isinstance(result, UnauthenticatedError) for result in results)
+    assert sum(gate.logins().values()) == 1
+
+
+def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
+    gate = Gate(
+        tmp_path,
+        """
+        # user   topics      rights
+        billing  orders.*    publish, subscribe   # a comment
+        ops      *           publish subscribe manage
+        *        public.*    subscribe
+        """,
+    )
+    allows = gate.access.allows
+    granted = {
+        (user, topic, right.value)
+        for user in ("billing", "ops", "other")
+        for topic in ("orders.eu", "orders", "public.news")
+        for right in Right
+        if allows(Principal(user), TopicName.parse(topic), right)
+    }
+    everything = {(t, r.value) for t in ("orders.eu", "orders", "public.news") for r in Right}
+    assert granted == {
+        ("billing", "orders.eu", "publish"),
+        ("billing", "orders.eu", "subscribe"),
+        ("billing", "public.news", "subscribe"),
+        ("other", "public.news", "subscribe"),
+    } | {("ops", topic, right) for topic, right in everything}
+    with pytest.raises(ForbiddenError, match=r"billing: no right to manage orders.eu"):
+        gate.access.demand(Principal("billing"), TOPIC, Right.MANAGE)
+    assert gate.access.users(TOPIC, Right.SUBSCRIBE) == ["billing", "ops"]
+
+
+def test_permissions_change_with_their_file(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, "a orders.* publish\n")
+    assert gate.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
+    gate.rewrite(gate.permissions, "b orders.* publish\n")
+    assert not gate.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
+    assert gate.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
+    gate.rewrite(gate.permissions, "b orders.* nonsense\n")
+    assert gate.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
+
+
+@pytest.mark.parametrize("text", ["a b", "a b c", "a o/* publish", "a * publish,own"])
+def test_permissions_that_cannot_be_read_stop_the_start(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SettingError, match="line 1"):
+        Gate(tmp_path, text)
+
+
+def test_permissions_need_users(tmp_path: Path) -> None:
+    (tmp_path / "permissions").write_text("")
+    settings = load(None, {"ROUTER_AUTH_PERMISSIONS": str(tmp_path / "permissions")})
+    with pytest.raises(SettingError, match=r"auth\.users"):
+        Access(settings, MemoryNode(), Metrics(), time.monotonic)
+
+
+@given(name=st.text(max_size=20), password=st.text(max_size=20))
+def test_users_file_is_read_or_refused_with_a_line(name: str, password: str) -> None:
+    text = f"{name}:{password}"
+    if not any(password.startswith(kind) for kind in ("$argon2", "$2", "$apr1$")):
+        lines = [line.strip() for line in text.splitlines()]
+        if any(line and not line.startswith("#") for line in lines):
+            with pytest.raises(ValueError, match=r"line \d"):
+                parse(text)
+        else:
+            assert parse(text) == {}

@@ -1,0 +1,93 @@
+"""Pages of other origins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.unit.web.applications import Site
+
+Sites = Callable[..., Site]
+PAGE = "https://pages.example"
+
+
+@pytest.mark.parametrize("listed", [PAGE, f"https://other.example, {PAGE}/", "*"])
+def test_page_on_the_list_may_publish_and_read_the_answer(sites: Sites, listed: str) -> None:
+    answer = sites(cors_origins=listed).post("/events/t", "a", headers={"Origin": PAGE})
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "transactionId" in answer.headers["Access-Control-Expose-Headers"]
+    assert "Origin" in answer.headers["Vary"]
+
+
+def test_page_on_the_list_may_ask_first(sites: Sites) -> None:
+    sent = {
+        "Origin": PAGE,
+        "Access-Control-Request-Method": "POST",
+        "Access-Control-Request-Headers": "authorization,content-type,idempotency-key",
+    }
+    answer = sites(cors_origins=PAGE).client.options("/events/t", headers=sent)
+    assert answer.status_code == 200
+    assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+    assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+    for name in ("Authorization", "Content-Type", "Idempotency-Key"):
+        assert name in answer.headers["Access-Control-Allow-Headers"]
+
+
+def test_page_on_the_list_may_read_refusals(sites: Sites) -> None:
+    answer = sites(cors_origins=PAGE).client.get("/nowhere", headers={"Origin": PAGE})
+    assert answer.headers["Access-Control-Allow-Origin"] == PAGE
+
+
+@pytest.mark.parametrize("listed", ["", "https://other.example"])
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"Origin": PAGE},
+        {"Origin": "null"},
+        {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"},
+        # An image of a page on another port of this machine, a frame, a script that goes there.
+        {"Sec-Fetch-Site": "same-site", "Sec-Fetch-Mode": "no-cors"},
+        {
+            "Sec-Fetch-Site": "cross-site",
+            "Sec-Fetch-Mode": "navigate",
+            "Sec-Fetch-Dest": "iframe",
+            "Sec-Fetch-User": "?1",
+        },
+        {
+            "Sec-Fetch-Site": "cross-site",
+            "Sec-Fetch-Mode": "navigate",
+            "Sec-Fetch-Dest": "document",
+        },
+    ],
+)
+def test_page_of_another_origin_may_neither_publish_nor_poll(
+    sites: Sites, listed: str, sent: dict[str, str]
+) -> None:
+    site = sites(cors_origins=listed)
+    site.post("/events/t", "a")
+    for answer in (site.post("/events/t", "b", headers=sent), site.poll(**sent)):
+        assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (403, 4002)
+        assert "Access-Control-Allow-Origin" not in answer.headers
+    assert site.poll().get_json() == ["a"]
+
+
+def test_page_of_another_origin_gets_no_leave_when_it_asks(sites: Sites) -> None:
+    sent = {"Origin": PAGE, "Access-Control-Request-Method": "POST"}
+    answer = sites(cors_origins="https://other.example").client.options("/events/t", headers=sent)
+    assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [{}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"},
+     {"Sec-Fetch-Site": "none"},
+     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-User": "?1"}],
+)  # fmt: skip
+def test_our_own_pages_and_other_clients_are_not_concerned(
+    site: Site, sent: dict[str, str]
+) -> None:
+    answer = site.post("/events/t", "a", headers=sent)
+    assert answer.status_code == 200
+    assert "Vary" not in answer.headers

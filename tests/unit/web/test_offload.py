@@ -1,0 +1,129 @@
+"""Native threads and watched clients, without gevent and with it."""
+
+from __future__ import annotations
+
+import math
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from router.web import offload
+
+Pair = tuple[socket.socket, socket.socket]
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listener.getsockname())
+    ours, _ = listener.accept()
+    with listener, ours, theirs:
+        yield ours, theirs
+
+
+def test_work_is_done_here_without_gevent() -> None:
+    assert offload.run(threading.get_ident) == threading.get_ident()
+    assert offload.run(int, "ff", base=16) == 255
+    with pytest.raises(ZeroDivisionError):
+        offload.run(divmod, 1, 0)
+
+
+def test_client_is_there_until_it_leaves(pair: Pair) -> None:
+    watch = offload.Watch(pair[0], lambda: None)
+    assert watch.look_every() == offload.LOOK_EVERY
+    assert not watch.gone()
+    pair[1].sendall(b"the next request")
+    assert not watch.gone()
+    pair[1].close()
+    assert watch.gone()
+    watch.close()
+
+
+def test_client_that_only_ends_its_side_counts_as_gone(pair: Pair) -> None:
+    watch = offload.Watch(pair[0], lambda: None)
+    pair[1].shutdown(socket.SHUT_WR)
+    assert watch.gone()
+
+
+def test_client_whose_socket_we_closed_is_gone(pair: Pair) -> None:
+    watch = offload.Watch(pair[0], lambda: None)
+    pair[0].close()
+    assert watch.gone()
+    watch.close()
+
+
+def test_client_without_a_socket_is_always_there() -> None:
+    watch = offload.Watch(None, lambda: None)
+    assert not watch.gone()
+    assert watch.look_every() == math.inf
+    watch.bound_write(1)
+    watch.close()
+
+
+UNDER_GEVENT = """
+from gevent import monkey
+monkey.patch_all()
+import math, socket, sys, threading, time
+from gevent import get_hub, spawn
+from gevent.event import Event
+from router.web import offload
+
+assert offload.under_gevent()
+here = monkey.get_original("threading", "get_ident")
+assert offload.run(here) != here()
+ticks = []
+ticker = spawn(lambda: [ticks.append(time.sleep(0.01)) for _ in range(1000)])
+slow = monkey.get_original("time", "sleep")
+offload.run(slow, 0.2)
+assert len(ticks) > 3, "heavy work held up the others"
+try:
+    offload.run(divmod, 1, 0)
+except ZeroDivisionError:
+    pass
+else:
+    raise AssertionError("the failure was lost")
+
+listener = socket.create_server(("127.0.0.1", 0))
+def connect():
+    theirs = socket.create_connection(listener.getsockname())
+    return listener.accept()[0], theirs
+
+ours, theirs = connect()
+woken = Event()
+watch = offload.Watch(ours, woken.set)
+assert watch.look_every() == math.inf
+assert not woken.wait(0.05)
+theirs.close()
+assert woken.wait(10), "nobody was woken"
+assert watch.gone()
+watch.close()
+
+ours, theirs = connect()
+woken.clear()
+watch = offload.Watch(ours, woken.set)
+theirs.sendall(b"early")
+assert woken.wait(10)
+assert not watch.gone()
+assert watch.look_every() == offload.LOOK_EVERY, "behind early bytes the end is not seen"
+theirs.close()
+time.sleep(0.05)
+assert watch.gone()
+watch.close()
+ticker.kill()
+sys.stderr.write("done")
+"""
+
+
+def test_work_and_watching_under_gevent() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", UNDER_GEVENT],
+        capture_output=True,
+        text=True,
+        timeout=50,
+        check=False,
+    )
+    assert (ended.returncode, ended.stderr) == (0, "done")

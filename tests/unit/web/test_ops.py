@@ -1,0 +1,83 @@
+"""For those who run the router."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from router.backends.memory import MemoryNode
+from router.errors import BackendUnavailableError
+from router.metrics import Metrics
+from router.web import ops
+from router.web.ops import MetricsOwner
+from tests.unit.web.applications import Site
+
+
+class Away(MemoryNode):
+    """A node that does not answer."""
+
+    away = True
+
+    def push_metrics(self, *more: object) -> None:
+        if self.away:
+            raise BackendUnavailableError
+        super().push_metrics(*more)  # type: ignore[arg-type] # handed on as it came
+
+
+def test_health_says_that_http_answers(site: Site) -> None:
+    site.backend.close()
+    assert site.client.get("/health").get_json() == {"status": "up"}
+
+
+def test_ready_says_that_the_store_answers(site: Site) -> None:
+    assert site.client.get("/ready").get_json() == {"status": "ready"}
+    site.backend.close()
+    answer = site.client.get("/ready")
+    assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (503, 3002)
+
+
+def test_metrics_tell_what_was_answered_up_to_now(site: Site) -> None:
+    site.post("/events/t", "ab")
+    site.post("/events/t", "{", "application/json")
+    site.client.open("/nowhere", method="BREW")
+    answer = site.client.get("/metrics")
+    assert answer.content_type.startswith("text/plain; version=0.0.4")
+    lines = {line.rpartition(" ")[0]: line.rpartition(" ")[2] for line in answer.text.splitlines()}
+
+    def requests(method: str, route: str, status: int) -> float:
+        [found] = [
+            float(number)
+            for name, number in lines.items()
+            if name.startswith("router_http_requests_total{")
+            and f'method="{method}"' in name
+            and f'route="{route}"' in name
+            and f'status="{status}"' in name
+        ]
+        return found
+
+    assert requests("POST", "/events/<topic>", 200) == 1
+    assert requests("POST", "/events/<topic>", 400) == 1
+    assert requests("other", "other", 404) == 1
+    assert float(lines["router_published_messages_total"]) == 1
+    assert float(lines['router_publish_refused_total{code="bad-json"}']) == 1
+
+
+def test_metrics_wait_for_a_node_that_is_away() -> None:
+    metrics, node = Metrics(), Away()
+    owner = MetricsOwner(metrics, node, 1, lambda: metrics.inc("router_published_bytes_total"))
+    owner.push()
+    owner.push()
+    node.away = False
+    owner.push()
+    assert "router_published_bytes_total 3" in node.metrics(1)
+
+
+def test_metrics_are_handed_on_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ops, "PUSH_EVERY", 0.005)
+    gathered = threading.Semaphore(0)
+    owner = MetricsOwner(Metrics(), MemoryNode(), 1, gathered.release)
+    owner.start()
+    assert gathered.acquire(timeout=20)
+    assert gathered.acquire(timeout=20)
+    owner.stop()

@@ -1,0 +1,77 @@
+"""gunicorn's settings: made from ours, and never open to strangers by accident."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+from gunicorn.config import Config
+
+from router.errors import SettingError
+from router.settings import Settings, load
+from router.web.server import bind_address, check_exposure, is_loopback, options, workers
+
+
+def settings(**flags: str) -> Settings:
+    return load(None, {}, {name.replace("__", "."): value for name, value in flags.items()})
+
+
+@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+def test_options_are_all_known_to_gunicorn(kind: str) -> None:
+    config = Config()
+    for name, value in options(settings(server__worker_class=kind)).items():
+        config.set(name, value)
+    assert config.reuse_port
+    assert not config.preload_app
+    assert config.control_socket_disable
+    assert not config.forwarded_allow_ips
+    assert not config.forwarder_headers
+    assert config.address == [("127.0.0.1", 3904)]
+
+
+def test_options_give_threads_only_to_the_fallback() -> None:
+    assert options(settings())["threads"] == 1
+    assert (
+        options(settings(server__worker_class="gthread", server__connections="9"))["threads"] == 9
+    )
+
+
+def test_options_bind_an_ipv6_address_in_brackets() -> None:
+    config = Config()
+    config.set("bind", options(settings(server__host="::1"))["bind"])
+    assert config.address == [("::1", 3904)]
+    assert bind_address("localhost", 1) == "localhost:1"
+
+
+def test_options_refuse_an_outside_address_without_users() -> None:
+    with pytest.raises(SettingError, match="--insecure"):
+        options(settings(server__host="0.0.0.0"))
+
+
+@pytest.mark.parametrize("more", [{"auth__insecure": "true"}, {"auth__users": "users"}])
+def test_check_exposure_allows_an_outside_address_when(more: dict[str, str]) -> None:
+    check_exposure(settings(server__host="0.0.0.0", **more))
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
+def test_is_loopback_knows_this_machine(host: str) -> None:
+    assert is_loopback(host)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "", "192.0.2.1"])
+def test_is_loopback_knows_other_addresses(host: str) -> None:
+    assert not is_loopback(host)
+
+
+def test_is_loopback_refuses_a_name_that_is_none() -> None:
+    with pytest.raises(SettingError, match=r"server\.host"):
+        is_loopback("no such host")
+
+
+def test_workers_are_as_many_as_cpus_unless_set() -> None:
+    assert workers(settings()) == len(os.sched_getaffinity(0))
+    assert workers(settings(server__workers="7")) == 7
+
+
+def test_workers_are_one_over_memory() -> None:
+    assert workers(settings(server__workers="7", backend__url="memory")) == 1
