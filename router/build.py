@@ -8,6 +8,7 @@ where hashing the files' contents would cost ten on every start.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
@@ -21,6 +22,20 @@ VERSION: Final = "1.0.0"
 def build_id() -> str:
     """Return this process's build, such as `1.0.0+5f3a9c01d2`: the same for the same files."""
     return f"{VERSION}+{fingerprint(Path(__file__).parent)}"
+
+
+def module_command(module: str) -> list[str]:
+    """Return the command that runs a module of this package, run with `module_path()`.
+
+    -P: the working folder may hold a folder that is called router, too.
+    """
+    return [sys.executable, "-P", "-m", module]
+
+
+def module_path() -> str:
+    """Return the PYTHONPATH by which another process finds this very package."""
+    package = str(Path(__file__).parent.parent)
+    return os.pathsep.join([package, *filter(None, [os.environ.get("PYTHONPATH")])])
 
 
 def fingerprint(package: Path) -> str:

@@ -20,10 +20,12 @@ with `changes()`.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
+from itertools import takewhile
 from typing import Generic, TypeVar
 
 H = TypeVar("H", bound=Hashable)
@@ -54,8 +56,11 @@ class Deal(Generic[H]):
         self.partitions = tuple(partitions)
         self._idle = idle
         self._queues: dict[str, deque[H]] = {}
+        # In the order of its times, because `idle` is the same for all and `now` never goes back.
         self._idle_until: dict[str, float] = {}
-        self._scores: dict[str, dict[int, int]] = {}
+        self._live: set[str] = set()
+        # Best last, for each partition: all live ids, so that one more costs no sorting of all.
+        self._ranks: dict[int, list[tuple[int, str]]] = {p: [] for p in self.partitions}
         self._owners: dict[int, str] = {}
         self._consumer_of: dict[H, str] = {}
         self._holder_of: dict[int, H] = {}
@@ -70,8 +75,10 @@ class Deal(Generic[H]):
         self._consumer_of[holder] = consumer
         self._idle_until.pop(consumer, None)
         self._queues.setdefault(consumer, deque()).append(holder)
-        if consumer not in self._scores:
-            self._scores[consumer] = _scores(consumer, self.partitions)
+        if consumer not in self._live:
+            self._live.add(consumer)
+            for partition, rank in self._ranks.items():
+                insort(rank, (_score(consumer, partition), consumer))
             self._redeal()
         self._settle()
 
@@ -97,10 +104,12 @@ class Deal(Generic[H]):
 
     def tick(self, now: float) -> None:
         """Forget the ids whose idle time is over, and deal their partitions to the others."""
-        gone = [consumer for consumer, until in self._idle_until.items() if until <= now]
+        gone = list(takewhile(lambda c: self._idle_until[c] <= now, self._idle_until))
         for consumer in gone:
             del self._idle_until[consumer]
-            del self._scores[consumer]
+            self._live.remove(consumer)
+            for partition, rank in self._ranks.items():
+                del rank[bisect_left(rank, (_score(consumer, partition), consumer))]
         if gone:
             self._redeal()
             self._settle()
@@ -108,7 +117,7 @@ class Deal(Generic[H]):
     def resize(self, partitions: Sequence[int]) -> None:
         """Deal another set of partitions: the topic has grown, or was made anew."""
         self.partitions = tuple(partitions)
-        self._scores = {consumer: _scores(consumer, partitions) for consumer in self._scores}
+        self._ranks = {p: sorted((_score(c, p), c) for c in self._live) for p in self.partitions}
         self._redeal()
         self._settle()
 
@@ -119,15 +128,18 @@ class Deal(Generic[H]):
 
     def next_deadline(self) -> float | None:
         """Return the time at which `tick` has something to do, if there is one."""
-        return min(self._idle_until.values(), default=None)
+        return next(iter(self._idle_until.values()), None)
 
     def waiting_behind(self, holder: H) -> H | None:
         """Return the poll of the same id that this one waits for, if it waits for one."""
         consumer = self._consumer_of.get(holder)
-        if consumer is None:
-            return None
-        first = self._queues[consumer][0]
+        first = None if consumer is None else self.first(consumer)
         return None if first == holder else first
+
+    def first(self, consumer: str) -> H | None:
+        """Return the poll of this id whose turn it is, if any polls."""
+        queue = self._queues.get(consumer)
+        return queue[0] if queue else None
 
     def held(self, holder: H) -> set[int]:
         """Return the partitions that this poll holds."""
@@ -143,7 +155,7 @@ class Deal(Generic[H]):
 
     def live(self) -> set[str]:
         """Return the ids among which the partitions are dealt."""
-        return set(self._scores)
+        return set(self._live)
 
     def polls(self) -> int:
         """Return how many polls claim."""
@@ -157,16 +169,18 @@ class Deal(Generic[H]):
 
     def _redeal(self) -> None:
         self._owners = {}
-        if not self._scores:
+        if not self._live:
             return
-        floor, extra = divmod(len(self.partitions), len(self._scores))
-        room = dict.fromkeys(self._scores, floor)
+        floor, extra = divmod(len(self.partitions), len(self._live))
+        taken: dict[str, int] = {}
         for partition in self.partitions:
-            able = [c for c, left in room.items() if left > 0 or (left == 0 and extra)]
-            best = max(able, key=lambda c: (self._scores[c][partition], c))
-            extra -= room[best] == 0
-            room[best] -= 1
-            self._owners[partition] = best
+            most = floor + (extra > 0)
+            best_first = reversed(self._ranks[partition])
+            # Some id has room: what the quotas leave is always as much as there is left to deal.
+            consumer = next(c for _, c in best_first if taken.get(c, 0) < most)
+            taken[consumer] = taken.get(consumer, 0) + 1
+            extra -= taken[consumer] > floor
+            self._owners[partition] = consumer
 
     def _settle(self) -> None:
         for partition, holder in self._holder_of.items():
@@ -181,10 +195,6 @@ class Deal(Generic[H]):
                 self._changes.append(Grant(queue[0], owner, partition))
 
 
-def _scores(consumer: str, partitions: Sequence[int]) -> dict[int, int]:
-    return {
-        partition: int.from_bytes(
-            blake2b(f"{partition} {consumer}".encode(), digest_size=8).digest(), "big"
-        )
-        for partition in partitions
-    }
+def _score(consumer: str, partition: int) -> int:
+    digest = blake2b(f"{partition} {consumer}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big")

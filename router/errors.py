@@ -210,6 +210,12 @@ class PathNotFoundError(RouterError):
     code = "path-not-found"
 
 
+class MissingConsumerError(RouterError):
+    """The URL of a poll names no group or no consumer id."""
+
+    code = "missing-consumer"
+
+
 class SettingError(RouterError):
     """A setting is unknown, or its value cannot be used."""
 
@@ -222,7 +228,7 @@ def by_code() -> dict[str, type[RouterError]]:
     waiting: list[type[RouterError]] = [RouterError]
     while waiting:
         cls = waiting.pop()
-        found[cls.code] = cls
+        found.setdefault(cls.code, cls)  # a subclass without a code of its own stands back
         waiting.extend(cls.__subclasses__())
     return found
 

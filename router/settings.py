@@ -174,6 +174,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("publish.max_message", size, "1000000", "Largest message."),
     Setting("publish.max_batch", size, "32M", "Largest body, after decompression."),
+    Setting("publish.max_messages", count, "100000", "Most messages of one body."),
     Setting(
         "publish.max_ratio", count, "200", "Largest ratio by which a compressed body may grow."
     ),
@@ -263,6 +264,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "5s",
         "How long a spawned broker stays after its last client left.",
     ),
+    Setting(
+        "broker.spawn",
+        flag,
+        "true",
+        "Start a broker when none answers; `serve` says no to its workers, whose broker it starts.",
+    ),
     Setting("broker.connections", count, "10000", "Connections that the broker holds at most."),
     Setting(
         "broker.ping",
@@ -315,6 +322,16 @@ class Settings:
     def words(self, name: str) -> tuple[str, ...]:
         """Return a setting that is a list."""
         return cast("tuple[str, ...]", self.values[name].value)
+
+
+def config_file(environ: Mapping[str, str], given: Path | None = None) -> Path | None:
+    """Return the one given, else $ROUTER_CONFIG (empty: none), else config/router.cfg if there."""
+    if given is not None:
+        return given
+    if "ROUTER_CONFIG" in environ:
+        return Path(environ["ROUTER_CONFIG"]) if environ["ROUTER_CONFIG"] else None
+    usual = Path("config/router.cfg")
+    return usual if usual.exists() else None
 
 
 def variable(name: str) -> str:

@@ -1,0 +1,92 @@
+# Everything that is done with this project, each step written once.
+#   make serve   install into .venv and start the router here      make serve ARGS="--port 8080"
+#   make check   format, lint, import contracts, types, unit tests
+#   make test    the same, all other tests too, under coverage, and the documentation: what .ci/run runs
+#   make bench   measure against a bare Flask view                  make soak   the long fault tests
+#   make docs    the documentation, warnings are errors             make clean  leave nothing behind
+
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+METADATA := setup.cfg pyproject.toml
+ARGS ?=
+
+.PHONY: serve check test bench soak docs generate clean format lint contracts types unit covered
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile
+
+serve: .venv/installed
+	@exec $(BIN)/router serve $(ARGS)
+
+check: format lint contracts types unit
+
+test: format lint contracts types covered docs
+
+format: .venv/installed-test
+	$(BIN)/ruff format --check .
+
+lint: .venv/installed-test
+	$(BIN)/ruff check .
+
+contracts: .venv/installed-test
+	$(BIN)/lint-imports --cache-dir .cache/import-linter
+
+types: .venv/installed-test
+	$(BIN)/mypy
+
+unit: .venv/installed-test
+	$(BIN)/python -m pytest tests/unit tests/wire $(ARGS)
+
+# Every process that the tests start measures itself too; their files are joined for the report.
+covered: .venv/installed-test
+	rm -rf .cache/coverage
+	mkdir -p .cache/coverage
+	$(BIN)/coverage run --concurrency=thread -m pytest $(ARGS)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: .venv/installed-test
+	$(BIN)/python -m bench $(ARGS)
+
+# The long forms: some hours. The last results stand in docs/soak.md.
+soak: export SOAK_BROKER_KILLS = 1000
+soak: export SOAK_STACK_KILLS = 100
+soak: export SOAK_FAULT_STEP = 1
+soak: export SOAK_FULL_DISKS = 6
+soak: export SOAK_VANISHINGS = 600
+soak: export SOAK_CROWD_SECONDS = 60
+soak: export SOAK_WAITING_POLLS = 2000
+soak: export SOAK_BROKER_PAUSES = 4
+soak: export SOAK_WORKER_KILLS = 50
+soak: export SOAK_IDEMPOTENT_REPEATS = 50
+soak: .venv/installed-test
+	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger -k "crash or faults" \
+	    -o timeout=7200 $(ARGS)
+
+docs: .venv/installed-test
+	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d .cache/doctrees docs docs/_build/html
+
+# Pages and examples made from tables in the code: run this after a change of settings or errors.
+generate: .venv/installed
+	$(BIN)/python docs/generate.py
+
+clean:
+	rm -rf .venv .cache build dist docs/_build *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	    { echo "The router needs Python 3.11 or later: install it, or name it with make PYTHON=python3.x"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' || \
+	    { echo "Python's venv module is missing: install it, on Debian with apt-get install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: .venv/bin/python $(METADATA)
+	$(PIP) install --editable .
+	touch $@
+
+.venv/installed-test: .venv/bin/python $(METADATA)
+	$(PIP) install --editable '.[test,docs]'
+	touch .venv/installed $@

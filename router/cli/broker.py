@@ -1,0 +1,89 @@
+"""`router broker`: the node's broker alone; and the same process as a child of `serve`."""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from pathlib import Path
+from typing import Final, NoReturn
+
+import click
+
+from router.broker.folder import LOCK, MARK
+from router.build import module_command, module_path
+from router.cli.options import config, data, environment, examples, pulsar, settings_for
+from router.cli.supervise import Child, Exit, GaveUpError, meaning
+from router.settings import Settings
+
+PATIENCE: Final = 15.0
+MARGIN: Final = 3.0
+EARLY_DEATHS: Final = 5
+# Exit statuses after which a start would end the same way: damaged data, no folder, bad settings.
+_HOPELESS: Final = {os.EX_USAGE, os.EX_DATAERR, os.EX_CANTCREAT, os.EX_CONFIG}
+
+
+@click.command(
+    epilog=examples(
+        "router broker --data /var/lib/router",
+        "router broker --data /var/lib/router --pulsar 127.0.0.1:6650",
+    )
+)
+@data
+@pulsar
+@config
+def command(config: Path | None, **flags: str | None) -> None:
+    """Run the broker of a data folder, without HTTP, until it is stopped.
+
+    Commands and web workers that use the same folder find it through its socket.
+    """
+    run(settings_for(config, **flags))
+
+
+def run(settings: Settings) -> NoReturn:
+    """Become the broker: it takes the place of this process."""
+    folder = Path(settings.text("data.dir")).absolute()
+    command = [*module_command("router.broker"), "--data", str(folder), "--stay"]
+    variables = {**os.environ, **environment(settings), "PYTHONPATH": module_path()}
+    os.execve(command[0], command, variables)  # noqa: S606 - no shell is wanted
+
+
+def child(settings: Settings) -> Child:
+    """Return the broker as a child to supervise."""
+    folder = Path(settings.text("data.dir"))
+    grace = time.monotonic() + settings.seconds("broker.linger") + MARGIN
+    return Child(
+        "the broker",
+        run=partial(run, settings),
+        judge=lambda end: judge(end, folder, time.monotonic() < grace),
+        patience=PATIENCE,
+    )
+
+
+def judge(end: Exit, folder: Path, grace: bool) -> None:
+    """Let a broker start again unless it would end the same way; it has said itself why.
+
+    A folder that another broker holds is waited for within the grace: one that a command started
+    leaves a few seconds after that command.
+    """
+    if (folder / MARK).exists() or end.status in _HOPELESS:
+        raise GaveUpError(
+            f"the broker does not start on {folder} ({meaning(end.status)});"
+            f" `router check --data {folder}` says what is wrong",
+            max(end.status, os.EX_DATAERR),
+        )
+    if end.status == os.EX_TEMPFAIL and not grace:
+        raise GaveUpError(f"another router uses the data folder {folder}", os.EX_TEMPFAIL)
+    if 0 < end.status < os.EX_IOERR and end.early_deaths >= EARLY_DEATHS:
+        raise GaveUpError(f"the broker cannot start ({meaning(end.status)})", end.status)
+
+
+def started_by(folder: Path, supervisor: int) -> bool:
+    """Return whether the broker that holds the folder is a child of this process."""
+    try:
+        holder = (folder / LOCK).read_text(encoding="ascii").strip()
+        status = Path(f"/proc/{int(holder)}/stat").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    # The second field, the name, may hold blanks and brackets.
+    return status.rpartition(")")[2].split()[1] == str(supervisor)

@@ -1,0 +1,88 @@
+"""`router check`: the settings in force, and whether the stored data is in order."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+
+from router import node_socket
+from router.broker.ledger.check import Finding, check, repair
+from router.broker.ledger.faults import StoreError
+from router.cli.options import backend, config, data, examples, settings_for
+from router.settings import Settings
+from router.web.server import check_exposure
+
+UNCHANGED: Final = "default"
+
+
+@click.command(
+    epilog=examples(
+        "router check                                   settings in force, data in ./data",
+        "router check --changed",
+        "router check --config /etc/router/router.cfg --data /var/lib/router",
+        "router check --data /var/lib/router --repair   after a look at the disk",
+    )
+)
+@click.option("--changed", is_flag=True, help="Leave out settings that have their default.")
+@click.option(
+    "--repair", "mend", is_flag=True, help="Give up damaged ranges and take READ-ONLY away."
+)
+@data
+@backend
+@config
+def command(changed: bool, mend: bool, config: Path | None, **flags: str | None) -> None:
+    """Print the settings in force and where each came from, then read all stored data.
+
+    Exit status 78 says that a setting is wrong, 65 that data is damaged or the folder is marked
+    READ-ONLY, 75 that a broker serves the folder, so that nothing can be repaired.
+    """
+    settings = settings_for(config, **flags)
+    check_exposure(settings)
+    for line in listed(settings, changed=changed):
+        click.echo(line)
+    folder = Path(settings.text("data.dir"))
+    if served(folder):
+        click.echo(f"{folder}: a broker serves it; what is stored is checked when it is stopped")
+        raise SystemExit(os.EX_TEMPFAIL if mend else 0)
+    try:
+        findings = repair(folder, time.time) if mend else check(folder)  # noqa: TID251 - its clock
+    except StoreError as error:
+        click.echo(f"Error: {error}", err=True)
+        raise SystemExit(os.EX_DATAERR) from error
+    raise SystemExit(told(folder, findings))
+
+
+def listed(settings: Settings, *, changed: bool) -> list[str]:
+    """Return a line for each setting: name, text and origin."""
+    shown = [
+        (name, value.text, value.origin)
+        for name, value in settings.values.items()
+        if not changed or value.origin != UNCHANGED
+    ]
+    width = max((len(name) for name, *_ in shown), default=0)
+    wide = max((len(text) for _, text, _ in shown), default=0)
+    return [f"{name:<{width}}  {text:<{wide}}  {origin}" for name, text, origin in shown]
+
+
+def served(folder: Path) -> bool:
+    """Return whether a broker answers there."""
+    try:
+        node_socket.connect(folder, 1.0).close()
+    except OSError:
+        return False
+    return True
+
+
+def told(folder: Path, findings: list[Finding]) -> int:
+    """Print what was found; return the exit status."""
+    for finding in findings:
+        click.echo(f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}")
+    if any(finding.serious and not finding.repaired for finding in findings):
+        click.echo(f"{folder}: damaged; `router check --data {folder} --repair` gives that up")
+        return os.EX_DATAERR
+    click.echo(f"{folder}: in order")
+    return 0

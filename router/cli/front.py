@@ -1,0 +1,117 @@
+"""The HTTP server of `serve`: gunicorn, started as a child of the supervisor, with our settings."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+import click
+
+from router.cli.options import environment
+from router.cli.supervise import Exit, GaveUpError, meaning
+from router.errors import RouterError, SettingError
+from router.settings import Settings
+from router.web.server import bind_address, options
+
+LOOK: Final = 0.01
+EARLY_DEATHS: Final = 3
+# gunicorn's own exit statuses: a worker did not start, the application could not be loaded.
+BOOT_ERROR: Final = 3
+LOAD_ERROR: Final = 4
+# Imported once, before the workers are forked, and not again by each of them: half of what a worker
+# would load. None of these keeps an unpatched lock or thread over a wait; the rest must come after
+# gevent has patched the worker.
+PRELOADED: Final = (
+    "flask",
+    "orjson",
+    "passlib.context",
+    "router.services.manage",
+    "router.wire.pulsar",
+)
+
+
+def reserve(host: str, port: int) -> socket.socket:
+    """Return a socket that keeps the port ours for as long as it is open, without listening on it.
+
+    Workers bind with SO_REUSEPORT, so that a second router on the same port would start without a
+    word and take half of the connections: whether the port is free is asked without that option.
+    Raises SettingError when somebody has it. Port 0 becomes a free one.
+    """
+    family, kind, _, _, address = _resolve(host, port)
+    kept = socket.socket(family, kind)
+    try:
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            address = probe.getsockname()
+        # Without SO_REUSEADDR, so that the next router's probe fails though nobody listens yet.
+        kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        kept.bind(address)
+    except OSError as error:
+        kept.close()
+        raise SettingError(
+            f"cannot listen on {bind_address(host, port)}: {error.strerror}; is another router"
+            " running there? Choose another port with --port"
+        ) from error
+    return kept
+
+
+def _resolve(host: str, port: int) -> Any:
+    try:
+        return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except OSError as error:
+        raise SettingError(f"server.host = {host!r}: {error.strerror}") from error
+
+
+def run(settings: Settings, ready: Callable[[], bool]) -> NoReturn:
+    """Serve until told to stop; the workers load the application with these settings.
+
+    No worker starts before `ready`: a broker that some command started would have clients again,
+    and never leave the folder to the one that the supervisor starts.
+    """
+    from gunicorn.app.base import BaseApplication  # noqa: PLC0415 - half the start-up time of serve
+    from gunicorn.errors import HaltServer  # noqa: PLC0415 - the same
+
+    from router import log  # noqa: PLC0415 - only this child writes log lines
+
+    class Application(BaseApplication):  # type: ignore[misc] # gunicorn has no type hints
+        """What gunicorn asks for its settings and for the WSGI application."""
+
+        def load_config(self) -> None:
+            for name, value in options(settings).items():
+                self.cfg.set(name, value)
+
+        def load(self) -> Any:
+            from router.app import create_app  # noqa: PLC0415 - after gevent patched the worker
+
+            try:
+                return create_app()
+            except RouterError as error:
+                click.echo(f"router: {error}", err=True)
+                raise SystemExit(LOAD_ERROR) from error
+
+    os.environ.update(environment(settings))
+    for module in PRELOADED:
+        importlib.import_module(module)
+    log.configure(settings.text("log.level"), settings.text("log.format"))
+    application = Application()
+    while not ready():
+        time.sleep(LOOK)
+    try:
+        application.run()
+    except HaltServer as halt:
+        # A second worker that cannot start, while gunicorn is stopping because of the first.
+        raise SystemExit(halt.exit_status) from halt
+    raise SystemExit(0)
+
+
+def judge(end: Exit) -> None:
+    """Let a server that was killed start again; give up on one that cannot start."""
+    if end.status == LOAD_ERROR:
+        raise GaveUpError("the HTTP server cannot start with these settings", os.EX_CONFIG)
+    if end.status == BOOT_ERROR or (end.status > 0 and end.early_deaths >= EARLY_DEATHS):
+        raise GaveUpError(f"the HTTP server cannot start ({meaning(end.status)})", os.EX_SOFTWARE)

@@ -1,0 +1,148 @@
+"""`router serve`: the broker and the HTTP server of a node, started together and kept alive."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import click
+
+from router.backends.opening import scheme
+from router.cli import broker as broker_command
+from router.cli import front
+from router.cli.options import backend, config, data, examples, pulsar, settings_for
+from router.cli.supervise import Child, GaveUpError, Supervisor
+from router.settings import Settings
+from router.web.server import bind_address, options, workers
+
+LOOK_AGAIN: Final = 0.02
+LOOK_LATER: Final = 3600.0
+SLOW_START: Final = 10.0
+MARGIN: Final = 5.0
+ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to dial instead
+
+
+@click.command(
+    epilog=examples(
+        "router serve",
+        "router serve --port 8080 --data /var/lib/router --workers 4",
+        "router serve --pulsar 127.0.0.1:6650            official Pulsar clients may connect too",
+        "router serve --backend pulsar://pulsar:6650     messages live in Apache Pulsar",
+        "router serve --host 0.0.0.0 --config /etc/router/router.cfg",
+    )
+)
+@click.option("--host", "server__host", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", "server__port", metavar="N", help="Port; 0: any free.  [default: 3904]")
+@data
+@backend
+@click.option(
+    "--workers", "server__workers", metavar="N", help="Workers.  [default: one per usable CPU]"
+)
+@config
+@pulsar
+@click.option(
+    "--insecure",
+    "auth__insecure",
+    flag_value="true",
+    help="Serve strangers: no users, any address.",
+)
+def command(config: Path | None, **flags: str | None) -> None:
+    """Start the broker and the HTTP server, and keep them running until Ctrl-C or SIGTERM."""
+    flags["broker__spawn"] = "false"
+    settings = settings_for(config, **flags)
+    options(settings)
+    with front.reserve(settings.text("server.host"), settings.number("server.port")) as kept:
+        flags["server__port"] = str(kept.getsockname()[1])
+        serve(settings_for(config, **flags))
+
+
+def serve(settings: Settings) -> None:
+    """Run until a signal, or until broker or server cannot be helped: then exit with its status."""
+    ready = _broker_check(settings)
+    children = [
+        Child(
+            "the HTTP server",
+            run=partial(front.run, settings, ready),
+            judge=front.judge,
+            patience=settings.seconds("server.graceful_timeout") + MARGIN,
+        )
+    ]
+    if _has_broker(settings):
+        children.insert(0, broker_command.child(settings))
+    try:
+        Supervisor(children, _report).run(Announcer(settings, ready).watch)
+    except GaveUpError as error:
+        _report(str(error))
+        raise SystemExit(error.status) from error
+
+
+def _has_broker(settings: Settings) -> bool:
+    return scheme(settings) != "memory"
+
+
+def _broker_check(settings: Settings) -> Callable[[], bool]:
+    """Return what tells, in any of our processes, whether our broker holds the folder."""
+    if not _has_broker(settings):
+        return lambda: True
+    return partial(broker_command.started_by, Path(settings.text("data.dir")), os.getpid())
+
+
+def _report(sentence: str) -> None:
+    click.echo(f"router: {sentence}", err=True)
+
+
+class Announcer:
+    """Says where the router listens as soon as it accepts requests, once."""
+
+    def __init__(self, settings: Settings, broker_ready: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._broker_ready = broker_ready
+        host = settings.text("server.host")
+        self._address = (ANY.get(host, host), settings.number("server.port"))
+        self._looks = 0
+        self._announced = False
+
+    def watch(self) -> float:
+        """Look whether the router is ready; return when to look again."""
+        if self._announced:
+            return LOOK_LATER
+        self._looks += 1
+        if self._broker_ready() and answers(self._address):
+            self._announced = True
+            click.echo("\n".join(welcome(self._settings, bind_address(*self._address))))
+            return LOOK_LATER
+        if self._looks * LOOK_AGAIN >= SLOW_START:
+            self._looks = 0
+            _report("not ready yet; the log of the broker is broker.log in the data folder")
+        return LOOK_AGAIN
+
+
+def answers(address: tuple[str, int]) -> bool:
+    """Return whether HTTP is answered there, and the broker behind it answers too."""
+    request = b"GET /ready HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n"
+    try:
+        with socket.create_connection(address, timeout=1) as client:
+            client.sendall(request)
+            return client.recv(64).split(b" ")[1:2] == [b"200"]
+    except OSError:
+        return False
+
+
+def welcome(settings: Settings, address: str) -> list[str]:
+    """Return what a user who just started the router wants to read."""
+    url = f"http://{address}"
+    who = "-u NAME:PASSWORD " if settings.text("auth.users") else ""
+    pulsar = settings.text("broker.pulsar")
+    backend, folder = settings.text("backend.url"), settings.text("data.dir")
+    return [
+        f"Message router listens on {url}",
+        f"  backend {backend}, data folder {folder}, {workers(settings)} workers; Ctrl-C stops it",
+        *([f"  Pulsar clients: pulsar://{pulsar}"] if pulsar else []),
+        "Try it:",
+        f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
+        f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",
+    ]

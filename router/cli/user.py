@@ -1,0 +1,129 @@
+"""`router user`: the htpasswd file of those who may use the router."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from router.cli.options import config, examples, settings_for
+from router.errors import BadRequestError, SettingError
+
+# argon2id as OWASP has it: 19 MiB, two passes, one lane.
+MEMORY_KIB: Final = 19_456
+PASSES: Final = 2
+_NAME: Final = re.compile(r"[^\s:#\x00-\x1f\x7f][^:\x00-\x1f\x7f]{0,254}")
+
+file_option = click.option(
+    "--file",
+    "auth__users",
+    metavar="F",
+    help="The users file.  [default: the setting auth.users]",
+)
+
+
+@click.group(
+    epilog=examples(
+        "router user add anna --file users              asks for the password",
+        "echo secret | router user add anna --password-stdin --file users",
+        "router user list --file users",
+        "router user remove anna --file users",
+        "ROUTER_AUTH_USERS=users router serve --host 0.0.0.0",
+    )
+)
+def command() -> None:
+    """Add, remove and list the users in an htpasswd file.
+
+    The router notices a changed file by itself; it needs no restart.
+    """
+
+
+@command.command(epilog=examples("router user add anna --file users"))
+@click.argument("name")
+@click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@file_option
+@config
+def add(name: str, password_stdin: bool, config: Path | None, **flags: str | None) -> None:
+    """Add a user, or change the password of one."""
+    if not _NAME.fullmatch(name):
+        raise BadRequestError(f"user name {name!r}: no colon, no control characters, not empty")
+    path = _users_file(config, flags)
+    users = read(path)
+    if password_stdin:
+        password = sys.stdin.readline().rstrip("\r\n")
+    else:
+        password = click.prompt("Password", hide_input=True, confirmation_prompt=True)
+    if not password:
+        raise BadRequestError("the password is empty")
+    known = name in users
+    users[name] = hashed(password)
+    write(path, users)
+    click.echo(f"{'Changed' if known else 'Added'} {name} in {path}")
+
+
+@command.command(epilog=examples("router user remove anna --file users"))
+@click.argument("name")
+@file_option
+@config
+def remove(name: str, config: Path | None, **flags: str | None) -> None:
+    """Remove a user; fails when there is none of that name."""
+    path = _users_file(config, flags)
+    users = read(path)
+    if users.pop(name, None) is None:
+        raise BadRequestError(f"{path} has no user {name}")
+    write(path, users)
+    click.echo(f"Removed {name} from {path}")
+
+
+@command.command("list", epilog=examples("router user list --file users"))
+@file_option
+@config
+def list_users(config: Path | None, **flags: str | None) -> None:
+    """Print the names of all users."""
+    for name in sorted(read(_users_file(config, flags))):
+        click.echo(name)
+
+
+def hashed(password: str) -> str:
+    """Return the argon2id hash of a password, with a new salt."""
+    from passlib.hash import argon2  # noqa: PLC0415 - no other command needs it
+
+    kind = argon2.using(type="ID", memory_cost=MEMORY_KIB, time_cost=PASSES, parallelism=1)
+    return str(kind.hash(password))
+
+
+def read(path: Path) -> dict[str, str]:
+    """Return the hashes by name, in the order of the file; an absent file has none."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return {}
+    pairs = (line.partition(":") for line in lines if ":" in line and not line.startswith("#"))
+    return {name: rest for name, _, rest in pairs}
+
+
+def write(path: Path, users: dict[str, str]) -> None:
+    """Replace the file at once, readable by its owner only: whoever reads it sees old or new."""
+    text = "".join(f"{name}:{rest}\n" for name, rest in users.items())
+    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)
+
+
+def _users_file(config: Path | None, flags: dict[str, str | None]) -> Path:
+    named = settings_for(config, **flags).text("auth.users")
+    if not named:
+        raise SettingError("which users file? Name it with --file, or in the setting auth.users")
+    return Path(named)

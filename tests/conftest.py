@@ -1,0 +1,65 @@
+"""Fixtures for every kind of test: a folder, a port, a clock, and the product's real processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from coverage.config import CoverageConfig
+from hypothesis.configuration import set_hypothesis_home_dir
+
+from tests.processes import BrokerProcess, ManualClock
+from tests.system.stack import Stack
+from tests.system.stack import free_port as find_free_port
+
+# The tests' own process is measured for threads alone: with coverage's support for greenlets, which
+# makes one for every thread that ever ran, the interpreter (3.11) was seen to spin for ever while
+# it took one down. The processes that tests start do run on greenlets, and are measured for both.
+if measured := os.environ.get("COVERAGE_PROCESS_CONFIG"):
+    _config = CoverageConfig.deserialize(measured)
+    _config.concurrency = ["thread", "gevent"]
+    os.environ["COVERAGE_PROCESS_CONFIG"] = _config.serialize()
+
+set_hypothesis_home_dir(".cache/hypothesis")
+# Two cores that other things share: how long one example takes says nothing about it.
+hypothesis.settings.register_profile("router", deadline=None)
+hypothesis.settings.load_profile("router")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """An empty folder of the test's own."""
+    return tmp_path
+
+
+@pytest.fixture
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    return find_free_port()
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    """A clock that stands still until the test moves it."""
+    return ManualClock()
+
+
+@pytest.fixture
+def router(tmp_path: Path) -> Iterator[Stack]:
+    """`python -m router serve` on an empty folder, ready."""
+    stack = Stack(tmp_path, "--workers", "2")
+    stack.start()
+    yield stack
+    stack.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[BrokerProcess]:
+    """`python -m router broker` on an empty folder, answering on its socket and on a port."""
+    process = BrokerProcess(tmp_path / "data", find_free_port())
+    process.start()
+    yield process
+    process.stop()

@@ -1,0 +1,217 @@
+"""Commands on the store in memory: what they print, and how they fail."""
+
+from __future__ import annotations
+
+import io
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends import Backend, Node
+from router.backends.memory import MemoryBackend, MemoryNode
+from router.cli import main, pub, store
+from router.settings import Settings
+
+
+@pytest.fixture
+def backend(monkeypatch: pytest.MonkeyPatch) -> MemoryBackend:
+    """A store in memory that all commands of a test share, as they share a broker."""
+    made = MemoryBackend(auto_create=True, auto_partitions=0, wall_ms=lambda: 1)
+    node = MemoryNode(idle=5.0, empty_polls_per_minute=0)
+
+    def open_parts(_settings: Settings) -> Iterator[tuple[Node, Backend]]:
+        yield node, made
+
+    monkeypatch.setattr(store, "parts", open_parts)
+    return made
+
+
+def run(*arguments: str, given: bytes = b"") -> Result:
+    return CliRunner().invoke(main, arguments, input=given)
+
+
+@pytest.mark.usefixtures("backend")
+def test_topics_list_shows_what_create_made() -> None:
+    assert run("topics", "create", "orders", "--partitions", "3").exit_code == 0
+    assert run("topics", "create", "persistent://other/space/x").exit_code == 0
+    listed = run("topics", "list").output.splitlines()
+    assert [line.split() for line in listed] == [
+        ["persistent://other/space/x", "0"],
+        ["orders", "3"],
+    ]
+
+
+@pytest.mark.usefixtures("backend")
+def test_topics_create_fails_when_the_topic_exists() -> None:
+    run("topics", "create", "orders")
+    result = run("topics", "create", "orders")
+    assert result.exit_code == 1
+    assert result.output.startswith("Error: ")
+
+
+@pytest.mark.usefixtures("backend")
+def test_topics_delete_takes_the_topic_away() -> None:
+    run("topics", "create", "orders")
+    assert run("topics", "delete", "orders").exit_code == 0
+    assert run("topics", "list").output == ""
+    assert run("topics", "delete", "orders").exit_code == 1
+
+
+@pytest.mark.usefixtures("backend")
+def test_topics_describe_counts_messages_and_groups() -> None:
+    run("topics", "create", "orders", "--partitions", "2")
+    run("pub", "orders", "--key", "k", given=b"a\nb\n")
+    run("sub", "orders", "--group", "g", "--from", "earliest", "--count", "1")
+    output = run("topics", "describe", "orders").output
+    assert "partitions: 2" in output
+    assert "2 messages" in output
+    assert "group g" in output
+    assert "1 messages wait" in output
+
+
+def test_topics_refuse_a_bad_name() -> None:
+    result = run("topics", "create", "a b", "--backend", "memory")
+    assert result.exit_code == 1
+    assert "topic name" in result.output
+
+
+def test_topics_refuse_a_backend_that_is_none() -> None:
+    result = run("topics", "list", "--backend", "carrier-pigeon://home")
+    assert result.exit_code == 78
+    assert "carrier-pigeon" in result.output
+
+
+@pytest.mark.usefixtures("backend")
+def test_sub_prints_what_pub_published() -> None:
+    published = run("pub", "greetings", given=b"hello\n\nworld\r\n\xff")
+    assert "Published 3 messages to greetings" in published.output
+    result = run("sub", "greetings", "--from", "earliest", "--count", "3")
+    assert result.exit_code == 0
+    assert result.stdout_bytes == b"hello\nworld\n\xff\n"
+
+
+@pytest.mark.usefixtures("backend")
+def test_sub_prints_keys_when_asked() -> None:
+    run("pub", "greetings", "--key", "anna", given=b"hello")
+    run("pub", "greetings", given=b"nobody")
+    result = run("sub", "greetings", "--from", "earliest", "--count", "2", "--keys")
+    assert result.stdout_bytes == b"anna\thello\n\tnobody\n"
+
+
+@pytest.mark.usefixtures("backend")
+def test_sub_goes_on_where_the_group_left_off() -> None:
+    run("pub", "greetings", given=b"a\nb\nc\n")
+    read = ["sub", "greetings", "--group", "g", "--from", "earliest", "--count"]
+    assert run(*read, "1").output == "a\n"
+    assert run(*read, "2").output == "b\nc\n"
+
+
+@pytest.mark.usefixtures("backend")
+def test_sub_leaves_no_group_behind_that_it_made_itself() -> None:
+    run("pub", "greetings", given=b"a\nb\n")
+    run("sub", "greetings", "--from", "earliest", "--count", "1")
+    run("sub", "greetings", "--group", "mine", "--from", "earliest", "--count", "1")
+    output = run("topics", "describe", "greetings").output
+    assert "group mine" in output
+    assert "group sub-" not in output
+
+
+@pytest.mark.usefixtures("backend")
+def test_sub_fails_when_there_is_no_topic() -> None:
+    result = run("sub", "absent")
+    assert result.exit_code == 1
+    assert result.output == "Error: No such topic exists: [absent]\n"
+
+
+def test_sub_acknowledges_nothing_that_was_not_printed(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del backend
+    run("pub", "greetings", given=b"hello\n")
+    read = ["sub", "greetings", "--group", "g", "--from", "earliest", "--count", "1"]
+
+    class Full(io.RawIOBase):
+        def writable(self) -> bool:
+            return True
+
+        def write(self, _data: object) -> int:
+            raise BrokenPipeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Full())))
+        with pytest.raises((BrokenPipeError, SystemExit)):
+            main(read, standalone_mode=True)
+        patch.undo()
+    assert run(*read).output == "hello\n"
+
+
+@given(
+    st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=8),
+    st.integers(1, 7),
+)
+def test_chunks_are_the_lines_whatever_the_reads(lines: list[bytes], step: int) -> None:
+    text = b"\n".join(lines)
+
+    class Slow(io.BytesIO):
+        def read1(self, _size: int | None = -1, /) -> bytes:
+            return self.read(step)
+
+    found = list(pub.chunks(Slow(text)))
+    stripped = [line.rstrip(b"\r") for line in lines]
+    assert [line for some, _ in found for line in some] == [line for line in stripped if line]
+    assert sum(size for _, size in found) == len(text)
+
+
+def test_chunks_hand_on_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pub, "CHUNK", 10)
+    monkeypatch.setattr(pub, "LONGEST_LINE", 25)
+    first = next(lines for lines, _ in pub.chunks(io.BytesIO(b"x" * 100)) if lines)
+    assert 25 < len(first[0]) <= 40
+
+
+def test_pub_shows_progress_when_the_input_is_a_long_file(
+    backend: MemoryBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del backend
+    file = tmp_path / "lines"
+    file.write_bytes(b"line\n" * (pub.LONG_INPUT // 5 + 1))
+    bars: list[int] = []
+
+    class Bar:
+        def __init__(self, length: int, **_: object) -> None:
+            self.length = length
+
+        def __enter__(self) -> Bar:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            bars.append(self.length)
+
+        def update(self, n_steps: int) -> None:
+            bars.append(n_steps)
+
+    monkeypatch.setattr(click, "progressbar", Bar)
+    with file.open() as source:
+        monkeypatch.setattr(sys, "stdin", source)
+        main(["pub", "many"], standalone_mode=False)
+    assert bars[-1] == file.stat().st_size == sum(bars[:-1])
+
+
+def test_unknown_command_is_a_usage_error() -> None:
+    assert run("dance").exit_code == 2
+
+
+def test_help_names_all_commands() -> None:
+    output = run("--help").output
+    for name in ("serve", "broker", "check", "topics", "pub", "sub", "user"):
+        assert f"  {name} " in output
+
+
+def test_version_is_the_package_version() -> None:
+    assert run("--version").output == "router, version 1.0.0\n"

@@ -1,0 +1,162 @@
+"""The supervisor: restarts with growing pauses, gives up where it must, leaves nobody behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.cli.supervise import FIRST_DELAY, LONG_LIFE, LONGEST_DELAY, Backoff, meaning
+
+# A supervisor of one child in a process of its own; the child writes its pid into the file.
+SCRIPT = """
+import os, signal, sys, time
+from pathlib import Path
+from router.cli.supervise import Child, GaveUpError, Supervisor
+
+mode, file = sys.argv[1], Path(sys.argv[2])
+
+def run():
+    if mode == "deaf":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    with file.open("a") as out:
+        out.write(f"{os.getpid()}\\n")
+    if mode == "dies":
+        raise SystemExit(65)
+    while True:
+        time.sleep(1)
+
+def judge(end):
+    if end.status == 65:
+        raise GaveUpError("damaged", 65)
+
+child = Child("the child", run, judge, patience=0.3)
+try:
+    Supervisor([child], lambda sentence: print(sentence, flush=True)).run(lambda: 3600.0)
+except GaveUpError as error:
+    print(error)
+    sys.exit(error.status)
+print("stopped")
+"""
+
+
+class Supervised:
+    """The running script, and the children that it had."""
+
+    def __init__(self, folder: Path, mode: str) -> None:
+        self.file = folder / "pids"
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, mode, str(self.file)], stdout=subprocess.PIPE, text=True
+        )
+
+    def child(self, number: int) -> int:
+        """Return the pid of the child that was started as the nth."""
+        until = time.monotonic() + 20
+        while time.monotonic() < until:
+            pids = self.file.read_text().splitlines() if self.file.exists() else []
+            if len(pids) >= number:
+                return int(pids[number - 1])
+            time.sleep(0.01)
+        raise AssertionError(f"child {number} was not started")
+
+    def end(self) -> tuple[int, str]:
+        """Wait for the end; return status and output."""
+        output, _ = self.process.communicate(timeout=20)
+        return self.process.returncode, output
+
+
+@contextmanager
+def supervised(folder: Path, mode: str) -> Iterator[Supervised]:
+    """Run the script; kill it and its last child when the test leaves it behind."""
+    running = Supervised(folder, mode)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.communicate()
+
+
+def gone(pid: int) -> bool:
+    """Return whether the process ends within a few seconds."""
+    until = time.monotonic() + 5
+    while time.monotonic() < until:
+        try:
+            if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
+                return True
+        except FileNotFoundError:
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_supervisor_starts_a_killed_child_again(tmp_path: Path) -> None:
+    with supervised(tmp_path, "lives") as running:
+        os.kill(running.child(1), signal.SIGKILL)
+        assert running.child(2) != running.child(1)
+        running.process.terminate()
+        status, output = running.end()
+        assert status == 0
+        assert "SIGKILL" in output
+        assert gone(running.child(2))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_supervisor_stops_its_child_when_told_to_stop(tmp_path: Path, number: int) -> None:
+    with supervised(tmp_path, "lives") as running:
+        child = running.child(1)
+        running.process.send_signal(number)
+        assert running.end() == (0, "stopped\n")
+        assert gone(child)
+
+
+def test_supervisor_gives_up_when_a_restart_does_not_help(tmp_path: Path) -> None:
+    with supervised(tmp_path, "dies") as running:
+        assert running.end() == (65, "damaged\n")
+
+
+def test_supervisor_kills_a_child_that_does_not_stop(tmp_path: Path) -> None:
+    with supervised(tmp_path, "deaf") as running:
+        child = running.child(1)
+        running.process.terminate()
+        status, output = running.end()
+        assert (status, output) == (0, "the child is killed\nstopped\n")
+        assert gone(child)
+
+
+def test_supervisor_takes_its_child_along_when_it_is_killed(tmp_path: Path) -> None:
+    with supervised(tmp_path, "lives") as running:
+        child = running.child(1)
+        running.process.kill()
+        assert gone(child)
+
+
+def test_supervisor_keeps_its_child_in_a_group_of_its_own(tmp_path: Path) -> None:
+    with supervised(tmp_path, "lives") as running:
+        child = running.child(1)
+        assert os.getpgid(child) == child
+
+
+@given(st.lists(st.floats(0, LONG_LIFE * 2), max_size=20))
+def test_backoff_grows_with_early_deaths_and_starts_afresh_after_a_long_life(
+    lifetimes: list[float],
+) -> None:
+    backoff = Backoff()
+    early = 0
+    for lifetime in lifetimes:
+        early = 0 if lifetime >= LONG_LIFE else early
+        assert backoff.delay(lifetime) == min(FIRST_DELAY * 2**early, LONGEST_DELAY)
+        early += 1
+
+
+def test_meaning_names_signals() -> None:
+    assert meaning(-9) == "SIGKILL"
+    assert meaning(65) == "exit status 65"

@@ -1,0 +1,107 @@
+"""Log lines: one form for ours and those of libraries, bounded on disk, without secrets."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import structlog
+
+from router import log
+
+
+@pytest.fixture(autouse=True)
+def restored() -> Iterator[None]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    for handler in root.handlers:
+        if handler not in handlers:
+            handler.close()
+    root.handlers[:] = handlers
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_lines_are_json_on_stderr_and_in_the_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log.configure("info", "json", file=tmp_path / "broker.log")
+    structlog.get_logger().info("started", topics=3)
+    logging.getLogger("asyncio").warning("slow %s", "callback")
+    own, foreign = lines(tmp_path / "broker.log")
+    assert (own["event"], own["topics"], own["level"]) == ("started", 3, "info")
+    assert (foreign["event"], foreign["level"]) == ("slow callback", "warning")
+    assert own["timestamp"].endswith("Z")
+    shown = [json.loads(line) for line in capfd.readouterr().err.splitlines()]
+    assert [line["event"] for line in shown] == ["started", "slow callback"]
+
+
+def test_lines_are_text_when_the_setting_says_so(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "text")
+    structlog.get_logger().info("started", topics=3)
+    assert "level='info' event='started' topics=3" in capfd.readouterr().err
+
+
+def test_lines_below_the_level_are_not_written(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("warning", "json")
+    structlog.get_logger().info("quiet")
+    logging.getLogger("x").info("quiet")
+    structlog.get_logger().warning("loud")
+    assert json.loads(capfd.readouterr().err)["event"] == "loud"
+
+
+def test_stderr_is_left_alone_when_only_the_file_is_wanted(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log.configure("info", "json", file=tmp_path / "broker.log", stderr=False)
+    structlog.get_logger().error("failed")
+    assert capfd.readouterr().err == ""
+    assert [line["event"] for line in lines(tmp_path / "broker.log")] == ["failed"]
+
+
+def test_secrets_are_blanked_when_logged(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "json")
+    structlog.get_logger().info(
+        "request",
+        password="hunter2",
+        auth_data=b"hunter2",
+        headers="Host: h, Authorization: Basic aHVudGVyMjpodW50ZXIy, Accept: */*",
+    )
+    logging.getLogger("library").warning("sent Bearer hunter2hunter2")
+    written = capfd.readouterr().err
+    assert "hunter2" not in written
+    assert "aHVudGVyMjpodW50ZXIy" not in written
+    assert "Accept: */*" in written
+
+
+def test_traceback_is_in_the_line_when_an_error_is_logged(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("info", "json")
+    try:
+        json.loads("broken")
+    except ValueError:
+        structlog.get_logger().exception("unexpected")
+    (line,) = capfd.readouterr().err.splitlines()
+    assert "JSONDecodeError: Expecting value" in json.loads(line)["exception"]
+
+
+def test_file_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "FILE_BYTES", 2000)
+    log.configure("info", "json", file=tmp_path / "broker.log", stderr=False)
+    for number in range(200):
+        structlog.get_logger().info("line", number=number)
+    files = list(tmp_path.iterdir())
+    assert len(files) == 1 + log.FILES_KEPT
+    assert all(file.stat().st_size <= 2000 for file in files)
+    assert stat.S_IMODE((tmp_path / "broker.log").stat().st_mode) == 0o600
