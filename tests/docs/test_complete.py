@@ -1,0 +1,115 @@
+"""The documentation is complete: settings, routes, errors and commands."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+from router.app import create_app
+from router.cli import COMMANDS, main
+from router.errors import by_code
+from router.settings import SETTINGS, load
+from tests.docs.console import ROOT
+
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_generated_files_are_up_to_date(generator: ModuleType) -> None:
+    for path, text in generator.files().items():
+        assert path.read_text(encoding="utf-8") == text, f"{path.name}: run `make generate`"
+
+
+def test_every_setting_is_documented() -> None:
+    page = (DOCS / "settings.md").read_text(encoding="utf-8")
+    assert [s.name for s in SETTINGS if f"| `{s.name}` |" not in page] == []
+
+
+def test_every_error_is_documented() -> None:
+    page = (DOCS / "errors.md").read_text(encoding="utf-8")
+    assert [code for code in by_code() if f"| `{code}` |" not in page] == []
+
+
+def test_example_configuration_is_all_defaults_when_uncommented(tmp_path: Path) -> None:
+    text = (ROOT / "config" / "router.cfg").read_text(encoding="utf-8")
+    file = tmp_path / "router.cfg"
+    file.write_text(re.sub(r"^#(\w+ =)", r"\1", text, flags=re.MULTILINE))
+    assert set(re.findall(r"^(\w+) =", file.read_text(), re.MULTILINE))
+    for value in (settings := load(file, {})).values.values():
+        assert value.origin == str(file)
+    assert settings.number("server.port") == 3904
+
+
+def test_example_configuration_changes_nothing_as_it_is() -> None:
+    values = load(ROOT / "config" / "router.cfg", {}).values.values()
+    assert {value.origin for value in values} == {"default"}
+
+
+def test_every_route_is_documented() -> None:
+    app = create_app(load(None, {}, {"backend.url": "memory"}))
+    page = (DOCS / "http.md").read_text(encoding="utf-8").replace("{id}", "{consumer}")
+    routes = [
+        f"`{method} {rule.rule.replace('<', '{').replace('>', '}')}`"
+        for rule in app.url_map.iter_rules()
+        for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}
+    ]
+    app.extensions["router.close"]()
+    assert len(routes) > 8
+    assert [route for route in routes if route not in page] == []
+
+
+def parameters(source: str) -> set[str]:
+    """Return the names of the query parameters that a module reads."""
+    return set(re.findall(r"query\.get\(\"(\w+)\"", source)) | set(
+        re.findall(r"query\(environ\)\.get\(\"(\w+)\"", source)
+    )
+
+
+def test_every_query_parameter_is_documented() -> None:
+    page = (DOCS / "http.md").read_text(encoding="utf-8")
+    found = parameters((ROOT / "router" / "web" / "dmaap.py").read_text(encoding="utf-8"))
+    assert {"timeout", "limit", "partitionKey", "from", "ack"} <= found
+    assert [name for name in found if f"| `{name}` |" not in page] == []
+
+
+def commands(group: click.Command, name: str) -> list[tuple[str, click.Command]]:
+    """Return a command and all below it, with their full names."""
+    found = [(name, group)]
+    if isinstance(group, click.Group):
+        context = click.Context(group)
+        for below in group.list_commands(context):
+            command = group.get_command(context, below)
+            assert command is not None
+            found += commands(command, f"{name} {below}")
+    return found
+
+
+def test_every_command_has_help_and_examples() -> None:
+    found = commands(main, "router")
+    assert len(found) > len(COMMANDS)
+    for name, command in found:
+        assert command.help, name
+        assert "Examples:" in (command.epilog or ""), name
+        assert f"  {name}" in (command.epilog or "") or f"| {name}" in (command.epilog or ""), name
+        for parameter in command.params:
+            if isinstance(parameter, click.Option):
+                assert parameter.help, f"{name} {parameter.name}"
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "index.md").read_text(encoding="utf-8").split()
+    assert [page.stem for page in DOCS.glob("*.md") if page.stem not in index] == ["index"]
