@@ -1,4 +1,9 @@
-"""POST: single messages, batches, and many topics at once, against the bare floor."""
+"""POST: single messages, batches, and many topics at once, against the bare floor.
+
+The floor is a bare Flask view under all of the router's gunicorn settings, its worker class among
+them. As that class alone makes the floor faster, the single messages are also compared with the
+same view on gunicorn's own gevent worker, which is what Flask costs without the router's code.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +38,17 @@ def _costed(
 def single(seconds: float) -> None:
     """One message of 1 KiB a request, at 1, 32 and 256 connections."""
     requests = [request("POST", "/events/bench", KIB)]
-    with router() as ours, floor() as bare:
+    with router() as ours, floor() as bare, floor("-k", "gevent") as stock:
         for connections in (1, 32, 256):
             mine, cpu = _costed(ours, requests, connections, seconds)
             theirs, floor_cpu = _costed(bare, requests, connections, seconds)
             _line(f"POST 1 KiB c={connections}", mine, theirs, cpu, floor_cpu)
+            others, stock_cpu = _costed(stock, requests, connections, seconds)
+            print(
+                f"{'':<22} on gunicorn's own worker the floor has {others.rate():.0f} req/s,"
+                f" p50 {others.percentile(50):.2f} ms, cpu {stock_cpu:.0f} us:"
+                f" ratio {mine.rate() / others.rate():.2f}"
+            )
 
 
 def batches(seconds: float) -> None:

@@ -118,10 +118,11 @@ def router(**settings: str) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
-def floor() -> Iterator[Server]:
-    """Run the bare Flask view under the router's own gunicorn settings."""
+def floor(*options: str) -> Iterator[Server]:
+    """Run the bare Flask view under the router's gunicorn settings, but for these options."""
     port = free_port()
     command = [sys.executable, "-m", "gunicorn", "-c", "config/gunicorn.py", "bench.floor:app"]
+    command += options
     environ = {"ROUTER_SERVER_PORT": str(port), "ROUTER_LOG_LEVEL": "warning"}
     with _running(command, environ, port, "/ready", 0) as server:
         yield server

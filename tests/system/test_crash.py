@@ -51,6 +51,7 @@ class Publisher(threading.Thread):
             except (OSError, http.client.HTTPException):
                 client.close()
                 time.sleep(0.01)
+        client.close()
 
 
 class Poller(threading.Thread):
@@ -78,6 +79,7 @@ class Poller(threading.Thread):
             except (OSError, http.client.HTTPException):
                 client.close()
                 time.sleep(0.02)
+        client.close()
 
 
 def read_all(port: int, topic: str) -> list[str]:
@@ -91,6 +93,7 @@ def read_all(port: int, topic: str) -> list[str]:
         assert answer.status == 200, body
         messages = json.loads(body)
         if not messages:
+            client.close()
             return found
         found += messages
 

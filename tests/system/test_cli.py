@@ -1,0 +1,92 @@
+"""The commands on a real broker: one that runs, and one that they start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from router.broker.folder import LOCK
+from tests.processes import BrokerProcess, wait_until
+
+pytestmark = pytest.mark.system
+
+ROUTER = [sys.executable, "-m", "router"]
+
+
+def router(folder: Path, *arguments: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [*ROUTER, *arguments, "--data", str(folder)],
+        input=given,
+        env=os.environ | {"ROUTER_BROKER_LINGER": "200ms"},
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def lines(result: subprocess.CompletedProcess[bytes]) -> list[str]:
+    assert result.returncode == 0, result.stderr.decode()
+    return result.stdout.decode().splitlines()
+
+
+def test_commands_talk_to_the_running_broker(broker: BrokerProcess) -> None:
+    assert lines(router(broker.folder, "topics", "create", "orders", "--partitions", "2"))
+    assert lines(router(broker.folder, "topics", "list")) == ["orders  2"]
+    result = router(broker.folder, "pub", "orders", "--key", "k", given=b"one\ntwo\n")
+    assert b"Published 2 messages" in result.stderr
+    read = ["sub", "orders", "--from", "earliest", "--count", "2", "--group", "g"]
+    assert lines(router(broker.folder, *read)) == ["one", "two"]
+    described = lines(router(broker.folder, "topics", "describe", "orders"))
+    assert "partitions: 2" in described
+    assert sum("group g" in line and " 0 messages wait" in line for line in described) == 2
+    assert lines(router(broker.folder, "topics", "delete", "orders"))
+    assert lines(router(broker.folder, "topics", "list")) == []
+    assert (broker.folder / LOCK).read_text().strip() == str(broker.pid)
+
+
+def test_commands_start_a_broker_that_leaves_after_them(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    assert router(folder, "pub", "greetings", given=b"hello\n").returncode == 0
+    holder = Path(f"/proc/{(folder / LOCK).read_text().strip()}")
+    wait_until(lambda: not holder.exists())
+    assert lines(router(folder, "sub", "greetings", "--from", "earliest", "--count", "1")) == [
+        "hello"
+    ]
+
+
+def test_sub_prints_what_comes_and_ends_cleanly_when_interrupted(broker: BrokerProcess) -> None:
+    assert lines(router(broker.folder, "topics", "create", "news"))
+    command = [*ROUTER, "sub", "news", "--group", "g", "--data", str(broker.folder)]
+    tail = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert tail.stdout is not None
+    wait_until(
+        lambda: "group g" in "".join(lines(router(broker.folder, "topics", "describe", "news")))
+    )
+    assert router(broker.folder, "pub", "news", given=b"flash\n").returncode == 0
+    assert tail.stdout.readline() == b"flash\n"
+    tail.send_signal(signal.SIGINT)
+    _, errors = tail.communicate(timeout=20)
+    assert (tail.returncode, errors) == (0, b"")
+    assert any(
+        "group g" in line and " 0 messages wait" in line
+        for line in lines(router(broker.folder, "topics", "describe", "news"))
+    )
+
+
+def test_check_reads_what_a_stopped_broker_left(broker: BrokerProcess) -> None:
+    assert router(broker.folder, "pub", "greetings", given=b"hello\n").returncode == 0
+    assert b"a broker serves it" in router(broker.folder, "check").stdout
+    assert broker.stop() == 0
+    assert lines(router(broker.folder, "check"))[-1] == f"{broker.folder}: in order"
+    broker.start()
+
+
+def test_broker_refuses_a_folder_that_is_served(broker: BrokerProcess) -> None:
+    result = router(broker.folder, "broker")
+    assert result.returncode == os.EX_TEMPFAIL
+    assert b"another broker" in result.stderr
