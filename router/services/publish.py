@@ -169,18 +169,26 @@ class Publisher:
         if idempotency_key is not None:
             identity = "\0".join((principal.name, str(topic), idempotency_key))
             request.name = sha256(identity.encode()).hexdigest()
-        for last in (False, True):
-            partitions = self._directory.partitions(topic, create=self._options.auto_create)
-            try:
-                return request.store(_parts(messages, partitions, request.turn(self._turns)))
-            except RouterError as error:
-                if request.stored:
-                    raise _partial(topic, request.stored, error) from error
-                # Deleted, or made anew with other partitions, since the directory looked?
-                self._directory.forget(topic)
-                if last or not isinstance(error, TopicNotFoundError | NotAllowedError):
-                    raise
-        raise AssertionError("unreachable")  # pragma: no cover - the second round returns or raises
+        partitions = self._partitions(topic)
+        try:
+            return self._attempt(request, messages, partitions)
+        except (TopicNotFoundError, NotAllowedError):
+            # Deleted, or made anew with other partitions, since the directory looked.
+            return self._attempt(request, messages, self._partitions(topic))
+
+    def _partitions(self, topic: TopicName) -> int:
+        return self._directory.partitions(topic, create=self._options.auto_create)
+
+    def _attempt(
+        self, request: _Request, messages: Sequence[Message], partitions: int
+    ) -> Published:
+        try:
+            return request.store(_parts(messages, partitions, request.turn(self._turns)))
+        except RouterError as error:
+            if request.stored:
+                raise _partial(request.topic, request.stored, error) from error
+            self._directory.forget(request.topic)
+            raise
 
     def alone(self, batch: Batch, size: int, deadline: float) -> Receipt:
         """Append a batch that must not be joined with others."""

@@ -15,6 +15,7 @@ both, is what makes an exclusive consumer as dear as a shared one.
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Final
@@ -32,7 +33,7 @@ FAILOVER_DELAY: Final = 1.0
 REPLAY_AHEAD: Final = 64
 
 
-class Dispatcher:
+class Dispatcher(ABC):
     """What all kinds have in common: consumers, and a feed that starts at the cursor."""
 
     kind: Kind
@@ -51,15 +52,15 @@ class Dispatcher:
         """Let a consumer go; what it did not acknowledge will be delivered again."""
         self.consumers.remove(consumer)
 
+    @abstractmethod
     def run(self) -> None:
         """Send what can be sent now."""
-        raise NotImplementedError
 
+    @abstractmethod
     def redeliver(self, consumer: Consumer, entries: Iterable[int]) -> None:
         """Deliver again what the consumer gives back; no entries: all that it has."""
-        raise NotImplementedError
 
-    def acknowledged(self, consumer: Consumer, entries: Iterable[int]) -> None:
+    def acknowledged(self, consumer: Consumer, entries: Iterable[int]) -> None:  # noqa: B027 - only shared ones care
         """Learn that these entries are done with."""
 
     def rewind(self) -> None:
