@@ -30,16 +30,19 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Backoff:
-    """How long to wait before a child starts again: 0.1 s, doubled by early deaths up to 5 s."""
+    """How long to wait before a child starts again: 0.1 to 5 s.
+
+    Each death doubles the wait, each second of life halves it: what dies on its start soon waits
+    long, and what served before it was killed is back at once.
+    """
 
     def __init__(self) -> None:
         self._delay = FIRST_DELAY
 
     def delay(self, lifetime: float) -> float:
-        """Return the wait after a child that lived so long; a long life starts afresh."""
-        if lifetime >= LONG_LIFE:
-            self._delay = FIRST_DELAY
-        delay, self._delay = self._delay, min(self._delay * 2, LONGEST_DELAY)
+        """Return the wait after a child that lived so many seconds."""
+        delay = max(FIRST_DELAY, self._delay / 2.0 ** min(lifetime, LONG_LIFE))
+        self._delay = min(delay * 2, LONGEST_DELAY)
         return delay
 
 

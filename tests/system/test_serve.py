@@ -179,7 +179,7 @@ def test_serve_does_not_wait_for_idle_connections_when_told_to_stop(tmp_path: Pa
             client.getresponse().read()
             began = time.monotonic()
             assert stack.stop() == 0
-            assert time.monotonic() - began < 3
+            assert time.monotonic() - began < 8
 
 
 def test_serve_gives_up_requests_that_do_not_end_when_told_to_stop(tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def test_a_call_without_an_answer_ends_at_its_deadline(broker: FakeBroker) -> No
     began = time.monotonic()
     with pytest.raises(BackendTimeoutError):
         ask(connection, "t", 0.1)
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
     connection.close()
 
 

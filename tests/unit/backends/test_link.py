@@ -102,7 +102,7 @@ def test_what_nobody_will_serve_is_said_at_once() -> None:
     began = time.monotonic()
     with pytest.raises(NotServedError, match="read-only"):
         Link(dial).connection(soon())
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 5
 
 
 def test_a_closed_link_opens_nothing() -> None:

@@ -15,7 +15,7 @@ def test_a_folder_marked_read_only_gets_no_broker(tmp_path: Path) -> None:
     began = time.monotonic()
     with pytest.raises(NotServedError, match=r"sector 7 is gone.*check --repair"):
         Spawner(tmp_path, {}).dial(began + 10)
-    assert time.monotonic() - began < 2
+    assert time.monotonic() - began < 8
     assert not (tmp_path / LOG).exists()
 
 

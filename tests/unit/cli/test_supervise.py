@@ -145,16 +145,22 @@ def test_supervisor_keeps_its_child_in_a_group_of_its_own(tmp_path: Path) -> Non
         assert os.getpgid(child) == child
 
 
-@given(st.lists(st.floats(0, LONG_LIFE * 2), max_size=20))
-def test_backoff_grows_with_early_deaths_and_starts_afresh_after_a_long_life(
-    lifetimes: list[float],
+@given(st.lists(st.floats(0, LONG_LIFE * 2), max_size=20), st.floats(LONG_LIFE, 1e6))
+def test_backoff_stays_in_its_bounds_and_starts_afresh_after_a_long_life(
+    lifetimes: list[float], last: float
 ) -> None:
     backoff = Backoff()
-    early = 0
     for lifetime in lifetimes:
-        early = 0 if lifetime >= LONG_LIFE else early
-        assert backoff.delay(lifetime) == min(FIRST_DELAY * 2**early, LONGEST_DELAY)
-        early += 1
+        assert FIRST_DELAY <= backoff.delay(lifetime) <= LONGEST_DELAY
+    assert backoff.delay(last) == FIRST_DELAY
+
+
+@given(st.floats(0, 0.5))
+def test_backoff_grows_up_to_its_bound_when_a_child_dies_on_its_start(lifetime: float) -> None:
+    backoff = Backoff()
+    delays = [backoff.delay(lifetime) for _ in range(20)]
+    assert delays == sorted(delays)
+    assert (delays[0], delays[-1] > LONGEST_DELAY / 2) == (FIRST_DELAY, True)
 
 
 def test_meaning_names_signals() -> None:
