@@ -71,8 +71,9 @@ def server_of(stack: Stack, client: Wire) -> int:
         if (here, there) == (stack.port, port):
             inode = fields[9]
     for pid in stack.workers():
-        with contextlib.suppress(OSError):
-            for file in Path(f"/proc/{pid}/fd").iterdir():
+        for file in Path(f"/proc/{pid}/fd").iterdir():
+            # Others may be closed between the listing and the look.
+            with contextlib.suppress(OSError):
                 if str(file.readlink()) == f"socket:[{inode}]":
                     return pid
     raise AssertionError("nobody serves the connection")
