@@ -41,7 +41,8 @@ class Backoff:
 
     def delay(self, lifetime: float) -> float:
         """Return the wait after a child that lived so many seconds."""
-        delay = max(FIRST_DELAY, self._delay / 2.0 ** min(lifetime, LONG_LIFE))
+        halved: float = self._delay / 2.0 ** min(lifetime, LONG_LIFE)
+        delay = max(FIRST_DELAY, halved)
         self._delay = min(delay * 2, LONGEST_DELAY)
         return delay
 
