@@ -30,18 +30,19 @@ _PR_SET_PDEATHSIG: Final = 1
 
 
 class Backoff:
-    """How long to wait before a child starts again: 0.1 to 5 s.
+    """How long to wait before a child starts again: 0.1 s, doubled by early deaths up to 5 s.
 
-    Each death doubles the wait, each second of life halves it: what dies on its start soon waits
-    long, and what served before it was killed is back at once.
+    A child that gave up by itself will hardly do better soon, unless it lived long. One that was
+    killed may: each second that it lived halves its wait.
     """
 
     def __init__(self) -> None:
         self._delay = FIRST_DELAY
 
-    def delay(self, lifetime: float) -> float:
-        """Return the wait after a child that lived so many seconds."""
-        halved: float = self._delay / 2.0 ** min(lifetime, LONG_LIFE)
+    def delay(self, status: int, lifetime: float) -> float:
+        """Return the wait after a child that ended so (see Exit) after so many seconds."""
+        halvings = lifetime if status < 0 or lifetime >= LONG_LIFE else 0.0
+        halved: float = self._delay / 2.0 ** min(halvings, LONG_LIFE)
         delay = max(FIRST_DELAY, halved)
         self._delay = min(delay * 2, LONGEST_DELAY)
         return delay
@@ -141,7 +142,7 @@ class Supervisor:
         lifetime = now - child.started
         child.early_deaths = 0 if lifetime >= LONG_LIFE else child.early_deaths + 1
         child.judge(Exit(status, lifetime, child.early_deaths))
-        delay = child.backoff.delay(lifetime)
+        delay = child.backoff.delay(status, lifetime)
         child.due = now + delay
         self._report(f"{child.name} ended ({meaning(status)}); starting it again in {delay:.1f} s")
 

@@ -145,22 +145,34 @@ def test_supervisor_keeps_its_child_in_a_group_of_its_own(tmp_path: Path) -> Non
         assert os.getpgid(child) == child
 
 
-@given(st.lists(st.floats(0, LONG_LIFE * 2), max_size=20), st.floats(LONG_LIFE, 1e6))
+STATUS = st.sampled_from([-9, 1, 74])
+
+
+@given(
+    st.lists(st.tuples(STATUS, st.floats(0, LONG_LIFE * 2)), max_size=20),
+    STATUS,
+    st.floats(LONG_LIFE, 1e6),
+)
 def test_backoff_stays_in_its_bounds_and_starts_afresh_after_a_long_life(
-    lifetimes: list[float], last: float
+    deaths: list[tuple[int, float]], status: int, lifetime: float
 ) -> None:
     backoff = Backoff()
-    for lifetime in lifetimes:
-        assert FIRST_DELAY <= backoff.delay(lifetime) <= LONGEST_DELAY
-    assert backoff.delay(last) == FIRST_DELAY
+    for death in deaths:
+        assert FIRST_DELAY <= backoff.delay(*death) <= LONGEST_DELAY
+    assert backoff.delay(status, lifetime) == FIRST_DELAY
 
 
-@given(st.floats(0, 0.5))
-def test_backoff_grows_up_to_its_bound_when_a_child_dies_on_its_start(lifetime: float) -> None:
+@given(st.lists(st.floats(0, LONG_LIFE, exclude_max=True), min_size=1, max_size=20))
+def test_backoff_doubles_when_a_child_gives_up_early(lifetimes: list[float]) -> None:
     backoff = Backoff()
-    delays = [backoff.delay(lifetime) for _ in range(20)]
-    assert delays == sorted(delays)
-    assert (delays[0], delays[-1] > LONGEST_DELAY / 2) == (FIRST_DELAY, True)
+    delays = [backoff.delay(1, lifetime) for lifetime in lifetimes]
+    assert delays == [min(FIRST_DELAY * 2**n, LONGEST_DELAY) for n in range(len(delays))]
+
+
+@given(st.floats(1, LONG_LIFE))
+def test_backoff_stays_short_when_a_child_that_served_is_killed(lifetime: float) -> None:
+    backoff = Backoff()
+    assert max(backoff.delay(-9, lifetime) for _ in range(20)) == FIRST_DELAY
 
 
 def test_meaning_names_signals() -> None:
