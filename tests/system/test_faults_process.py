@@ -62,21 +62,33 @@ app.extensions["router.close"]()
 
 
 def server_of(stack: Stack, client: Wire) -> int:
-    """Return the worker that serves a connection."""
-    port = client.socket.getsockname()[1]
-    inode = ""
+    """Return the worker that serves a connection, as soon as one does."""
+    found: list[int] = []
+
+    def is_served() -> bool:
+        # A worker that was just started has connections in its queue before it serves them.
+        found[:] = _servers(stack, client.socket.getsockname()[1])
+        return bool(found)
+
+    wait_until(is_served)
+    return found[0]
+
+
+def _servers(stack: Stack, port: int) -> list[int]:
+    inode = "0"
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
         fields = line.split()
         here, there = (int(end.split(":")[1], 16) for end in fields[1:3])
         if (here, there) == (stack.port, port):
             inode = fields[9]
+    found = []
     for pid in stack.workers():
         for file in Path(f"/proc/{pid}/fd").iterdir():
             # Others may be closed between the listing and the look.
             with contextlib.suppress(OSError):
                 if str(file.readlink()) == f"socket:[{inode}]":
-                    return pid
-    raise AssertionError("nobody serves the connection")
+                    found.append(pid)
+    return found
 
 
 def ended(pid: int) -> bool:
