@@ -98,6 +98,24 @@ class ForbiddenError(RouterError):
     code = "forbidden"
 
 
+class AccessDeniedError(ForbiddenError):
+    """The topic's owner, or an AAF permission, does not let the principal do this."""
+
+    code = "access-denied"
+
+
+class BlacklistedError(ForbiddenError):
+    """The source address is blacklisted."""
+
+    code = "blacklisted"
+
+
+class KeyNotFoundError(RouterError):
+    """There is no such API key, or it is not the one that signed the request."""
+
+    code = "key-not-found"
+
+
 class TopicNotFoundError(RouterError):
     """No such topic exists."""
 
@@ -174,6 +192,16 @@ class BackendTimeoutError(RouterError):
     retriable = True
 
 
+class ConsumerClosedError(BackendUnavailableError):
+    """The store let go of this consumer, as after a reset; another one may be opened."""
+
+
+class CoordinationUnavailableError(BackendUnavailableError):
+    """The coordination between the nodes cannot be reached."""
+
+    code = "coordination-unavailable"
+
+
 class ReadFailedError(RouterError):
     """Stored messages could not be read."""
 
@@ -196,6 +224,13 @@ class NotAllowedError(RouterError):
     """The operation is not allowed here."""
 
     code = "not-allowed"
+
+
+class ConflictError(RouterError):
+    """Somebody else changed it meanwhile, or it exists already."""
+
+    code = "conflict"
+    retriable = True
 
 
 class MethodNotAllowedError(RouterError):

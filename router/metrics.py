@@ -55,6 +55,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("router_publish_refused_total", "counter", "Publish requests refused.", ("code",)),
     Family("router_delivered_messages_total", "counter", "Messages answered to HTTP polls."),
     Family("router_delivered_bytes_total", "counter", "Bytes of those messages."),
+    Family(
+        "router_undecoded_messages_total",
+        "counter",
+        "Messages answered to HTTP polls as the bytes of what could not be taken apart.",
+    ),
     Family("router_polls_total", "counter", "Polls ended.", ("outcome",)),
     Family("router_polls_waiting", "gauge", "Polls that wait now."),
     Family("router_logins_total", "counter", "Credentials checked.", ("outcome",)),
@@ -69,6 +74,14 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("router_broker_claims", "gauge", "Polls that claim partitions now."),
     Family("router_broker_grants_total", "counter", "Partitions granted to polls."),
     Family("router_broker_revokes_total", "counter", "Partitions asked back from polls."),
+    Family("router_broker_leases", "gauge", "Leases that the node holds now."),
+    Family("router_broker_handovers_total", "counter", "Leases let go for other nodes."),
+    Family("router_broker_leases_lost_total", "counter", "Leases lost, with the coordination."),
+    Family(
+        "router_broker_coordination_losses_total",
+        "counter",
+        "Times that the coordination of the nodes could not be reached.",
+    ),
     Family("router_broker_empty_polls_limited_total", "counter", "Polls over the empty limit."),
 )
 BY_NAME: Final[Mapping[str, Family]] = {family.name: family for family in FAMILIES}

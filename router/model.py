@@ -13,6 +13,9 @@ NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9._:@~+-]{1,249}")
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 NOT_PARTITIONED: Final = -1
+UNDECODED: Final = "router-undecoded"
+"""A property: the value is not what was sent, but an `encrypted` body, one `chunk` of a larger
+message, or the bytes of a `body` or a whole `entry` that cannot be taken apart."""
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+)/([^/]+)/(.+)")
 _SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
@@ -92,8 +95,10 @@ class Message(NamedTuple):
 class Position:
     """Where a message is stored: ledger, entry, and index inside a batch entry (-1: no batch).
 
-    `batch_size` counts the entry's messages where it is known (0: unknown); it is no part of the
-    identity, and says how much of an entry an acknowledgement inside of it leaves.
+    `batch_size` counts the entry's messages where it is known (0: unknown), and says how much of an
+    entry an acknowledgement inside of it leaves. `epoch` changes with each reset of the
+    subscription that it was received for (0: unknown): an acknowledgement of before is refused.
+    Neither is part of the identity.
     """
 
     ledger: int
@@ -101,6 +106,7 @@ class Position:
     partition: int = NOT_PARTITIONED
     batch_index: int = -1
     batch_size: int = field(default=0, compare=False)
+    epoch: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,19 +129,28 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who makes a request; the anonymous one has no name."""
+    """Who makes a request; the anonymous one has no name.
+
+    `key`: known by the signature of the API key of that name; `admin`: that key is `admin`.
+    """
 
     name: str = ""
+    key: bool = False
+    admin: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Policies:
-    """What a topic keeps, in milliseconds and bytes; None: as settings say, -1: no bound."""
+    """What a topic keeps, in milliseconds and bytes; None: as settings say, -1: no bound.
+
+    `replicas` are copies on as many servers, where the store has several; None: as it decides.
+    """
 
     retention_ms: int | None = None
     retention_bytes: int | None = None
     backlog_bytes: int | None = None
     deduplication: bool | None = None
+    replicas: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

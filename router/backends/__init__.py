@@ -75,13 +75,16 @@ class Consumer(Protocol):
         wakes when one comes). After that, what came since may be returned in several calls, until
         one is empty again. `timeout` bounds the asking. Within `limit` messages and `max_bytes`,
         though a first message that exceeds them is returned alone.
-        Raises ReadFailedError, BackendUnavailableError, BackendTimeoutError.
+        Raises ReadFailedError, BackendUnavailableError, BackendTimeoutError; ConsumerClosedError
+        when the store let go of it: another one may be opened under the same claim.
         """
         ...
 
     def acknowledge(self, upto: Position, timeout: float) -> None:
         """Acknowledge everything up to and including this message; raise FencedError if overtaken.
 
+        Positions that were received before the subscription was reset are refused alike, whichever
+        consumer received them: a reset is not undone.
         Returns when the backend took it; raises BackendTimeoutError, BackendUnavailableError.
         """
         ...
@@ -114,8 +117,19 @@ class Backend(Protocol):
         """Return the number of partitions, 0: not partitioned; raise TopicNotFoundError."""
         ...
 
-    def subscribe(self, subscription: Subscription, start: Start, timeout: float) -> None:
-        """Make the subscription exist on all partitions; leave an existing one as it is."""
+    def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
+        """Make the subscription exist on all partitions; leave an existing one as it is.
+
+        A number is a time, in ms since 1970: the first message stored then or later.
+        """
+        ...
+
+    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
+        """Move an existing subscription on all partitions; a number is a time as in `subscribe`.
+
+        What open consumers received before is not acknowledged any more. Raises TopicNotFoundError,
+        SubscriptionNotFoundError.
+        """
         ...
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
@@ -198,6 +212,14 @@ class Claim(Protocol):
         """Return whether the node's broker went away: nothing is held any more."""
         ...
 
+    def trouble(self) -> str | None:
+        """Return what keeps the node from holding leases at all, while that lasts.
+
+        Partitions that it held vanish from `granted()` then: their consumers must be closed
+        without acknowledging, and the same partition may be granted again later.
+        """
+        ...
+
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back; their consumers must be closed."""
         ...
@@ -207,8 +229,58 @@ class Claim(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One durable fact about administration; `version` changes whenever it is written."""
+
+    name: str
+    value: bytes
+    version: int
+
+
+class Registry(Protocol):
+    """Small durable facts that all nodes share: API keys, owners and rights of topics, blacklist.
+
+    A *kind* is a set of records, such as `key`; names are unique in it. All calls raise
+    BackendUnavailableError, BackendTimeoutError.
+    """
+
+    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+        """Return a record, None: there is none."""
+        ...
+
+    def put(
+        self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
+    ) -> Record:
+        """Write a record durably, if it has the expected version; 0: only if there is none yet.
+
+        None overwrites whatever there is. Raises ConflictError.
+        """
+        ...
+
+    def delete(self, kind: str, name: str, timeout: float) -> bool:
+        """Delete a record; return whether there was one."""
+        ...
+
+    def list(self, kind: str, timeout: float) -> list[Record]:
+        """Return all records of a kind, by name."""
+        ...
+
+
 class Node(Protocol):
-    """The node's broker process, as workers see it: leases, buckets and counters."""
+    """The node's broker process, as workers see it: leases, registry, buckets and counters."""
+
+    registry: Registry
+
+    def confirm(
+        self, subscription: Subscription, partition: int, generation: int, timeout: float
+    ) -> None:
+        """Return if this is the newest grant of the partition and its lease certainly stands.
+
+        For backends that cannot refuse a late acknowledgement themselves: ask directly before it.
+        Raises FencedError, BackendUnavailableError, BackendTimeoutError.
+        """
+        ...
 
     def claim(
         self,

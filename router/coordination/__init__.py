@@ -1,8 +1,11 @@
-"""Leases between nodes: which node may deal out a partition of a subscription to its polls."""
+"""Leases between nodes: which node may deal out a partition of a subscription to its polls.
+
+A node's broker process talks to a Coordinator on its event loop, and hears of changes through the
+one Listener. All nodes that share a coordination also share its Registry.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -16,13 +19,113 @@ class Lease:
     partition: int
 
 
-class Coordinator(Protocol):
-    """The node's part in the coordination of all nodes; spoken to on the broker's event loop."""
+class Listener(Protocol):
+    """The node's leases, as the coordination tells them of changes, on the broker's event loop."""
 
-    def acquire(self, lease: Lease, held: Callable[[], None]) -> None:
-        """Call `held` when the node holds the lease: at once, before returning, if it does."""
+    def held(self, lease: Lease, note: bytes = b"") -> None:
+        """Hear that the node holds a lease that it asked for, and what the last holder left."""
         ...
 
-    def release(self, lease: Lease) -> None:
-        """Let the lease go: no poll of this node is live in its subscription any more."""
+    def lost(self, lease: Lease) -> None:
+        """Hear that a lease may be held no more: who reads under it must not acknowledge.
+
+        The lease stays asked for: `held` follows when it is certain again.
+        """
+        ...
+
+    def wanted(self, lease: Lease) -> None:
+        """Hear that another node queues for a lease that this node holds."""
+        ...
+
+    def queued(self, lease: Lease) -> None:
+        """Hear that another node holds a lease asked for here: `Coordinator.holder` names it."""
+        ...
+
+    def others(self, topic: str, subscription: str, consumers: frozenset[str]) -> None:
+        """Hear which consumer ids of a subscription are live on other nodes now."""
+        ...
+
+    def troubled(self) -> None:
+        """Hear that what `Coordinator.trouble` says has changed."""
+        ...
+
+
+class Coordinator(Protocol):
+    """The node's part in the coordination of all nodes; spoken to on the broker's event loop.
+
+    No call waits or raises; what a call leads to comes through the Listener.
+    """
+
+    def listen(self, listener: Listener) -> None:
+        """Tell this listener from now on; called once, before anything else."""
+        ...
+
+    def acquire(self, lease: Lease) -> None:
+        """Ask for a lease: `held` is called when the node has it, perhaps before this returns."""
+        ...
+
+    def release(self, lease: Lease, note: bytes = b"") -> None:
+        """Let a lease go, or stop asking for it.
+
+        A short note is handed to the next holder, if one comes soon; it may be lost.
+        """
+        ...
+
+    def join(self, topic: str, subscription: str, consumer: str) -> None:
+        """Tell the other nodes that a consumer id is live here; joins are not counted."""
+        ...
+
+    def leave(self, topic: str, subscription: str, consumer: str) -> None:
+        """Tell the other nodes that a consumer id is live here no more."""
+        ...
+
+    def holder(self, lease: Lease) -> str | None:
+        """Return the name of the other node that holds a lease, as far as it is known."""
+        ...
+
+    def sure(self) -> bool:
+        """Return whether what is held is certainly held at this moment, whatever stood still."""
+        ...
+
+    def trouble(self) -> str | None:
+        """Return a sentence while the coordination cannot be reached."""
+        ...
+
+    async def close(self) -> None:
+        """Give everything back and end."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One durable fact; `version` changes whenever it is written."""
+
+    name: str
+    value: bytes
+    version: int
+
+
+class Registry(Protocol):
+    """Small durable facts about administration, shared by all nodes (see router.backends)."""
+
+    async def get(self, kind: str, name: str) -> Record | None:
+        """Return a record, None: there is none."""
+        ...
+
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+        """Write a record durably; raise ConflictError unless it has the expected version.
+
+        0: only if there is none yet; None: whatever there is.
+        """
+        ...
+
+    async def delete(self, kind: str, name: str) -> bool:
+        """Delete a record; return whether there was one."""
+        ...
+
+    async def list(self, kind: str, after: str = "") -> list[Record]:
+        """Return the next records of a kind behind a name, by name; none: there are no more.
+
+        A page of them, which fits into an answer.
+        """
         ...

@@ -9,7 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import SettingError
-from router.settings import BY_NAME, SETTINGS, config_file, duration, flag, load, size, variable
+from router.settings import (
+    BY_NAME,
+    SETTINGS,
+    config_file,
+    duration,
+    load,
+    size,
+    variable,
+    without_password,
+)
+from router.settings.parsing import flag
+
+WORD = st.text("abcXYZ019._~%+!:@-", min_size=1, max_size=20)
 
 
 def written(folder: Path, text: str) -> Path:
@@ -143,3 +155,28 @@ def test_flag_understands_the_usual_words(text: str, value: bool) -> None:
 def test_flag_refuses_other_words() -> None:
     with pytest.raises(ValueError, match="true or false"):
         flag("maybe")
+
+
+@given(WORD, WORD.map(lambda word: f"<{word}>"))
+def test_without_password_hides_the_password_of_any_user(user: str, password: str) -> None:
+    user = user.replace(":", "").replace("@", "")
+    url = f"kafka://{user}:{password}@k1:9092,k2:9092/?a=b"
+    assert without_password(url) == f"kafka://{user}:***@k1:9092,k2:9092/?a=b"
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("embedded", "embedded"),
+        ("kafka://k1:9092,k2:9092/?acks=all", "kafka://k1:9092,k2:9092/?acks=all"),
+        ("pulsar://p:6650/?admin=http://p:8080", "pulsar://p:6650/?admin=http://p:8080"),
+        ("pulsar://p/?admin=http://u:p@h:80", "pulsar://p/?admin=http://u:***@h:80"),
+        ("kafka://k/?password=x&a=b", "kafka://k/?password=***&a=b"),
+        ("kafka://u:p/a?s#s@k/?a=b", "kafka://u:***@k/?a=b"),
+        ("pulsar://token@p/?admin=http://token@h", "pulsar://***@p/?admin=http://***@h"),
+        ("u:p@h:80", "u:***@h:80"),
+        ("pulsar://p/?a=b&authToken=x#f", "pulsar://p/?a=b&authToken=***#f"),
+    ],
+)
+def test_without_password_knows(url: str, said: str) -> None:
+    assert without_password(url) == said

@@ -638,12 +638,14 @@ class CommandCloseConsumer(_message.Message):
     def __init__(self, consumer_id: _Optional[int] = ..., request_id: _Optional[int] = ..., assignedBrokerServiceUrl: _Optional[str] = ..., assignedBrokerServiceUrlTls: _Optional[str] = ...) -> None: ...
 
 class CommandSuccess(_message.Message):
-    __slots__ = ("request_id", "schema")
+    __slots__ = ("request_id", "schema", "router_epoch")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     schema: Schema
-    def __init__(self, request_id: _Optional[int] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ...) -> None: ...
+    router_epoch: int
+    def __init__(self, request_id: _Optional[int] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., router_epoch: _Optional[int] = ...) -> None: ...
 
 class CommandError(_message.Message):
     __slots__ = ("request_id", "error", "message")
@@ -918,7 +920,7 @@ class Schema(_message.Message):
     def __init__(self, name: _Optional[str] = ..., schema_data: _Optional[bytes] = ..., type: _Optional[_Union[Schema.Type, str]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class MessageIdData(_message.Message):
-    __slots__ = ("ledgerId", "entryId", "partition", "batch_index", "ack_set", "batch_size", "first_chunk_message_id")
+    __slots__ = ("ledgerId", "entryId", "partition", "batch_index", "ack_set", "batch_size", "first_chunk_message_id", "router_epoch")
     LEDGERID_FIELD_NUMBER: _ClassVar[int]
     ENTRYID_FIELD_NUMBER: _ClassVar[int]
     PARTITION_FIELD_NUMBER: _ClassVar[int]
@@ -926,6 +928,7 @@ class MessageIdData(_message.Message):
     ACK_SET_FIELD_NUMBER: _ClassVar[int]
     BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
     FIRST_CHUNK_MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    ROUTER_EPOCH_FIELD_NUMBER: _ClassVar[int]
     ledgerId: int
     entryId: int
     partition: int
@@ -933,7 +936,8 @@ class MessageIdData(_message.Message):
     ack_set: _containers.RepeatedScalarFieldContainer[int]
     batch_size: int
     first_chunk_message_id: MessageIdData
-    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., partition: _Optional[int] = ..., batch_index: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ..., first_chunk_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
+    router_epoch: int
+    def __init__(self, ledgerId: _Optional[int] = ..., entryId: _Optional[int] = ..., partition: _Optional[int] = ..., batch_index: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ..., batch_size: _Optional[int] = ..., first_chunk_message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., router_epoch: _Optional[int] = ...) -> None: ...
 
 class KeyValue(_message.Message):
     __slots__ = ("key", "value")
@@ -1062,7 +1066,7 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription")
+    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1075,6 +1079,12 @@ class CommandAdmin(_message.Message):
     GET_METRICS_FIELD_NUMBER: _ClassVar[int]
     DRAIN_FIELD_NUMBER: _ClassVar[int]
     CREATE_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_GET_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_PUT_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_DELETE_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_LIST_FIELD_NUMBER: _ClassVar[int]
+    REGISTRY_AFTER_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     create_topic: CreateTopic
     delete_topic: TopicRef
@@ -1087,10 +1097,16 @@ class CommandAdmin(_message.Message):
     get_metrics: Nothing
     drain: Nothing
     create_subscription: CreateSubscription
-    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ...) -> None: ...
+    registry_get: RegistryRef
+    registry_put: RegistryPut
+    registry_delete: RegistryRef
+    registry_list: str
+    registry_after: str
+    confirm: ConfirmLease
+    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1098,6 +1114,9 @@ class CommandAdminResponse(_message.Message):
     STATS_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
+    RECORDS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -1105,17 +1124,66 @@ class CommandAdminResponse(_message.Message):
     stats: TopicStats
     token: TokenAnswer
     metrics: str
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ...) -> None: ...
+    records: _containers.RepeatedCompositeFieldContainer[RegistryRecord]
+    deleted: bool
+    more: bool
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
-class TopicRef(_message.Message):
-    __slots__ = ("topic",)
+class RegistryRef(_message.Message):
+    __slots__ = ("kind", "name")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ...) -> None: ...
+
+class RegistryRecord(_message.Message):
+    __slots__ = ("name", "value", "version")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    value: bytes
+    version: int
+    def __init__(self, name: _Optional[str] = ..., value: _Optional[bytes] = ..., version: _Optional[int] = ...) -> None: ...
+
+class RegistryPut(_message.Message):
+    __slots__ = ("kind", "name", "value", "expected")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    value: bytes
+    expected: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., value: _Optional[bytes] = ..., expected: _Optional[int] = ...) -> None: ...
+
+class ConfirmLease(_message.Message):
+    __slots__ = ("topic", "subscription", "partition", "generation")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
     topic: str
-    def __init__(self, topic: _Optional[str] = ...) -> None: ...
+    subscription: str
+    partition: int
+    generation: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class TopicRef(_message.Message):
+    __slots__ = ("topic", "after_partition", "after_subscription")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AFTER_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    after_partition: int
+    after_subscription: str
+    def __init__(self, topic: _Optional[str] = ..., after_partition: _Optional[int] = ..., after_subscription: _Optional[str] = ...) -> None: ...
 
 class CreateTopic(_message.Message):
     __slots__ = ("topic", "partitions", "policies", "properties")
@@ -1142,10 +1210,12 @@ class Policies(_message.Message):
     def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ...) -> None: ...
 
 class ListTopics(_message.Message):
-    __slots__ = ("namespace",)
+    __slots__ = ("namespace", "after")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
     namespace: str
-    def __init__(self, namespace: _Optional[str] = ...) -> None: ...
+    after: str
+    def __init__(self, namespace: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
 
 class TopicInfo(_message.Message):
     __slots__ = ("topic", "partitions", "policies", "properties", "created_ms")
@@ -1170,14 +1240,16 @@ class SubscriptionRef(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class CreateSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "earliest")
+    __slots__ = ("topic", "subscription", "earliest", "timestamp_ms")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     earliest: bool
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ...) -> None: ...
+    timestamp_ms: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
 
 class ResetSubscription(_message.Message):
     __slots__ = ("topic", "subscription", "earliest", "latest", "timestamp_ms")
@@ -1290,7 +1362,7 @@ class CommandClaim(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., partitions: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ...) -> None: ...
 
 class CommandClaimUpdate(_message.Message):
-    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message")
+    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message", "withdrawn", "trouble")
     CLAIM_ID_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -1298,6 +1370,8 @@ class CommandClaimUpdate(_message.Message):
     LIMITED_MS_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
     claim_id: int
     granted: _containers.RepeatedCompositeFieldContainer[Grant]
     revoked: _containers.RepeatedScalarFieldContainer[int]
@@ -1305,7 +1379,9 @@ class CommandClaimUpdate(_message.Message):
     limited_ms: int
     code: str
     message: str
-    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ...) -> None: ...
+    withdrawn: _containers.RepeatedScalarFieldContainer[int]
+    trouble: str
+    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., withdrawn: _Optional[_Iterable[int]] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("partition", "generation", "pending")
@@ -1318,7 +1394,7 @@ class Grant(_message.Message):
     def __init__(self, partition: _Optional[int] = ..., generation: _Optional[int] = ..., pending: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class CommandRelease(_message.Message):
-    __slots__ = ("claim_id", "partitions", "outcome", "pending")
+    __slots__ = ("claim_id", "partitions", "outcome", "pending", "generations")
     class Outcome(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         REFUSED: _ClassVar[CommandRelease.Outcome]
@@ -1331,11 +1407,13 @@ class CommandRelease(_message.Message):
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     OUTCOME_FIELD_NUMBER: _ClassVar[int]
     PENDING_FIELD_NUMBER: _ClassVar[int]
+    GENERATIONS_FIELD_NUMBER: _ClassVar[int]
     claim_id: int
     partitions: _containers.RepeatedScalarFieldContainer[int]
     outcome: CommandRelease.Outcome
     pending: _containers.RepeatedCompositeFieldContainer[MessageIdData]
-    def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ...) -> None: ...
+    generations: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
     __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "getOrCreateSchema", "getOrCreateSchemaResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "admin", "admin_response", "claim", "claim_update", "release")

@@ -1,34 +1,22 @@
-"""Every setting, once: its name, parser, default and sentence; and where each value came from.
-
-Values come from the built-in defaults, then a configuration file (INI, `section.key` is the
-setting's name), then `ROUTER_SECTION_KEY` variables, then command-line flags; the last one wins.
-An unknown key in the file or an unknown ROUTER_ variable stops the start. `docs/settings.md` is
-generated from SETTINGS.
-"""
+"""Every setting, once: name, parser, default and sentence. `docs/settings.md` is made from it."""
 
 from __future__ import annotations
 
-import configparser
-import difflib
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 
-from router.errors import SettingError
-
-_SIZES = {
-    "": 1,
-    "b": 1,
-    "k": 1024,
-    "kib": 1024,
-    "m": 1 << 20,
-    "mib": 1 << 20,
-    "g": 1 << 30,
-    "gib": 1 << 30,
-}
-_TIMES = {"ms": 0.001, "": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+from router.settings.parsing import (
+    bound,
+    count,
+    duration,
+    flag,
+    group_form,
+    listed,
+    one_of,
+    size,
+    text,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,67 +27,6 @@ class Setting:
     parse: Callable[[str], Any]
     default: str
     sentence: str
-
-
-def text(value: str) -> str:
-    """Any text."""
-    return value
-
-
-def flag(value: str) -> bool:
-    """Yes or no: true/false, yes/no, on/off, 1/0."""
-    folded = value.strip().lower()
-    if folded in {"true", "yes", "on", "1"}:
-        return True
-    if folded in {"false", "no", "off", "0"}:
-        return False
-    raise ValueError("expected true or false")
-
-
-def count(value: str) -> int:
-    """Whole number, not negative."""
-    number = int(value)
-    if number < 0:
-        raise ValueError("expected a number that is not negative")
-    return number
-
-
-def bound(value: str) -> int:
-    """Size as for other bytes, or -1: without bound."""
-    return -1 if value.strip() == "-1" else size(value)
-
-
-def size(value: str) -> int:
-    """Bytes, with K, M or G (powers of 1024)."""
-    match = re.fullmatch(r"(\d+)\s*([a-z]*)", value.strip().lower())
-    if match is None or match[2] not in _SIZES:
-        raise ValueError("expected bytes, such as 65536, 64K, 32M or 1G")
-    return int(match[1]) * _SIZES[match[2]]
-
-
-def duration(value: str) -> float:
-    """Seconds, with ms, s, m, h or d."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-z]*)", value.strip().lower())
-    if match is None or match[2] not in _TIMES:
-        raise ValueError("expected a duration, such as 250ms, 15s, 10m, 12h or 7d")
-    return float(match[1]) * _TIMES[match[2]]
-
-
-def listed(value: str) -> tuple[str, ...]:
-    """Words separated by commas or white space."""
-    return tuple(word for word in re.split(r"[,\s]+", value) if word)
-
-
-def one_of(*words: str) -> Callable[[str], str]:
-    """One of a few words."""
-
-    def parse(value: str) -> str:
-        if value not in words:
-            raise ValueError(f"expected one of {', '.join(words)}")
-        return value
-
-    parse.__doc__ = "One of " + ", ".join(f"`{word}`" for word in words) + "."
-    return parse
 
 
 SETTINGS: Final[tuple[Setting, ...]] = (
@@ -119,15 +46,78 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "10s",
         "Time that requests under way have to end when the server stops.",
     ),
+    Setting("server.cert", text, "", "PEM file of the certificate: HTTPS instead of HTTP."),
+    Setting("server.key", text, "", "PEM file of the certificate's key."),
+    Setting(
+        "server.client_ca",
+        text,
+        "",
+        "PEM file of authorities whose client certificates are taken; empty: none is asked for.",
+    ),
+    Setting(
+        "server.tls_port",
+        count,
+        "0",
+        "Second port for HTTPS, server.port staying HTTP, as the original's 3905; 0: none.",
+    ),
+    Setting(
+        "server.trusted_proxies",
+        listed,
+        "",
+        "Addresses or networks of proxies whose X-Forwarded headers count.",
+    ),
     Setting("server.help_url", text, "http://onap.readthedocs.io", "The helpURL of error answers."),
     Setting("data.dir", text, "data", "Folder of the node's broker: log, metadata, socket."),
     Setting(
         "backend.url",
         text,
         "embedded",
-        "Where messages live: `embedded`, `memory`, or `pulsar://host:port`.",
+        "Where messages live: `embedded`, `memory`, `pulsar://host:port` or"
+        " `kafka://host:port,host:port`.",
     ),
     Setting("backend.timeout", duration, "15s", "Time that the backend has to answer one call."),
+    Setting("kafka.client_id", text, "router", "Name by which Kafka knows the router's clients."),
+    Setting(
+        "kafka.sasl",
+        one_of("none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
+        "none",
+        "How the router shows Kafka who it is.",
+    ),
+    Setting("kafka.username", text, "", "User name for SASL."),
+    Setting("kafka.password", text, "", "Password for SASL."),
+    Setting("kafka.tls", flag, "false", "Speak TLS to Kafka."),
+    Setting("kafka.ca", text, "", "PEM file of authorities to trust; empty: the system's."),
+    Setting("kafka.cert", text, "", "PEM file of the router's own certificate for Kafka."),
+    Setting("kafka.key", text, "", "PEM file of that certificate's key."),
+    Setting(
+        "kafka.group",
+        group_form,
+        "{group}",
+        "Group id in Kafka; the original's is `{group}--{topic}`.",
+    ),
+    Setting(
+        "kafka.replicas", count, "0", "Replicas of topics made here; 0: as Kafka's own default."
+    ),
+    Setting(
+        "kafka.fencing",
+        one_of("deadline", "transactions"),
+        "deadline",
+        "What keeps a node that stood still from committing late.",
+    ),
+    Setting("kafka.consumers", count, "200", "Open Kafka consumers of one worker at most."),
+    Setting(
+        "kafka.consumer_idle", duration, "60s", "Time after which an unused consumer is closed."
+    ),
+    Setting(
+        "zookeeper.servers",
+        text,
+        "",
+        "HOST:PORT,HOST:PORT/chroot of the ZooKeeper that several nodes share; empty: one node.",
+    ),
+    Setting(
+        "zookeeper.session", duration, "10s", "Time after which a node that is silent is replaced."
+    ),
+    Setting("zookeeper.digest", text, "", "user:password for ZooKeeper's digest scheme."),
     Setting("names.tenant", text, "public", "Pulsar tenant of topics with a local name."),
     Setting("names.namespace", text, "default", "Pulsar namespace of topics with a local name."),
     Setting(
@@ -161,6 +151,30 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         one_of("401", "403"),
         "403",
         "Status of answers to users without the right.",
+    ),
+    Setting(
+        "auth.hmac_window",
+        duration,
+        "10m",
+        "How far an API key's signature may be from the clock; the original's is 69.4 days.",
+    ),
+    Setting(
+        "auth.admin_secret",
+        text,
+        "",
+        "Secret of the API key `admin`, which may use /admin; empty: there is no such key.",
+    ),
+    Setting(
+        "auth.aaf",
+        text,
+        "",
+        "File of permissions as AAF strings, such as `user org.onap.topic|:topic.x|pub`.",
+    ),
+    Setting(
+        "acl.enforce",
+        one_of("auto", "true", "false"),
+        "auto",
+        "Whether owners and access lists of topics count; auto: where there is a users file.",
     ),
     Setting("cors.origins", listed, "", "Origins whose pages may publish and poll; `*` for all."),
     Setting(
@@ -282,111 +296,3 @@ SETTINGS: Final[tuple[Setting, ...]] = (
 )
 
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}
-
-
-@dataclass(frozen=True, slots=True)
-class Value:
-    """A setting's value in force, its text, and where it came from."""
-
-    value: Any
-    text: str
-    origin: str
-
-
-class Settings:
-    """The values in force; read with the method that names their type."""
-
-    def __init__(self, values: Mapping[str, Value]) -> None:
-        self.values = dict(values)
-
-    def get(self, name: str) -> Any:
-        """Return the parsed value of a setting."""
-        return self.values[name].value
-
-    def text(self, name: str) -> str:
-        """Return a setting that is text."""
-        return cast(str, self.values[name].value)
-
-    def number(self, name: str) -> int:
-        """Return a setting that is a count or a size."""
-        return cast(int, self.values[name].value)
-
-    def seconds(self, name: str) -> float:
-        """Return a setting that is a duration."""
-        return cast(float, self.values[name].value)
-
-    def flag(self, name: str) -> bool:
-        """Return a setting that is true or false."""
-        return cast(bool, self.values[name].value)
-
-    def words(self, name: str) -> tuple[str, ...]:
-        """Return a setting that is a list."""
-        return cast("tuple[str, ...]", self.values[name].value)
-
-
-def config_file(environ: Mapping[str, str], given: Path | None = None) -> Path | None:
-    """Return the one given, else $ROUTER_CONFIG (empty: none), else config/router.cfg if there."""
-    if given is not None:
-        return given
-    if "ROUTER_CONFIG" in environ:
-        return Path(environ["ROUTER_CONFIG"]) if environ["ROUTER_CONFIG"] else None
-    usual = Path("config/router.cfg")
-    return usual if usual.exists() else None
-
-
-def variable(name: str) -> str:
-    """Return the environment variable of a setting: `server.port` is ROUTER_SERVER_PORT."""
-    return "ROUTER_" + name.replace(".", "_").upper()
-
-
-def load(
-    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
-) -> Settings:
-    """Read all sources in order; raise SettingError for unknown keys and bad values."""
-    values = {s.name: _value(s, s.default, "default") for s in SETTINGS}
-    if file is not None:
-        values |= _from_file(file)
-    values |= _from_variables(environ)
-    for name, given in (flags or {}).items():
-        values[name] = _value(_known(name, "flags"), given, "command line")
-    return Settings(values)
-
-
-def _value(setting: Setting, given: str, origin: str) -> Value:
-    try:
-        return Value(setting.parse(given), given, origin)
-    except ValueError as error:
-        raise SettingError(f"{origin}: {setting.name} = {given!r}: {error}") from error
-
-
-def _known(name: str, origin: str) -> Setting:
-    if name not in BY_NAME:
-        near = difflib.get_close_matches(name, BY_NAME, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SettingError(f"{origin}: there is no setting {name!r}{hint}")
-    return BY_NAME[name]
-
-
-def _from_file(file: Path) -> dict[str, Value]:
-    parser = configparser.ConfigParser(interpolation=None, default_section="no defaults")
-    try:
-        parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
-    except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise SettingError(f"{file}: {error}") from error
-    return {
-        f"{section}.{key}": _value(_known(f"{section}.{key}", str(file)), given, str(file))
-        for section in parser.sections()
-        for key, given in parser.items(section)
-    }
-
-
-def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
-    names = {variable(name): name for name in BY_NAME}
-    found = {}
-    for key in sorted(k for k in environ if k.startswith("ROUTER_") and k != "ROUTER_CONFIG"):
-        if key not in names:
-            near = difflib.get_close_matches(key, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(f"environment: there is no variable {key}{hint}")
-        found[names[key]] = _value(BY_NAME[names[key]], environ[key], f"variable {key}")
-    return found

@@ -1,0 +1,143 @@
+"""The settings in force, and where each value came from.
+
+Values come from the built-in defaults (`table`), then a configuration file (INI, `section.key` is
+the setting's name), then `ROUTER_SECTION_KEY` variables, then command-line flags; the last one
+wins. An unknown key in the file or an unknown ROUTER_ variable stops the start.
+"""
+
+from __future__ import annotations
+
+import configparser
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from router.errors import SettingError
+from router.settings.masking import MASK, without_password
+from router.settings.parsing import duration, size
+from router.settings.table import BY_NAME, SETTINGS, Setting
+
+__all__ = [
+    "BY_NAME",
+    "MASK",
+    "SETTINGS",
+    "Setting",
+    "Settings",
+    "Value",
+    "config_file",
+    "duration",
+    "load",
+    "size",
+    "variable",
+    "without_password",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A setting's value in force, its text, and where it came from."""
+
+    value: Any
+    text: str
+    origin: str
+
+
+class Settings:
+    """The values in force; read with the method that names their type."""
+
+    def __init__(self, values: Mapping[str, Value]) -> None:
+        self.values = dict(values)
+
+    def get(self, name: str) -> Any:
+        """Return the parsed value of a setting."""
+        return self.values[name].value
+
+    def text(self, name: str) -> str:
+        """Return a setting that is text."""
+        return cast(str, self.values[name].value)
+
+    def number(self, name: str) -> int:
+        """Return a setting that is a count or a size."""
+        return cast(int, self.values[name].value)
+
+    def seconds(self, name: str) -> float:
+        """Return a setting that is a duration."""
+        return cast(float, self.values[name].value)
+
+    def flag(self, name: str) -> bool:
+        """Return a setting that is true or false."""
+        return cast(bool, self.values[name].value)
+
+    def words(self, name: str) -> tuple[str, ...]:
+        """Return a setting that is a list."""
+        return cast("tuple[str, ...]", self.values[name].value)
+
+
+def config_file(environ: Mapping[str, str], given: Path | None = None) -> Path | None:
+    """Return the one given, else $ROUTER_CONFIG (empty: none), else config/router.cfg if there."""
+    if given is not None:
+        return given
+    if "ROUTER_CONFIG" in environ:
+        return Path(environ["ROUTER_CONFIG"]) if environ["ROUTER_CONFIG"] else None
+    usual = Path("config/router.cfg")
+    return usual if usual.exists() else None
+
+
+def variable(name: str) -> str:
+    """Return the environment variable of a setting: `server.port` is ROUTER_SERVER_PORT."""
+    return "ROUTER_" + name.replace(".", "_").upper()
+
+
+def load(
+    file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
+) -> Settings:
+    """Read all sources in order; raise SettingError for unknown keys and bad values."""
+    values = {s.name: _value(s, s.default, "default") for s in SETTINGS}
+    if file is not None:
+        values |= _from_file(file)
+    values |= _from_variables(environ)
+    for name, given in (flags or {}).items():
+        values[name] = _value(_known(name, "flags"), given, "command line")
+    return Settings(values)
+
+
+def _value(setting: Setting, given: str, origin: str) -> Value:
+    try:
+        return Value(setting.parse(given), given, origin)
+    except ValueError as error:
+        raise SettingError(f"{origin}: {setting.name} = {given!r}: {error}") from error
+
+
+def _known(name: str, origin: str) -> Setting:
+    if name not in BY_NAME:
+        near = difflib.get_close_matches(name, BY_NAME, 1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(f"{origin}: there is no setting {name!r}{hint}")
+    return BY_NAME[name]
+
+
+def _from_file(file: Path) -> dict[str, Value]:
+    parser = configparser.ConfigParser(interpolation=None, default_section="no defaults")
+    try:
+        parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        raise SettingError(f"{file}: {error}") from error
+    return {
+        f"{section}.{key}": _value(_known(f"{section}.{key}", str(file)), given, str(file))
+        for section in parser.sections()
+        for key, given in parser.items(section)
+    }
+
+
+def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
+    names = {variable(name): name for name in BY_NAME}
+    found = {}
+    for key in sorted(k for k in environ if k.startswith("ROUTER_") and k != "ROUTER_CONFIG"):
+        if key not in names:
+            near = difflib.get_close_matches(key, names, 1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            raise SettingError(f"environment: there is no variable {key}{hint}")
+        found[names[key]] = _value(BY_NAME[names[key]], environ[key], f"variable {key}")
+    return found
