@@ -14,6 +14,10 @@ it (Grant) only then: there are never two holders, and a poll that has messages 
 first. The alternative, taking the partition away at once and fencing the old poll, would turn every
 change of the group into messages delivered twice.
 
+Ids that are live *elsewhere*, on other nodes, own their share like all others but are granted
+nothing here: nodes that know of the same ids find the same owners. That two nodes never read one
+partition at once is not the deal's to say, but the lease's between them.
+
 There is no clock and no I/O here: the time is an argument, and what must be told to whom is drained
 with `changes()`.
 """
@@ -22,7 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import takewhile
@@ -59,6 +63,7 @@ class Deal(Generic[H]):
         # In the order of its times, because `idle` is the same for all and `now` never goes back.
         self._idle_until: dict[str, float] = {}
         self._live: set[str] = set()
+        self._elsewhere: frozenset[str] = frozenset()
         # Best last, for each partition: all live ids, so that one more costs no sorting of all.
         self._ranks: dict[int, list[tuple[int, str]]] = {p: [] for p in self.partitions}
         self._owners: dict[int, str] = {}
@@ -77,9 +82,9 @@ class Deal(Generic[H]):
         self._queues.setdefault(consumer, deque()).append(holder)
         if consumer not in self._live:
             self._live.add(consumer)
-            for partition, rank in self._ranks.items():
-                insort(rank, (_score(consumer, partition), consumer))
-            self._redeal()
+            if consumer not in self._elsewhere:
+                self._rank(consumer)
+                self._redeal()
         self._settle()
 
     def give_up(self, holder: H, partitions: Iterable[int], now: float) -> None:
@@ -108,16 +113,30 @@ class Deal(Generic[H]):
         for consumer in gone:
             del self._idle_until[consumer]
             self._live.remove(consumer)
-            for partition, rank in self._ranks.items():
-                del rank[bisect_left(rank, (_score(consumer, partition), consumer))]
+            if consumer not in self._elsewhere:
+                self._unrank(consumer)
         if gone:
+            self._redeal()
+            self._settle()
+
+    def set_elsewhere(self, consumers: frozenset[str]) -> None:
+        """Learn which ids are live on other nodes; an id may be live there and here."""
+        came = consumers - self._elsewhere - self._live
+        went = self._elsewhere - consumers - self._live
+        self._elsewhere = consumers
+        for consumer in came:
+            self._rank(consumer)
+        for consumer in went:
+            self._unrank(consumer)
+        if came or went:
             self._redeal()
             self._settle()
 
     def resize(self, partitions: Sequence[int]) -> None:
         """Deal another set of partitions: the topic has grown, or was made anew."""
         self.partitions = tuple(partitions)
-        self._ranks = {p: sorted((_score(c, p), c) for c in self._live) for p in self.partitions}
+        known = self.everywhere()
+        self._ranks = {p: sorted((_score(c, p), c) for c in known) for p in self.partitions}
         self._redeal()
         self._settle()
 
@@ -153,9 +172,21 @@ class Deal(Generic[H]):
         """Return the live id to which a partition is dealt."""
         return self._owners.get(partition)
 
+    def owned(self) -> Set[int]:
+        """Return the partitions that are dealt to anybody."""
+        return self._owners.keys()
+
+    def asked_back(self, partition: int) -> bool:
+        """Return whether the holder of a partition was asked to give it up."""
+        return partition in self._asked
+
     def live(self) -> set[str]:
-        """Return the ids among which the partitions are dealt."""
+        """Return the ids that are live here."""
         return set(self._live)
+
+    def everywhere(self) -> set[str]:
+        """Return the ids among which the partitions are dealt: those live here or elsewhere."""
+        return self._live | self._elsewhere
 
     def polls(self) -> int:
         """Return how many polls claim."""
@@ -167,11 +198,20 @@ class Deal(Generic[H]):
                 del self._holder_of[partition]
                 self._asked.discard(partition)
 
+    def _rank(self, consumer: str) -> None:
+        for partition, rank in self._ranks.items():
+            insort(rank, (_score(consumer, partition), consumer))
+
+    def _unrank(self, consumer: str) -> None:
+        for partition, rank in self._ranks.items():
+            del rank[bisect_left(rank, (_score(consumer, partition), consumer))]
+
     def _redeal(self) -> None:
         self._owners = {}
-        if not self._live:
+        known = len(self.everywhere())
+        if not known:
             return
-        floor, extra = divmod(len(self.partitions), len(self._live))
+        floor, extra = divmod(len(self.partitions), known)
         taken: dict[str, int] = {}
         for partition in self.partitions:
             most = floor + (extra > 0)

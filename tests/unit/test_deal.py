@@ -22,6 +22,7 @@ class DealModel(RuleBasedStateMachine):
         self.polls: dict[int, str] = {}
         self.order: dict[str, list[int]] = {}
         self.idle: dict[str, float] = {}
+        self.elsewhere: frozenset[str] = frozenset()
         self.holders: dict[int, int] = {}
         self.asked: set[tuple[int, int]] = set()
         self.next_poll = 0
@@ -79,6 +80,12 @@ class DealModel(RuleBasedStateMachine):
         self.idle = {c: until for c, until in self.idle.items() if until > self.now}
         self.follow()
 
+    @rule(consumers=st.frozensets(IDS))
+    def hear_of_other_nodes(self, consumers: frozenset[str]) -> None:
+        self.elsewhere = consumers
+        self.deal.set_elsewhere(consumers)
+        self.follow()
+
     @invariant()
     def holders_agree(self) -> None:
         assert self.holders == {p: h for p in range(5) if (h := self.deal.holder(p)) is not None}
@@ -87,10 +94,12 @@ class DealModel(RuleBasedStateMachine):
     def live_ids_are_those_that_poll_or_polled_just_now(self) -> None:
         live = {c for c, polls in self.order.items() if polls} | set(self.idle)
         assert self.deal.live() == live
+        assert self.deal.everywhere() == live | self.elsewhere
 
     @invariant()
     def all_partitions_are_dealt_evenly_among_live_ids(self) -> None:
-        live = self.deal.live()
+        live = self.deal.everywhere()
+        assert self.deal.owned() == (set(range(5)) if live else set())
         shares = [sum(self.deal.owner(p) == c for p in range(5)) for c in live]
         assert sum(shares) == (5 if live else 0)
         assert not live or max(shares) - min(shares) <= 1
@@ -104,6 +113,13 @@ class DealModel(RuleBasedStateMachine):
             holder = self.holders.get(partition)
             assert holder is not None, "free, though its owner polls"
             assert self.polls[holder] == owner or (holder, partition) in self.asked
+
+    @invariant()
+    def what_is_held_and_dealt_to_another_id_is_asked_back(self) -> None:
+        for partition, holder in self.holders.items():
+            foreign = self.deal.owner(partition) != self.polls[holder]
+            assert not foreign or self.deal.asked_back(partition)
+            assert self.deal.asked_back(partition) == ((holder, partition) in self.asked)
 
     @invariant()
     def a_poll_waits_behind_the_first_of_its_id(self) -> None:
@@ -132,6 +148,34 @@ def test_owners_are_the_same_when_ids_come_in_any_order(ids: set[str], partition
             deal.claim(consumer, consumer, 0)
     one, other = ([deal.owner(p) for p in range(partitions)] for deal in deals)
     assert one == other
+
+
+@given(
+    homes=st.lists(st.sets(IDS), min_size=1, max_size=4),
+    partitions=st.integers(1, 9),
+    late=st.booleans(),
+)
+def test_every_node_finds_the_same_owners_when_all_know_of_the_same_ids(
+    homes: list[set[str]], partitions: int, late: bool
+) -> None:
+    deals = []
+    for node, own in enumerate(homes):
+        others = frozenset[str]().union(*homes[:node], *homes[node + 1 :])
+        deal: Deal[str] = Deal(range(partitions), IDLE)
+        if not late:
+            deal.set_elsewhere(others)
+        for consumer in own:
+            deal.claim(consumer, consumer, 0)
+        deal.set_elsewhere(others)
+        for partition in [p for p in range(partitions) if deal.asked_back(p)]:
+            deal.give_up(deal.holder(partition) or "", [partition], 0)
+        deals.append(deal)
+    for partition in range(partitions):
+        owners = {deal.owner(partition) for deal in deals}
+        assert len(owners) == 1
+        holders = [deal.holder(partition) for deal in deals]
+        where = [own for own in homes if owners <= own]
+        assert [holder for holder in holders if holder] == [*owners] * len(where)
 
 
 def test_hand_over_happens_when_the_holder_gives_up() -> None:

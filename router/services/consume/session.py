@@ -11,6 +11,8 @@ import structlog
 from router.backends import Claim, Consumer, Outcome
 from router.errors import (
     BackendUnavailableError,
+    ConsumerClosedError,
+    CoordinationUnavailableError,
     FencedError,
     MessageOverMaxBytesError,
     RouterError,
@@ -19,15 +21,17 @@ from router.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from router.model import Position, Stored
+from router.model import UNDECODED, Position, Stored
 from router.services.consume.wish import Client, ClientGoneError, PollMailbox, Wish
 
 if TYPE_CHECKING:
     from router.services.consume.subscriber import Subscriber
 
 FOREIGN_LOOK: Final = 0.25
-# A client that read its answer may poll again before its last poll has acknowledged and let go:
-# that takes milliseconds, and even a poll that does not want to wait gets so long for it.
+REOPENINGS: Final = 10
+# A client that read its answer may poll again before its last poll has acknowledged and let go,
+# here or on another node: that takes milliseconds, and even a poll that does not want to wait gets
+# so long for it. A connection that broke between the nodes is often back as soon.
 HANDOVER: Final = 0.5
 
 _log = structlog.get_logger(__name__)
@@ -39,12 +43,14 @@ class Session:
     __slots__ = (
         "_busy",
         "_claim",
+        "_claimed",
         "_client",
         "_consumers",
         "_deadline",
         "_done",
         "_ever",
         "_of",
+        "_reopened",
         "_upto",
         "_wish",
         "mailbox",
@@ -57,11 +63,13 @@ class Session:
         self._client = client
         self._deadline = of.clock() + wish.timeout
         self._claim: Claim | None = None
+        self._claimed = 0.0
         self._consumers: dict[int, tuple[int, Consumer]] = {}
         self._upto: dict[int, Position] = {}
         self._done: dict[int, Position] = {}
         self._busy: SubscriptionBusyError | None = None
         self._ever = False
+        self._reopened = 0
 
     def run(self) -> list[Stored]:
         """Return messages, or none when the time is over."""
@@ -74,6 +82,8 @@ class Session:
                 self.mailbox,
                 self._of.options.backend_timeout,
             )
+            # Only now: making the group may have taken all the time that there was.
+            self._claimed = self._of.clock()
             try:
                 found = self._wait(claim)
             except TopicNotFoundError:
@@ -116,19 +126,23 @@ class Session:
 
     def _left(self, claim: Claim) -> float:
         """Return for how many seconds this poll may go on waiting."""
-        left = self._deadline - self._of.clock()
-        queued = not self._ever and claim.holder() is not None
-        return max(left, left - self._wish.timeout + HANDOVER) if queued else left
+        now = self._of.clock()
+        left = self._deadline - now
+        queued = claim.holder() is not None or (not self._ever and claim.trouble() is not None)
+        return max(left, self._claimed + HANDOVER - now) if queued else left
 
     def _open(self, claim: Claim) -> None:
-        """Open what was granted since the last look."""
+        """Open what was granted since the last look, and close what was withdrawn."""
         self._busy = None
-        for partition, generation in claim.granted().items():
+        granted = claim.granted()
+        for partition in self._consumers.keys() - granted.keys():
+            self._forget(partition)
+        for partition, generation in granted.items():
             known = self._consumers.get(partition)
             if known is not None and known[0] == generation:
                 continue
             if known is not None:
-                _close(self._consumers.pop(partition)[1])
+                self._forget(partition)
             try:
                 consumer = self._consume(partition, generation)
             except SubscriptionBusyError as error:
@@ -137,8 +151,9 @@ class Session:
                 continue
             self._consumers[partition] = generation, consumer
             self._ever = True
-            if (position := claim.pending().get(partition)) is not None:
-                self._acknowledge(consumer, position)
+            position = claim.pending().get(partition)
+            # Refused after a reset: then it is to be delivered again.
+            if position is not None and self._acknowledge(consumer, position):
                 self._done[partition] = position
 
     def _consume(self, partition: int, generation: int) -> Consumer:
@@ -164,6 +179,10 @@ class Session:
                 break
             try:
                 some = self._receive(partition, left, room)
+            except ConsumerClosedError as error:
+                if not self._reopen(partition):
+                    failure = error
+                continue
             except RouterError as error:
                 failure = error
                 continue
@@ -180,6 +199,17 @@ class Session:
         if failure is not None and not found:
             raise failure
         return found
+
+    def _reopen(self, partition: int) -> bool:
+        """Let a partition be opened again that the store closed, as a reset does.
+
+        Returns whether it may be: a store that closes whatever is opened is out of order.
+        """
+        self._check_topic()
+        self._reopened += 1
+        self._forget(partition)
+        self.mailbox.wake()
+        return self._reopened <= REOPENINGS
 
     def _receive(self, partition: int, limit: int, room: int) -> list[Stored]:
         consumer = self._consumers[partition][1]
@@ -210,12 +240,15 @@ class Session:
         """Say who holds the subscription, if nothing of it was ever had."""
         if self._ever:
             return
+        if (trouble := claim.trouble()) is not None:
+            raise CoordinationUnavailableError(trouble, retry_after=1)
         if (holder := claim.holder()) is not None:
-            raise SubscriptionBusyError(
-                f"{self._wish.consumer} of group {self._wish.subscription.name} is polling"
-                f" already: {holder}",
-                retry_after=1,
-            )
+            group = self._wish.subscription.name
+            if holder.startswith("consumer "):
+                sentence = f"{self._wish.consumer} of group {group} is polling already: {holder}"
+            else:
+                sentence = f"{self._wish.consumer} of group {group} has to wait for {holder}"
+            raise SubscriptionBusyError(sentence, retry_after=1)
         if self._busy is not None:
             raise self._busy
 
@@ -224,22 +257,44 @@ class Session:
         if not revoked:
             return
         for partition in revoked:
-            if (opened := self._consumers.pop(partition, None)) is not None:
-                _close(opened[1])
+            self._forget(partition)
         claim.give_up(sorted(revoked))
+
+    def _forget(self, partition: int) -> None:
+        """Close a partition that is not ours any more: nothing of it is acknowledged."""
+        opened = self._consumers.pop(partition, None)
+        self._done.pop(partition, None)
+        self._upto.pop(partition, None)
+        if opened is not None:
+            _close(opened[1])
 
     def settle(self, messages: Sequence[Stored]) -> None:
         """Acknowledge what is out, or leave that to the id's next poll, and let go."""
         if self._claim is None:
             return
-        metrics, upto = self._of.metrics, self._upto
+        metrics, upto = self._of.metrics, self._still_ours(self._claim)
         metrics.inc("router_delivered_messages_total", len(messages))
         metrics.inc("router_delivered_bytes_total", sum(len(s.message.value) for s in messages))
+        if strange := sum(UNDECODED in s.message.properties for s in messages):
+            metrics.inc("router_undecoded_messages_total", strange)
         pending = tuple(upto.values()) if self._wish.ack_next else ()
         if not self._wish.ack_next:
             for partition, position in upto.items():
                 self._acknowledge(self._consumers[partition][1], position)
         self.end(Outcome.DELIVERED, pending)
+
+    def _still_ours(self, claim: Claim) -> dict[int, Position]:
+        """Return up to where partitions were answered that nobody else was given since.
+
+        When the broker is gone nobody knows; then the backend's own fence decides.
+        """
+        granted, lost = claim.granted(), claim.lost()
+        return {
+            partition: position
+            for partition, position in self._upto.items()
+            if (opened := self._consumers.get(partition)) is not None
+            and (lost or granted.get(partition) == opened[0])
+        }
 
     def end(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> None:
         """Let everything go; callable twice."""
@@ -260,13 +315,16 @@ class Session:
         self._done.clear()
         return claim
 
-    def _acknowledge(self, consumer: Consumer, position: Position) -> None:
+    def _acknowledge(self, consumer: Consumer, position: Position) -> bool:
+        """Acknowledge; return False if the store refused that."""
         try:
             consumer.acknowledge(position, self._of.options.backend_timeout)
         except FencedError:
             _log.info("acknowledgement came too late", **self._names())
+            return False
         except RouterError as error:
             _log.warning("acknowledgement failed", reason=str(error), **self._names())
+        return True
 
     def _names(self) -> dict[str, str]:
         subscription = self._wish.subscription

@@ -81,8 +81,8 @@ class Subscriber:
         """Return messages, or none when the time is over; the caller ends the poll it gets.
 
         Raises TopicNotFoundError, SubscriptionBusyError, TooManyRequestsError,
-        MessageOverMaxBytesError, ClientGoneError, and what the backend raises; then nothing is
-        held any more.
+        MessageOverMaxBytesError, CoordinationUnavailableError, ClientGoneError, and what the
+        backend raises; then nothing is held any more.
         """
         session = Session(self, wish, mailbox, client)
         self._waiting.add(mailbox)

@@ -59,12 +59,15 @@ class PollMailbox:
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What a poll asks for; `timeout` in seconds, `max_bytes` None: as settings say."""
+    """What a poll asks for; `timeout` in seconds, `max_bytes` None: as settings say.
+
+    `start` is for a group that does not exist yet; a number is a time in ms since 1970.
+    """
 
     subscription: Subscription
     consumer: str
     timeout: float
     limit: int
     max_bytes: int | None = None
-    start: Start = Start.LATEST
+    start: Start | int = Start.LATEST
     ack_next: bool = False

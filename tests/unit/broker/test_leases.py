@@ -2,107 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-
 import pytest
 
-from router.broker import leases as module
-from router.broker.counters import Counters
-from router.broker.leases import Leases
+from router.broker.leases import leases as module
+from router.broker.leases import pending
 from router.coordination import Lease
-from router.coordination.single import SingleNode
 from router.wire.pulsar import pulsar_pb2 as pb
-
-TOPIC = "persistent://public/default/t"
-IDLE = 5.0
-
-
-@dataclass(eq=False)
-class Worker:
-    name: str = "worker pid 1"
-    updates: list[pb.CommandClaimUpdate] = field(default_factory=list)
-
-    def send(self, command: pb.BaseCommand) -> None:
-        assert command.type == pb.BaseCommand.CLAIM_UPDATE
-        assert command.IsInitialized()
-        self.updates.append(command.claim_update)
-
-    def told(self) -> pb.CommandClaimUpdate:
-        (update,) = self.updates
-        self.updates.clear()
-        return update
-
-
-class SlowNode(SingleNode):
-    """Gets its leases only when the test says so."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waiting: list[Callable[[], None]] = []
-
-    def acquire(self, lease: Lease, held: Callable[[], None]) -> None:
-        self.leases.add(lease)
-        self.waiting.append(held)
-
-
-class Node:
-    """A broker's leases with a clock and timers in the hands of the test."""
-
-    def __init__(self, coordinator: SingleNode | None = None, boot: int = 1) -> None:
-        self.now = 100.0
-        self.timers: list[tuple[float, Callable[[], None]]] = []
-        self.coordinator = coordinator or SingleNode()
-        self.counters = Counters(lambda: self.now)
-        self.leases = Leases(
-            boot, IDLE, self.coordinator, self.counters, lambda: self.now, self._later
-        )
-
-    def _later(self, seconds: float, call: Callable[[], None]) -> None:
-        self.timers.append((self.now + seconds, call))
-
-    def wait(self, seconds: float) -> None:
-        self.now += seconds
-        due = [call for at, call in self.timers if at <= self.now]
-        self.timers = [timer for timer in self.timers if timer[0] > self.now]
-        for call in due:
-            call()
-
-    def claim(
-        self, worker: Worker, claim: int, consumer: str, partitions: int = 0, limit: int = 0
-    ) -> pb.CommandClaimUpdate:
-        self.leases.claim(
-            worker,
-            pb.CommandClaim(
-                claim_id=claim,
-                topic=TOPIC,
-                subscription="g",
-                consumer=consumer,
-                partitions=partitions,
-                empty_polls_per_minute=limit,
-            ),
-        )
-        update = worker.updates.pop()
-        assert update.claim_id == claim
-        return update
-
-    def release(
-        self,
-        worker: Worker,
-        claim: int,
-        outcome: pb.CommandRelease.Outcome = pb.CommandRelease.REFUSED,
-        pending: int | None = None,
-    ) -> None:
-        command = pb.CommandRelease(claim_id=claim, outcome=outcome)
-        if pending is not None:
-            command.pending.add(ledgerId=7, entryId=pending)
-        self.leases.release(worker, command)
-
-    def give_up(self, worker: Worker, claim: int, *partitions: int) -> None:
-        self.leases.release(worker, pb.CommandRelease(claim_id=claim, partitions=partitions))
-
-    def generation(self, partition: int = -1) -> int:
-        return self.leases.generation(TOPIC, "g", partition)
+from tests.unit.broker.leasing import IDLE, TOPIC, Node, Worker
 
 
 @pytest.fixture
@@ -199,10 +105,10 @@ def test_generation_is_none_again_when_all_ids_were_forgotten(node: Node, worker
     node.claim(worker, 1, "c1")
     node.release(worker, 1)
     assert node.generation() > 0
-    assert node.coordinator.leases == {Lease(TOPIC, "g", -1)}
+    assert node.single.leases == {Lease(TOPIC, "g", -1)}
     node.wait(IDLE)
     assert node.generation() == 0
-    assert node.coordinator.leases == set()
+    assert node.single.leases == set()
 
 
 def test_partitions_go_to_others_when_an_id_is_idle_too_long(node: Node) -> None:
@@ -297,7 +203,7 @@ def test_pending_positions_are_forgotten_when_the_subscription_is_reset(
 def test_oldest_pending_positions_go_when_there_are_too_many(
     node: Node, worker: Worker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "MAX_PENDING", 1)
+    monkeypatch.setattr(pending, "MAX_PENDING", 1)
     node.claim(worker, 1, "c1", 2)
     command = pb.CommandRelease(claim_id=1)
     for partition in (0, 1):
@@ -305,24 +211,6 @@ def test_oldest_pending_positions_go_when_there_are_too_many(
     node.leases.release(worker, command)
     granted = node.claim(worker, 2, "c1", 2).granted
     assert [grant.HasField("pending") for grant in granted] == [False, True]
-
-
-def test_grant_waits_for_the_lease_of_the_node() -> None:
-    coordinator = SlowNode()
-    node, worker = Node(coordinator), Worker()
-    assert not node.claim(worker, 1, "c1").granted
-    coordinator.waiting.pop()()
-    assert [grant.partition for grant in worker.told().granted] == [-1]
-
-
-def test_lease_that_comes_too_late_is_granted_to_nobody() -> None:
-    coordinator = SlowNode()
-    node, worker = Node(coordinator), Worker()
-    node.claim(worker, 1, "c1")
-    node.release(worker, 1)
-    coordinator.waiting.pop()()
-    assert worker.updates == []
-    assert node.generation() == 0
 
 
 @pytest.mark.parametrize(
@@ -391,4 +279,5 @@ def test_nothing_is_kept_when_everybody_has_gone(node: Node) -> None:
         node.leases.gone(worker)
     node.wait(IDLE)
     leases = node.leases
-    assert [leases._polls, leases._groups, leases._updates, leases._pending] == [{}, {}, {}, {}]
+    assert (leases._polls, leases._groups) == ({}, {})
+    assert (len(leases._updates), len(leases._pending)) == (0, 0)

@@ -1,0 +1,113 @@
+"""Polls whose partitions are withdrawn, because the node is not sure of its leases any more."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from router.backends.memory.node import MemoryClaim
+from router.errors import CoordinationUnavailableError
+from router.services.consume import session
+from tests.unit.services.polling import GROUP, PATIENCE, TOPIC, Bench, until
+
+AWAY = "ZooKeeper is away"
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.subscriber.stop()
+    bench.pool.shutdown()
+    bench.node.close()
+    bench.backend.close()
+
+
+def withdraw(bench: Bench) -> MemoryClaim:
+    """Take everything from the one claim that stands, as after the loss of the node's leases."""
+    (claim,) = bench.node._claims
+    with bench.node.lock:
+        claim.drop(claim.held())
+    claim.mailbox.wake()
+    return claim
+
+
+def grant_again(bench: Bench, claim: MemoryClaim) -> None:
+    with bench.node.lock:
+        claim.grant(-1, 1_000, None)
+    claim.mailbox.wake()
+
+
+def open_consumers(bench: Bench) -> int:
+    return sum(s.consumers for s in bench.backend.describe_topic(TOPIC, 1).subscriptions)
+
+
+def test_withdrawn_partition_is_closed_at_once_and_the_poll_goes_on(bench: Bench) -> None:
+    waiting = bench.later()
+    until(lambda: open_consumers(bench) == 1)
+    claim = withdraw(bench)
+    until(lambda: open_consumers(bench) == 0)
+    bench.publish(b"a")
+    grant_again(bench, claim)
+    poll = waiting.result(PATIENCE)
+    assert [stored.message.value for stored in poll.messages] == [b"a"]
+    poll.delivered()
+    assert bench.take() == []
+
+
+def test_answer_is_not_acknowledged_when_its_partition_was_withdrawn(bench: Bench) -> None:
+    bench.publish(b"a")
+    poll = bench.poll()
+    withdraw(bench)
+    poll.delivered()
+    assert bench.take() == [b"a"]
+
+
+def test_answer_is_not_acknowledged_under_a_newer_grant(bench: Bench) -> None:
+    bench.publish(b"a")
+    poll = bench.poll()
+    grant_again(bench, withdraw(bench))
+    poll.delivered()
+    assert bench.take() == [b"a"]
+
+
+def test_nothing_is_left_to_the_next_poll_when_the_partition_was_withdrawn(bench: Bench) -> None:
+    bench.publish(b"a")
+    poll = bench.poll(ack_next=True)
+    grant_again(bench, withdraw(bench))
+    poll.delivered()
+    assert bench.take(ack_next=True) == [b"a"]
+
+
+def test_poll_that_never_had_anything_says_what_the_trouble_is(bench: Bench) -> None:
+    first = bench.later()
+    bench.node.trouble = AWAY
+    with pytest.raises(CoordinationUnavailableError, match=AWAY) as caught:
+        bench.poll(timeout=0.05)
+    assert caught.value.retry_after is not None
+    assert bench.polls() == {"refused": 1}
+    bench.publish(b"a")
+    assert first.result(PATIENCE).messages
+
+
+def test_poll_that_had_its_partitions_ends_empty_in_trouble(bench: Bench) -> None:
+    waiting = bench.later(timeout=0.3)
+    until(lambda: open_consumers(bench) == 1)
+    bench.node.trouble = AWAY
+    withdraw(bench)
+    assert waiting.result(PATIENCE).messages == []
+
+
+def test_poll_that_does_not_wait_outlasts_a_trouble_of_a_moment(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "HANDOVER", PATIENCE)
+    first = bench.later()
+    bench.node.trouble = AWAY
+    second = bench.later(timeout=0)
+    bench.publish(b"a")
+    first.result(PATIENCE).abandon()
+    bench.node.trouble = None
+    assert [s.message.value for s in second.result(PATIENCE).messages] == [b"a"]
+    assert GROUP in {claim.subscription for claim in bench.node._claims}
