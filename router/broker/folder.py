@@ -48,8 +48,7 @@ def hold(
     try:
         _lock(descriptor, folder, patience, pause)
         _refuse_mark(folder)
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        _sign(descriptor, folder)
         yield
         # While the lock is still ours: the next broker's socket has the same name.
         with suppress(FileNotFoundError):
@@ -73,6 +72,15 @@ def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float
     raise FolderBusyError(
         f"another broker (process {holder}) serves the data folder {folder}", os.EX_TEMPFAIL
     )
+
+
+def _sign(descriptor: int, folder: Path) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        # Space may come: whoever keeps the broker running may try again.
+        raise FolderError(f"cannot use the data folder {folder}: {error}", os.EX_IOERR) from error
 
 
 def _answers(folder: Path) -> bool:

@@ -16,17 +16,14 @@ the disk.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
-import ipaddress
 import os
 import signal
 import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from contextlib import AsyncExitStack
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -38,12 +35,14 @@ from router import log, node_socket
 from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.folder import MARK, FolderBusyError, FolderError, hold
+from router.broker.keeping import Keeping, open_keeping
 from router.broker.leases import Leases
-from router.broker.ledger import Store, StoreError, StoreOptions
+from router.broker.ledger import StoreError
+from router.broker.listening import Address, ListenError, bind, check
 from router.broker.pulsar import ListenerOptions, PulsarListener
-from router.broker.topics import TopicOptions, Topics
+from router.broker.registry import FileRegistry, RegistryDamagedError
 from router.build import build_id
-from router.coordination.single import SingleNode
+from router.coordination.opening import Coordination, open_coordination
 from router.errors import SettingError
 from router.settings import Settings
 
@@ -51,7 +50,6 @@ LOG: Final = "broker.log"
 PATIENCE: Final = 5.0
 DRAIN: Final = 10.0
 LOOK: Final = 0.25
-BACKLOG: Final = 1024
 
 _log = structlog.get_logger(__name__)
 
@@ -67,48 +65,6 @@ class Ending(Enum):
     def status(self) -> int:
         """Return the exit status of the process."""
         return max(0, self.value)
-
-
-class ListenError(Exception):
-    """An address cannot be listened on; `str()` is the sentence to say so."""
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port; port 0 is any free one."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Address:
-        """Read HOST:PORT, with an IPv6 host in brackets; raise SettingError."""
-        host, colon, port = text.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise SettingError(f"broker.pulsar = {text!r}: expected HOST:PORT")
-        return cls(host.removeprefix("[").removesuffix("]"), int(port))
-
-
-def check(settings: Settings) -> None:
-    """Refuse addresses on which the broker would serve people whom it cannot know.
-
-    The Pulsar listener does not ask who its clients are, so it serves loopback only, and nobody
-    where users are set up. Raises SettingError.
-    """
-    text = settings.text("broker.pulsar")
-    if not text or settings.flag("auth.insecure"):
-        return
-    host = Address.parse(text).host
-    if settings.text("auth.users"):
-        raise SettingError(
-            "auth.users is set, and Pulsar clients are not asked who they are: leave broker.pulsar"
-            " empty, or set auth.insecure"
-        )
-    if not _is_loopback(host):
-        raise SettingError(
-            f"broker.pulsar = {text}: Pulsar clients are served anonymously, therefore on loopback"
-            " only (127.0.0.1); set auth.insecure to serve other addresses"
-        )
 
 
 def run(settings: Settings, *, stay: bool) -> int:
@@ -141,8 +97,8 @@ def _run(folder: Path, settings: Settings, stay: bool) -> int:
         return _refuse(str(error), os.EX_UNAVAILABLE)
     except StoreError as error:
         _log.info("store-not-opened", reason=str(error))
-        # Damage leaves a mark; without one, space or rights are missing and may come.
-        damaged = (folder / MARK).exists()
+        # Without damage, space or rights are missing and may come.
+        damaged = isinstance(error, RegistryDamagedError) or (folder / MARK).exists()
         return _refuse(str(error), os.EX_DATAERR if damaged else os.EX_IOERR)
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
@@ -155,14 +111,15 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
     began = time.monotonic()
     text = settings.text("broker.pulsar")
     # Before the store: a port that is taken should not cost a recovery.
-    tcp = _bind(Address.parse(text)) if text else None
-    store = await Store.open(
-        folder,
-        StoreOptions.from_settings(settings),
-        time.time,  # noqa: TID251 - the clock that is passed around starts here
-    )
-    broker = _Broker(store, settings)
-    async with broker.tended():
+    tcp = bind(Address.parse(text)) if text else None
+    async with AsyncExitStack() as stack:
+        file = await FileRegistry.open(folder)
+        stack.push_async_callback(file.close)
+        keeping = await open_keeping(folder, settings, file)
+        coordination = open_coordination(settings, file)
+        stack.push_async_callback(coordination.coordinator.close)
+        broker = _Broker(keeping, coordination, settings)
+        await stack.enter_async_context(keeping.tended())
         await broker.listener.serve_unix(node_socket.listen(folder))
         if tcp is not None:
             await broker.listener.serve_tcp(tcp)
@@ -179,35 +136,25 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
 class _Broker:
     """The parts of a running broker."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, keeping: Keeping, coordination: Coordination, settings: Settings) -> None:
         loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
-        self._store = store
-        self._topics = Topics(store, TopicOptions.from_settings(settings), time.time)  # noqa: TID251
-        self._counters = Counters(time.monotonic)
+        self._keeping = keeping
+        counters = Counters(time.monotonic)
         leases = Leases(
-            store.boot,
+            keeping.boot,
             settings.seconds("consume.idle"),
-            SingleNode(),
-            self._counters,
+            coordination.coordinator,
+            counters,
             time.monotonic,
             loop.call_later,
         )
-        admin = Admin(self._topics, self._counters, leases, self._told.set)
+        served = keeping.serve(leases, counters)
+        admin = Admin(served.topics, coordination.registry, counters, leases, self._told.set)
         options = ListenerOptions.from_settings(settings, f"message-router {build_id()}")
-        self.listener = PulsarListener(self._topics, admin, leases, options)
-        self._counters.watch("router_broker_connections", lambda: self.listener.connections)
+        self.listener = PulsarListener(served.messages, admin, leases, options)
         for told in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(told, self._told.set)
-
-    @contextlib.asynccontextmanager
-    async def tended(self) -> AsyncIterator[None]:
-        """Apply retention while the block lasts."""
-        tending = asyncio.create_task(self._topics.tend_for_ever())
-        try:
-            yield
-        finally:
-            tending.cancel()
 
     async def ending(self, linger: float | None) -> Ending:
         """Wait for a reason to end; `linger`: how long to stay without clients, None: for ever."""
@@ -215,9 +162,9 @@ class _Broker:
         alone_since = time.monotonic()
         while True:
             pause = LOOK if linger is not None else None
-            waits: set[asyncio.Future[Any]] = {told, self._store.failed}
+            waits: set[asyncio.Future[Any]] = {told, self._keeping.failed}
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
-            if self._store.failed.done():
+            if self._keeping.failed.done():
                 told.cancel()
                 return Ending.STORE_FAILED
             if told.done():
@@ -231,19 +178,14 @@ class _Broker:
     async def end(self, ending: Ending) -> Ending:
         """Stop serving, close the store, and return how it ended after all."""
         _log.info("broker-ends", reason=ending.name.lower())
-        failed = self._store.failed
+        failed = self._keeping.failed
         if ending is not Ending.STORE_FAILED:
             await self._drain()
         if told := failed.done():
             _end_soon(Ending.STORE_FAILED.status)
             _report(failed.result())
         await self.listener.close()
-        try:
-            await self._store.close()
-        except Exception:
-            # Of a store that has failed only the threads had to end.
-            if not failed.done():
-                raise
+        await self._keeping.close()
         if failed.done() and not told:
             _report(failed.result())
         return Ending.STORE_FAILED if failed.done() else ending
@@ -251,7 +193,7 @@ class _Broker:
     async def _drain(self) -> None:
         """Let what clients sent be answered, as long as the store can and patience lasts."""
         draining = asyncio.create_task(self.listener.drain())
-        waits: set[asyncio.Future[Any]] = {draining, self._store.failed}
+        waits: set[asyncio.Future[Any]] = {draining, self._keeping.failed}
         await asyncio.wait(waits, timeout=DRAIN, return_when=asyncio.FIRST_COMPLETED)
         draining.cancel()
 
@@ -266,37 +208,6 @@ def _end_soon(status: int) -> None:
     watchdog = threading.Timer(PATIENCE, os._exit, (status,))
     watchdog.daemon = True
     watchdog.start()
-
-
-def _bind(address: Address) -> socket.socket:
-    try:
-        family, kind, protocol, _, where = _resolve(address.host, address.port)[0]
-        listener = socket.socket(family, kind, protocol)
-    except OSError as error:
-        raise ListenError(f"cannot listen on {address.host}: {error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind(where)
-        listener.listen(BACKLOG)
-        listener.setblocking(False)
-    except OSError as error:
-        listener.close()
-        raise ListenError(f"cannot listen on {address.host}:{address.port}: {error}") from error
-    return listener
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        found = _resolve(host, 0)
-    except OSError:
-        return False
-    return all(ipaddress.ip_address(where[0]).is_loopback for *_, where in found)
-
-
-def _resolve(host: str, port: int) -> list[tuple[int, int, int, str, tuple[str, int]]]:
-    return socket.getaddrinfo(  # type: ignore[return-value]
-        host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
 
 
 def _announce(folder: Path, tcp: socket.socket | None) -> None:

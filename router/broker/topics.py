@@ -14,13 +14,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeVar
 
 import structlog
 
-from router.broker.dispatch.backlog import Counting
+from router.broker.descriptions import Place, topic_info, topic_stats
+from router.broker.dispatch import Whence
 from router.broker.dispatch.partition import Broker, Partition, Tally
 from router.broker.dispatch.subscription import Subscription
 from router.broker.ledger import Store, SubscriptionRecord, TopicRecord
@@ -28,6 +30,7 @@ from router.errors import (
     BadNameError,
     BadRequestError,
     NotAllowedError,
+    SubscriptionBusyError,
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
@@ -35,9 +38,7 @@ from router.errors import (
 from router.model import (
     NO_PROPERTIES,
     NOT_PARTITIONED,
-    PartitionStats,
     Policies,
-    SubscriptionStats,
     TopicInfo,
     TopicName,
     TopicStats,
@@ -225,40 +226,67 @@ class Topics:
 
     def list(self, tenant: str | None = None, namespace: str | None = None) -> list[TopicInfo]:
         """Return the topics by name, of one namespace or of all."""
-        infos = [_info(record) for _, record in sorted(self._records.items())]
+        infos = [topic_info(record) for _, record in sorted(self._records.items())]
         if tenant is None:
             return infos
         return [i for i in infos if (i.topic.tenant, i.topic.namespace) == (tenant, namespace)]
 
-    async def describe(self, name: TopicName) -> TopicStats:
-        """Return what a topic holds; raise TopicNotFoundError."""
+    def listed_after(self, name: str) -> Iterator[TopicInfo]:
+        """Yield the topics by name, beginning after this one; none may come or go meanwhile."""
+        names = sorted(self._records)
+        for place in range(bisect_right(names, name), len(names)):
+            yield topic_info(self._records[names[place]])
+
+    async def describe(self, name: TopicName, after: Place | None = None) -> TopicStats:
+        """Return a page of what a topic holds, see `topic_stats`; raise TopicNotFoundError."""
         record = self.known(name)
-        partitions = self.partitions(record)
-        counting = Counting()
-        return TopicStats(
-            _info(record),
-            tuple(_partition_stats(partition) for partition in partitions),
-            tuple(
-                [
-                    await _subscription_stats(subscription, counting)
-                    for partition in partitions
-                    for _, subscription in sorted(partition.subscriptions.items())
-                ]
-            ),
-        )
+        return await topic_stats(record, self.partitions(record), after)
 
-    async def subscribe(self, name: TopicName, subscription: str, *, earliest: bool) -> None:
-        """Make a subscription exist on all partitions of a topic; raise TopicNotFoundError."""
+    async def subscribe(self, name: TopicName, subscription: str, whence: Whence) -> None:
+        """Make a subscription exist on all partitions of a topic; raise TopicNotFoundError.
+
+        One that exists is left as it is. Raises DamagedError, OSError as `Whence.entry` does.
+        """
         partitions = self.partitions(self.known(name))
+        missing = [p for p in partitions if subscription not in p.subscriptions]
+        for partition in missing:
+            partition.check_room()
+        entries = {partition: await whence.entry(partition.ledger) for partition in missing}
         for partition in partitions:
-            if subscription not in partition.subscriptions:
-                partition.check_room()
-        for partition in partitions:
-            ledger = partition.ledger
-            start = ledger.first_entry if earliest else ledger.durable_entry
-            await partition.subscribe(subscription, start)
+            await partition.subscribe(subscription, entries.get(partition, 0))
 
-    def subscriptions(self, name: TopicName, subscription: str) -> Iterable[Subscription]:
+    async def reset(self, name: TopicName, subscription: str, whence: Whence) -> None:
+        """Move a topic's subscription on each partition that has it; its consumers are let go.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError, and DamagedError, OSError as
+        `Whence.entry` does; then nothing was moved.
+        """
+        found = self.subscriptions(name, subscription)
+        entries = [await whence.entry(moving.ledger) for moving in found]
+        # All at once, so that nobody sees one partition moved and another not; what went while
+        # files were read is left out.
+        self.subscriptions(name, subscription)
+        moved = [
+            moving.reset_durably(entry)
+            for moving, entry in zip(found, entries, strict=True)
+            if moving.partition.subscriptions.get(subscription) is moving
+        ]
+        await asyncio.gather(*moved)
+
+    async def unsubscribe(self, name: TopicName, subscription: str) -> None:
+        """Delete a topic's subscription that nobody reads.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
+        """
+        found = self.subscriptions(name, subscription)
+        if consumers := sum(len(ending.consumers) for ending in found):
+            raise SubscriptionBusyError(
+                f"{subscription} is read by {consumers} consumers", retry_after=1
+            )
+        for ending in found:
+            await ending.partition.delete(ending)
+
+    def subscriptions(self, name: TopicName, subscription: str) -> Sequence[Subscription]:
         """Return a topic's subscription on each partition that has it.
 
         Raises TopicNotFoundError, SubscriptionNotFoundError.
@@ -348,36 +376,3 @@ def _check_new(name: TopicName, partitions: int, properties: Mapping[str, str]) 
         len(key) + len(value) > MAX_PROPERTY for key, value in properties.items()
     ):
         raise BadRequestError("too many or too large properties")
-
-
-def _info(record: TopicRecord) -> TopicInfo:
-    return TopicInfo(
-        TopicName.parse(record.name),
-        record.partitions,
-        record.policies,
-        record.properties,
-        record.created_ms,
-    )
-
-
-def _partition_stats(partition: Partition) -> PartitionStats:
-    ledger = partition.ledger
-    return PartitionStats(
-        partition=partition.index,
-        ledger=ledger.id,
-        first_entry=ledger.first_entry,
-        next_entry=ledger.durable_entry,
-        messages=ledger.messages,
-        bytes=ledger.size_bytes,
-        producers=len(partition.producers),
-    )
-
-
-async def _subscription_stats(subscription: Subscription, counting: Counting) -> SubscriptionStats:
-    return SubscriptionStats(
-        name=subscription.name,
-        partition=subscription.partition.index,
-        backlog=await counting.backlog(subscription.ledger, subscription.cursor),
-        consumers=len(subscription.consumers),
-        durable=subscription.durable,
-    )

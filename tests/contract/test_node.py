@@ -7,6 +7,7 @@ import itertools
 import pytest
 
 from router.backends import Claim, Outcome
+from router.errors import FencedError
 from router.model import NOT_PARTITIONED, Position, Subscription
 from tests.contract.conftest import WAIT, Bell, Opened
 
@@ -140,6 +141,34 @@ def test_polls_that_find_messages_are_never_limited(with_node: Opened) -> None:
         claim = group.claim("a")
         assert claim.limited() is None
         claim.release(Outcome.DELIVERED)
+
+
+def test_the_newest_grant_is_confirmed_while_its_claim_stands(with_node: Opened) -> None:
+    group, node = Group(with_node, 2), with_node.node
+    claim = group.claim("a")
+    for partition, generation in claim.granted().items():
+        node.confirm(group.subscription, partition, generation, WAIT)
+    claim.release(Outcome.DELIVERED)
+
+
+def test_an_older_grant_is_fenced(with_node: Opened) -> None:
+    group, node = Group(with_node), with_node.node
+    first = group.claim("a")
+    (old,) = first.granted().values()
+    first.release(Outcome.DELIVERED)
+    with pytest.raises(FencedError):
+        node.confirm(group.subscription, NOT_PARTITIONED, old, WAIT)
+    second = group.claim("a")
+    with pytest.raises(FencedError):
+        node.confirm(group.subscription, NOT_PARTITIONED, old, WAIT)
+    node.confirm(group.subscription, NOT_PARTITIONED, second.granted()[NOT_PARTITIONED], WAIT)
+    second.release(Outcome.DELIVERED)
+
+
+def test_what_was_never_granted_is_fenced(with_node: Opened) -> None:
+    group, node = Group(with_node), with_node.node
+    with pytest.raises(FencedError):
+        node.confirm(group.subscription, NOT_PARTITIONED, 1, WAIT)
 
 
 def test_a_bucket_gives_its_burst_and_then_tells_the_wait(with_node: Opened) -> None:

@@ -1,4 +1,4 @@
-"""The node's broker process as a worker sees it: claims, buckets and counters of the whole node."""
+"""The node's broker process as a worker sees it: claims, buckets, counters of the whole node."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from router.backends import Mailbox, Outcome
+from router.backends import Mailbox, Outcome, Registry
+from router.backends.embedded.registry import BrokerRegistry
 from router.backends.pulsar.admin import ask
 from router.backends.pulsar.connection import Connection, LostError, Reply
 from router.backends.pulsar.link import Link
@@ -41,6 +42,7 @@ class BrokerClaim:
         "_mailbox",
         "_pending",
         "_revoked",
+        "_trouble",
         "number",
     )
 
@@ -54,6 +56,7 @@ class BrokerClaim:
         self._revoked: set[int] = set()
         self._holder: str | None = None
         self._limited: float | None = None
+        self._trouble: str | None = None
         self._lost = False
         self._ended = False
 
@@ -100,15 +103,22 @@ class BrokerClaim:
         """Return whether the node's broker went away: nothing is held any more."""
         return self._lost
 
+    def trouble(self) -> str | None:
+        """Return what keeps the node from holding leases at all, while that lasts."""
+        return self._trouble
+
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back; their consumers must be closed."""
-        if self._ended or self._lost or not partitions:
+        if self._ended or self._lost:
             return
-        for partition in partitions:
-            self._granted.pop(partition, None)
-            self._pending.pop(partition, None)
-            self._revoked.discard(partition)
-        self._tell(pb.CommandRelease(claim_id=self.number, partitions=partitions))
+        # By generation: what was withdrawn meanwhile may have been granted anew, and that stands.
+        given = self._drop(partitions)
+        if given:
+            self._tell(
+                pb.CommandRelease(
+                    claim_id=self.number, partitions=given, generations=given.values()
+                )
+            )
 
     def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
         """End the claim; callable twice. The id's next claim is handed `pending` back."""
@@ -127,6 +137,7 @@ class BrokerClaim:
     def pushed(self, command: Any, payload: bytes) -> None:
         """Apply an update of the deal."""
         del payload
+        self._drop(command.withdrawn)
         for grant in command.granted:
             if grant.HasField("pending"):
                 self._pending[grant.partition] = _position_in(grant.pending)
@@ -134,6 +145,7 @@ class BrokerClaim:
             self._granted[grant.partition] = grant.generation
         self._revoked.update(command.revoked)
         self._holder = command.holder if command.HasField("holder") else None
+        self._trouble = command.trouble if command.HasField("trouble") else None
         first, self._first = self._first, None
         if first is None:
             self._mailbox.wake()
@@ -153,6 +165,16 @@ class BrokerClaim:
         else:
             first.fail(error)
 
+    def _drop(self, partitions: Iterable[int]) -> dict[int, int]:
+        """Hold these partitions no longer; return those that were held, with their generations."""
+        dropped = {}
+        for partition in partitions:
+            self._pending.pop(partition, None)
+            self._revoked.discard(partition)
+            if (generation := self._granted.pop(partition, None)) is not None:
+                dropped[partition] = generation
+        return dropped
+
     def _end(self) -> None:
         self._ended = True
         self._granted.clear()
@@ -167,6 +189,7 @@ class BrokerNode:
 
     def __init__(self, link: Link, empty_polls_per_minute: int) -> None:
         self.link = link
+        self.registry: Registry = BrokerRegistry(link)
         self._limit = empty_polls_per_minute
 
     def claim(
@@ -195,6 +218,18 @@ class BrokerNode:
                     raise
             else:
                 return claim
+
+    def confirm(
+        self, subscription: Subscription, partition: int, generation: int, timeout: float
+    ) -> None:
+        """Return if this is the newest grant of the partition and its lease certainly stands."""
+        command = pb.ConfirmLease(
+            topic=str(subscription.topic),
+            subscription=subscription.name,
+            partition=partition,
+            generation=generation,
+        )
+        ask(self.link, pb.CommandAdmin(confirm=command), time.monotonic() + timeout)
 
     def take_token(
         self, bucket: str, per_minute: float, burst: int, timeout: float
@@ -242,10 +277,16 @@ def _position_out(position: Position) -> pb.MessageIdData:
         partition=position.partition,
         batch_index=position.batch_index,
         batch_size=position.batch_size,
+        router_epoch=position.epoch,
     )
 
 
 def _position_in(where: pb.MessageIdData) -> Position:
     return Position(
-        where.ledgerId, where.entryId, where.partition, where.batch_index, where.batch_size
+        where.ledgerId,
+        where.entryId,
+        where.partition,
+        where.batch_index,
+        where.batch_size,
+        where.router_epoch,
     )

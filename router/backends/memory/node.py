@@ -11,9 +11,10 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
-from router.backends import Mailbox, Outcome
+from router.backends import Mailbox, Outcome, Registry
+from router.backends.memory.registry import MemoryRegistry
 from router.deal import Deal, Grant
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, FencedError
 from router.metrics import Sample, render
 from router.model import NOT_PARTITIONED, Position, Subscription
 
@@ -75,6 +76,10 @@ class MemoryClaim:
         """Return whether the node was closed."""
         return self._lost
 
+    def trouble(self) -> str | None:
+        """Return what keeps the node from holding leases."""
+        return self._node.trouble
+
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back."""
         self._node.give_up(self, partitions)
@@ -101,6 +106,10 @@ class MemoryClaim:
         """Return the partitions held now; the node's lock is held."""
         return list(self._granted)
 
+    def holds(self, partition: int, generation: int) -> bool:
+        """Return whether this grant stands; the node's lock is held."""
+        return self._granted.get(partition) == generation
+
     def drop(self, partitions: Sequence[int]) -> None:
         """Hold these partitions no longer; the node's lock is held."""
         for partition in partitions:
@@ -125,10 +134,13 @@ class MemoryNode:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lock = threading.Lock()
+        self.registry: Registry = MemoryRegistry()
         self._idle = idle
         self._limit = empty_polls_per_minute
         self._clock = clock
         self._closed = False
+        # Nothing, unless a test says so: there are no other nodes.
+        self.trouble: str | None = None
         self._generation = 0
         self._deals: dict[Subscription, Deal[MemoryClaim]] = {}
         self._timers: dict[Subscription, threading.Timer] = {}
@@ -168,7 +180,7 @@ class MemoryNode:
         with self.lock:
             deal = self._deals.get(claim.subscription)
             first = deal.waiting_behind(claim) if deal is not None else None
-        return None if first is None else f"another poll of {first.consumer}"
+        return None if first is None else f"consumer {first.consumer} (of this process)"
 
     def give_up(self, claim: MemoryClaim, partitions: Sequence[int]) -> None:
         """Take partitions back from a claim that stands."""
@@ -198,6 +210,19 @@ class MemoryNode:
             deal.release(claim, self._clock())
             woken = self._settle(claim.subscription, deal)
         _wake(woken)
+
+    def confirm(
+        self, subscription: Subscription, partition: int, generation: int, timeout: float
+    ) -> None:
+        """Return if this grant of the partition stands."""
+        del timeout
+        with self.lock:
+            self._check_open()
+            if not any(
+                claim.subscription == subscription and claim.holds(partition, generation)
+                for claim in self._claims
+            ):
+                raise FencedError
 
     def take_token(
         self, bucket: str, per_minute: float, burst: int, timeout: float

@@ -12,12 +12,15 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from itertools import count
 from threading import Lock
 
 from router.backends import Batch, Mailbox, Receipt, Start
 from router.errors import (
     BackendUnavailableError,
+    ConsumerClosedError,
     FencedError,
     NotAllowedError,
     PublishRefusedError,
@@ -42,17 +45,19 @@ from router.model import (
 
 MAX_ENTRY = 5 * 1024 * 1024
 Key = tuple[int, int]
+_epochs = count(1)
 
 
 class _Cursor:
     """One subscription's place in one partition: `acked` messages are done with."""
 
-    __slots__ = ("acked", "consumer", "generation")
+    __slots__ = ("acked", "consumer", "epoch", "generation")
 
     def __init__(self, acked: int) -> None:
         self.acked = acked
         self.consumer: MemoryConsumer | None = None
         self.generation = 0
+        self.epoch = next(_epochs)
 
 
 class _Log:
@@ -85,6 +90,15 @@ class _Log:
             self.bytes += message.size()
         return Position(self.ledger, entry, partition)
 
+    def place(self, start: Start | int) -> int:
+        """Return how many messages are before a start."""
+        if start is Start.EARLIEST:
+            return 0
+        if start is Start.LATEST:
+            return len(self.messages)
+        later = (i for i, stored in enumerate(self.messages) if stored.publish_time >= start)
+        return next(later, len(self.messages))
+
 
 @dataclass(slots=True)
 class _Topic:
@@ -99,6 +113,7 @@ class MemoryConsumer:
         "_backend",
         "_closed",
         "_cursor",
+        "_epoch",
         "_log",
         "_next",
         "generation",
@@ -116,6 +131,7 @@ class MemoryConsumer:
         self._log = log
         self._cursor = cursor
         self._next = cursor.acked
+        self._epoch = cursor.epoch
         self._closed = False
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
@@ -123,7 +139,7 @@ class MemoryConsumer:
         del timeout
         with self._backend.lock:
             if self._closed:
-                raise BackendUnavailableError("this consumer is closed")
+                raise ConsumerClosedError("this consumer is closed")
             start = self._next = max(self._next, self._cursor.acked)
             size = 0
             found: list[Stored] = []
@@ -133,13 +149,15 @@ class MemoryConsumer:
                     break
                 found.append(stored)
             self._next += len(found)
-            return found
+            epoch = self._epoch
+            return [replace(s, position=replace(s.position, epoch=epoch)) for s in found]
 
     def acknowledge(self, upto: Position, timeout: float) -> None:
         """Acknowledge everything up to and including this message; see the protocol."""
         del timeout
         with self._backend.lock:
-            if self._closed or self.generation < self._cursor.generation:
+            stale = upto.epoch and upto.epoch != self._epoch
+            if self._closed or stale or self.generation < self._cursor.generation:
                 raise FencedError
             key = (upto.entry, upto.batch_index)
             acked = bisect_right(self._log.keys, key) if upto.ledger == self._log.ledger else 0
@@ -205,22 +223,41 @@ class MemoryBackend:
             self._check_open()
             return self._topic(topic).info.partitions
 
-    def subscribe(self, subscription: Subscription, start: Start, timeout: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""
         del timeout
         with self.lock:
             self._check_open()
             for log in self._topic(subscription.topic).logs.values():
-                acked = len(log.messages) if start is Start.LATEST else 0
-                log.cursors.setdefault(subscription.name, _Cursor(acked))
+                if subscription.name not in log.cursors:
+                    log.cursors[subscription.name] = _Cursor(log.place(start))
+
+    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
+        """Move an existing subscription on all partitions; see the protocol."""
+        del timeout
+        waiting: list[Mailbox | None] = []
+        with self.lock:
+            self._check_open()
+            for log, cursor in self._cursors(subscription):
+                cursor.acked = log.place(to)
+                cursor.epoch = next(_epochs)
+                if cursor.consumer is not None:
+                    waiting.append(cursor.consumer.end())
+        _wake(waiting)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
         del timeout
         with self.lock:
             self._check_open()
-            for log in self._topic(subscription.topic).logs.values():
-                log.cursors.pop(subscription.name, None)
+            with suppress(SubscriptionNotFoundError):
+                found = self._cursors(subscription)
+                if consumers := sum(cursor.consumer is not None for _, cursor in found):
+                    raise SubscriptionBusyError(
+                        f"{subscription.name} is read by {consumers} consumers", retry_after=1
+                    )
+                for log, _ in found:
+                    del log.cursors[subscription.name]
 
     def consume(
         self,
@@ -338,6 +375,14 @@ class MemoryBackend:
         if partition not in found.logs:
             raise TopicNotFoundError(f"topic {topic.local} has no partition {partition}")
         return found.logs[partition]
+
+    def _cursors(self, subscription: Subscription) -> list[tuple[_Log, _Cursor]]:
+        name = subscription.name
+        logs = self._topic(subscription.topic).logs.values()
+        found = [(log, log.cursors[name]) for log in logs if name in log.cursors]
+        if not found:
+            raise SubscriptionNotFoundError(f"there is no subscription {name}")
+        return found
 
     def _create(
         self, topic: TopicName, partitions: int, policies: Policies, properties: dict[str, str]

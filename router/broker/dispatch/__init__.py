@@ -4,6 +4,7 @@ from router.broker.dispatch.backlog import Counting
 from router.broker.dispatch.consumer import Consumer, Kind, Link
 from router.broker.dispatch.partition import NameBusyError, Partition, Producer, ProducerLink, Tally
 from router.broker.dispatch.subscription import Subscription
+from router.broker.dispatch.whence import Whence
 
 __all__ = [
     "Consumer",
@@ -16,4 +17,5 @@ __all__ = [
     "ProducerLink",
     "Subscription",
     "Tally",
+    "Whence",
 ]

@@ -9,8 +9,9 @@ new group hold up every consumer that opens.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import count
 from typing import TYPE_CHECKING, Protocol
 
 from router.broker.dispatch.subscription import Subscription
@@ -52,6 +53,11 @@ class Broker:
     tally: Tally
     max_groups: int
     now_ms: Callable[[], int]
+    _epochs: Iterator[int] = field(default_factory=lambda: count(1))
+
+    def new_epoch(self) -> int:
+        """Return a number that no subscription had as its epoch, over restarts too."""
+        return (self.store.boot << 32) + next(self._epochs)
 
 
 class ProducerLink(Protocol):

@@ -46,6 +46,8 @@ class Subscription:
         self.cursor = Cursor(start - 1) if record is None else record.cursor
         self.dispatcher: Dispatcher | None = None
         self.unread = False
+        # What was received under another epoch is not acknowledged by our own client any more.
+        self.epoch = partition.broker.new_epoch()
 
     @property
     def durable(self) -> bool:
@@ -133,6 +135,7 @@ class Subscription:
             self.cursor.reset(start - 1)
         else:
             self.partition.store.reset(self.record, start - 1)
+        self.epoch = self.partition.broker.new_epoch()
         self.close()
         self.partition.store.after_sync(done)
 

@@ -66,6 +66,14 @@ def leaves_mark(error: BaseException) -> bool:
     return isinstance(error, JournalDamagedError)
 
 
+def lacks_space(error: BaseException) -> bool:
+    """Return whether only space, quota or file size were missing."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0)
+        return code == sqlite3.SQLITE_FULL or code in _SQLITE_NO_ROOM
+    return isinstance(error, OSError) and error.errno in OUT_OF_SPACE
+
+
 def write_mark(folder: Path, reason: str) -> None:
     """Leave the reason in the folder, if its disk still takes that."""
     with suppress(OSError):

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from router.broker.ledger import rows
+from router.broker.ledger.database import Database
 from router.broker.ledger.faults import StoreError
 from router.broker.ledger.journal import Journal, JournalFiles
-from router.broker.ledger.metadata import Metadata
 from router.broker.ledger.partition import Ledger, Tails
 from router.broker.ledger.records import Record
 from router.broker.ledger.rows import Checkpoint, SubscriptionRecord
@@ -40,7 +40,7 @@ class Tools:
     journal: Journal
     files: JournalFiles
     writer: SegmentWriter
-    metadata: Metadata
+    metadata: Database
     tails: Tails
 
 

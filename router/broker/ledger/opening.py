@@ -11,7 +11,7 @@ from pathlib import Path
 
 from router.broker.dedup import Producers
 from router.broker.folder import MARK
-from router.broker.ledger import metadata, rows
+from router.broker.ledger import database, metadata, rows
 from router.broker.ledger.disk import Disk
 from router.broker.ledger.faults import StoreError, leaves_mark, write_mark
 from router.broker.ledger.journal import JournalFiles
@@ -113,7 +113,7 @@ def _recover(ground: Ground, connection: sqlite3.Connection) -> Opened:
     for subscription in found.subscriptions.values():
         if _fit(subscription, ledgers[subscription.ledger_id]):
             replay.cursors[subscription] = None
-    boot = metadata.transact(connection, disk, rows.next_boot)
+    boot = database.transact(connection, disk, rows.next_boot)
     return Opened(connection, boot, found, ledgers, replay.cursors)
 
 

@@ -207,27 +207,19 @@ class Ledger:
     async def find_time(self, timestamp_ms: int) -> int:
         """Return the first entry stored at or after a time; `durable_entry` if there is none.
 
-        Raises DamagedError, OSError as `read` does.
+        First in the order of the log, whichever way the clock was set meanwhile. Damage that may
+        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing,
+        OSError if it cannot be opened.
         """
-        loop = asyncio.get_running_loop()
-        for segment in self.segments:
-            if segment.max_ms < timestamp_ms:
-                continue
-            try:
-                entry = await loop.run_in_executor(
-                    self._parts.readers,
-                    self._parts.reader.find_time,
-                    self.id,
-                    segment,
-                    timestamp_ms,
-                )
-            except OSError as error:
-                if self._holds(segment):
-                    raise self._unreadable(segment, segment.first_entry, error) from error
-                continue
-            if entry < segment.next_entry:
-                return entry
-        for entry in range(self.flushed_entry, self.durable_entry):
+        at = self.first_entry
+        # The next segment is looked up anew: while one is read, others are written and dropped.
+        while not self.deleted and (segment := self._segment_for(at)) is not None:
+            if segment.max_ms >= timestamp_ms:
+                entry = await self._find_in(segment, timestamp_ms)
+                if entry < segment.next_entry:
+                    return entry
+            at = segment.next_entry
+        for entry in range(at, self.durable_entry):
             if (found := self._tail.get(entry)) is not None and found.timestamp_ms >= timestamp_ms:
                 return entry
         return self.durable_entry
@@ -372,6 +364,17 @@ class Ledger:
         if len(self._hints) > _HINTS:
             self._hints.popitem(last=False)
         return answer.entries
+
+    async def _find_in(self, segment: Segment, timestamp_ms: int) -> int:
+        """Return the first entry of a segment at or after a time; its next one if there is none."""
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._parts.readers, self._parts.reader.find_time, self.id, segment, timestamp_ms
+            )
+        except OSError as error:
+            if self._holds(segment):
+                raise self._unreadable(segment, segment.first_entry, error) from error
+            return segment.next_entry
 
     def _unreadable(self, segment: Segment, start: int, error: OSError) -> Exception:
         if error.errno not in {EIO, ENOENT}:

@@ -77,19 +77,31 @@ class SegmentReader:
         return _read_around(data, segment, points, wanted, _Place(ledger, path))
 
     def find_time(self, ledger: int, segment: Segment, timestamp_ms: int) -> int:
-        """Return the first entry of a segment stored at or after; its next entry if none was."""
+        """Return the first entry of a segment stored at or after; its next entry if none was.
+
+        Damage in front of the first one found may hold an earlier one: then it begins there, so
+        that whoever reads on is told of it.
+        """
         start = Point(segment.first_entry, 0, 0)
         for point in self.points(ledger, segment):
             if point.max_ms < timestamp_ms:
                 start = point
-        entry, hint = start.entry, start
+        entry = start.entry
+        hint: Point | None = start
+        damaged: int | None = None
         while entry < segment.next_entry:
-            answer = self.read(ledger, segment, Wanted(entry, 1 << 30, 1 << 20), hint)
+            try:
+                answer = self.read(ledger, segment, Wanted(entry, 1 << 30, 1 << 20), hint)
+            except DamagedError as error:
+                damaged = entry if damaged is None else damaged
+                entry, hint = error.last + 1, None
+                continue
             for found in answer.entries:
                 if found.timestamp_ms >= timestamp_ms:
-                    return found.entry_id
+                    return found.entry_id if damaged is None else damaged
+                damaged = None
             entry, hint = answer.after.entry, answer.after
-        return segment.next_entry
+        return segment.next_entry if damaged is None else damaged
 
     def points(self, ledger: int, segment: Segment) -> list[Point]:
         """Return the points of a segment's index; none if it has no index."""

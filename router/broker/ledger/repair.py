@@ -16,9 +16,9 @@ from pathlib import Path
 
 from router.broker.dedup import Mark
 from router.broker.ledger import rows
+from router.broker.ledger.database import transact
 from router.broker.ledger.disk import Disk, opened, write_all
 from router.broker.ledger.inspection import Finding, SegmentView, inspect_segment, view_segment
-from router.broker.ledger.metadata import transact
 from router.broker.ledger.options import DAY_MS, StoreOptions
 from router.broker.ledger.records import HEAD, Record
 from router.broker.ledger.recovery import JournalFile

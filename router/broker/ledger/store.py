@@ -27,11 +27,11 @@ from typing import Final, TypeVar
 from router.broker.cursors import Ack, Cursor
 from router.broker.ledger import rows
 from router.broker.ledger.catalog import Catalog
+from router.broker.ledger.database import Database
 from router.broker.ledger.disk import Disk
 from router.broker.ledger.faults import StoreError, leaves_mark, write_mark
 from router.broker.ledger.journal import Journal, JournalFiles
 from router.broker.ledger.keeper import Calls, Keeper, Tools
-from router.broker.ledger.metadata import Metadata
 from router.broker.ledger.opening import Ground, Opened, build_ledger, open_folder, skip_holes
 from router.broker.ledger.options import Clock, StoreOptions
 from router.broker.ledger.partition import Ledger, Parts, Tails
@@ -98,7 +98,7 @@ class Store:
         except BaseException:
             readers.shutdown()
             raise
-        metadata = Metadata(opened.connection, disk)
+        metadata = Database(opened.connection, disk, "metadata")
         tools = Tools(parts.journal, files, writer, metadata, parts.tails)
         return cls(opened, tools, ground, clock)
 

@@ -7,10 +7,11 @@ from router.broker.pulsar.positions import NOWHERE
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
-def success(request_id: int) -> pb.BaseCommand:
-    """Return a SUCCESS."""
+def success(request_id: int, epoch: int | None = None) -> pb.BaseCommand:
+    """Return a SUCCESS; `epoch` is for clients of our own that subscribed."""
     return pb.BaseCommand(
-        type=pb.BaseCommand.SUCCESS, success=pb.CommandSuccess(request_id=request_id)
+        type=pb.BaseCommand.SUCCESS,
+        success=pb.CommandSuccess(request_id=request_id, router_epoch=epoch),
     )
 
 

@@ -24,11 +24,8 @@ from typing import Any, Final, cast
 
 import structlog
 
-from router.broker.pulsar.consuming import Consuming
-from router.broker.pulsar.context import Context
+from router.broker.pulsar.context import Context, Handler
 from router.broker.pulsar.extension import Extension
-from router.broker.pulsar.lookups import Lookups
-from router.broker.pulsar.producing import Producing
 from router.broker.pulsar.refusing import refusal_of
 from router.wire.pulsar import MAX_MESSAGE_SIZE, Frame, FrameReader, ProtocolError, encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -47,8 +44,6 @@ _PING: Final = encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPi
 _PONG: Final = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _UNSENT: Final = "unsent"
 _log = structlog.get_logger(__name__)
-
-Handler = Callable[[Frame], None]
 
 
 class Connection(asyncio.Protocol):
@@ -72,8 +67,7 @@ class Connection(asyncio.Protocol):
         self._read_holds: set[str] = set()
         self._writable_waits: dict[Callable[[], None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self.producing = Producing(self, context)
-        self.consuming = Consuming(self, context)
+        self._traffic = context.messages.traffic(self)
         self._extension = Extension(self, context)
         self._handlers: dict[int, Handler] = {pb.BaseCommand.CONNECT: self._connect}
 
@@ -123,7 +117,7 @@ class Connection(asyncio.Protocol):
                 if self.closed:
                     return
                 self.handle(frame)
-            self.producing.pause()
+            self._traffic.read()
         except ProtocolError as error:
             self.refuse(str(error))
         except Exception:  # noqa: BLE001 - the rim of a connection: it closes, the broker goes on
@@ -136,8 +130,7 @@ class Connection(asyncio.Protocol):
         self._context.connections.discard(self)
         self._out.clear()
         self._writable_waits.clear()
-        self.producing.gone()
-        self.consuming.gone()
+        self._traffic.gone()
         self._extension.gone()
 
     def pause_writing(self) -> None:
@@ -265,14 +258,11 @@ class Connection(asyncio.Protocol):
         connect = frame.command.connect
         self.client = connect.client_version[:200] or "unnamed"
         self.wants_broker_entry = connect.feature_flags.supports_broker_entry_metadata
-        lookups = Lookups(self, self._context)
         self._handlers = {
             pb.BaseCommand.PING: self._pong,
             pb.BaseCommand.PONG: _ignore,
             pb.BaseCommand.AUTH_RESPONSE: _ignore,
-            **self.producing.handlers(),
-            **self.consuming.handlers(),
-            **lookups.handlers(),
+            **self._traffic.handlers(),
             **self._extension.handlers(),
         }
         connected = pb.CommandConnected(

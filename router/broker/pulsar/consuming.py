@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Final
 from router.broker.cursors import Ack
 from router.broker.dispatch import Consumer, Kind, Partition, Subscription
 from router.broker.pulsar import answers
-from router.broker.pulsar.context import Context
 from router.broker.pulsar.delivering import Delivery
 from router.broker.pulsar.failures import answer, error, request_failed
 from router.broker.pulsar.positions import cached_position, last_entry, read_position, start_entry
@@ -36,7 +35,9 @@ from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection, Handler
+    from router.broker.pulsar.connection import Connection
+    from router.broker.pulsar.context import Handler
+    from router.broker.pulsar.log import LogMessages
 
 MAX_CONSUMERS: Final = 20_000
 MAX_NAME: Final = 1_024
@@ -57,12 +58,12 @@ _KINDS: Final = {
 class Consuming:
     """What one connection consumes."""
 
-    def __init__(self, connection: Connection, context: Context) -> None:
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
         self._connection = connection
-        self._context = context
-        self._topics = context.topics
+        self._messages = messages
+        self._topics = messages.topics
         self._slots: Slots[Consumer] = Slots(MAX_CONSUMERS, connection.handle)
-        self._delivery = Delivery(connection, context.topics.tally, self._closed)
+        self._delivery = Delivery(connection, messages.topics.tally, self._closed)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""
@@ -260,14 +261,15 @@ class Consuming:
         consumer = Consumer(
             link=self._delivery,
             consumer_id=asked.consumer_id,
-            name=asked.consumer_name or self._context.new_name("consumer"),
+            name=asked.consumer_name or self._messages.new_name("consumer"),
             subscription=subscription,
             priority=asked.priority_level,
             epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else None,
         )
         subscription.attach(consumer, _KINDS[asked.subType])
         self._slots.found[asked.consumer_id] = consumer
-        self._connection.send(answers.success(asked.request_id))
+        epoch = subscription.epoch if self._connection.ours else None
+        self._connection.send(answers.success(asked.request_id, epoch))
 
     def _closed(self, consumer_id: int) -> None:
         self._slots.found.pop(consumer_id, None)
@@ -294,7 +296,7 @@ class Consuming:
 
     def _generation(self, subscription: Subscription) -> int:
         partition = subscription.partition
-        return self._context.leases.generation(
+        return self._messages.leases.generation(
             partition.topic.name, subscription.name, partition.index
         )
 
@@ -355,7 +357,7 @@ class Consuming:
         consumer.subscription.reset(entry, done)
 
     def _forget(self, subscription: Subscription) -> None:
-        self._context.leases.forget(subscription.partition.topic.name, subscription.name)
+        self._messages.leases.forget(subscription.partition.topic.name, subscription.name)
 
 
 def _only_existing(asked: pb.CommandSubscribe) -> bool:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from router.broker.admin import Admin
-from router.broker.topics import Topics
 from router.settings import Settings
+from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
     from router.broker.leases import Peer
     from router.broker.pulsar.connection import Connection
+
+Handler = Callable[[Frame], None]
+"""Handles one command."""
 
 
 class LeaseTable(Protocol):
@@ -39,6 +43,34 @@ class LeaseTable(Protocol):
         ...
 
 
+class Traffic(Protocol):
+    """What one connection does with messages."""
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Return the commands served."""
+        ...
+
+    def read(self) -> None:
+        """Learn that all commands of a read are handled."""
+        ...
+
+    def gone(self) -> None:
+        """Give back all that the client had."""
+        ...
+
+
+class Messages(Protocol):
+    """The messages that a broker serves, if it does."""
+
+    def traffic(self, connection: Connection) -> Traffic:
+        """Return what a new connection does with messages."""
+        ...
+
+    async def settled(self) -> None:
+        """Return when all that was sent so far is stored."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class ListenerOptions:
     """What settings say about connections; `ping` in seconds."""
@@ -59,14 +91,8 @@ class ListenerOptions:
 class Context:
     """The parts that connections work with."""
 
-    topics: Topics
+    messages: Messages
     admin: Admin
     leases: LeaseTable
     options: ListenerOptions
     connections: set[Connection] = field(default_factory=set)
-    names: int = 0
-
-    def new_name(self, kind: str) -> str:
-        """Return a name that no producer or consumer ever had, over restarts too."""
-        self.names += 1
-        return f"{kind}-{self.topics.store.boot}-{self.names}"

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.broker.pulsar.context import Context
+from router.broker.pulsar.context import Context, Handler
 from router.errors import NotAllowedError
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection, Handler
+    from router.broker.pulsar.connection import Connection
 
 _REFUSAL = "administration is served on the node's socket and to clients on the same machine"
 

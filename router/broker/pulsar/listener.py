@@ -8,8 +8,7 @@ from typing import Final
 
 from router.broker.admin import Admin
 from router.broker.pulsar.connection import Connection
-from router.broker.pulsar.context import Context, LeaseTable, ListenerOptions
-from router.broker.topics import Topics
+from router.broker.pulsar.context import Context, LeaseTable, ListenerOptions, Messages
 
 LOOKS_PER_PING: Final = 4
 
@@ -18,13 +17,12 @@ class PulsarListener:
     """Serves the Pulsar protocol on any number of bound, listening sockets."""
 
     def __init__(
-        self, topics: Topics, admin: Admin, leases: LeaseTable, options: ListenerOptions
+        self, messages: Messages, admin: Admin, leases: LeaseTable, options: ListenerOptions
     ) -> None:
-        self._context = Context(topics, admin, leases, options)
+        self._context = Context(messages, admin, leases, options)
         self._servers: list[asyncio.Server] = []
         self._looking: asyncio.Task[None] | None = None
-        admin.watch("router_broker_producers", lambda: self._count("producing"))
-        admin.watch("router_broker_consumers", lambda: self._count("consuming"))
+        admin.watch("router_broker_connections", lambda: self.connections)
 
     @property
     def connections(self) -> int:
@@ -47,9 +45,7 @@ class PulsarListener:
         connections = list(self._context.connections)
         for connection in connections:
             connection.hold_reading("draining")
-        stored = asyncio.Event()
-        self._context.topics.store.after_sync(stored.set)
-        await stored.wait()
+        await self._context.messages.settled()
         for connection in connections:
             await connection.settled()
 
@@ -83,6 +79,3 @@ class PulsarListener:
             now = loop.time()
             for connection in list(self._context.connections):
                 connection.look(now)
-
-    def _count(self, part: str) -> int:
-        return sum(getattr(connection, part).count for connection in self._context.connections)

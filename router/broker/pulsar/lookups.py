@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from router.broker.pulsar.context import Context
 from router.broker.pulsar.failures import answer
 from router.errors import RouterError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, TopicInfo
@@ -17,15 +16,17 @@ from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection, Handler
+    from router.broker.pulsar.connection import Connection
+    from router.broker.pulsar.context import Handler
+    from router.broker.pulsar.log import LogMessages
 
 
 class Lookups:
     """What one connection asks about topics."""
 
-    def __init__(self, connection: Connection, context: Context) -> None:
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
         self._connection = connection
-        self._topics = context.topics
+        self._topics = messages.topics
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""

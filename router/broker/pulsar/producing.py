@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Final
 
 from router.broker.dispatch import NameBusyError, Partition, Producer
 from router.broker.ledger import StoreError
-from router.broker.pulsar.context import Context
 from router.broker.pulsar.failures import answer, request_failed
 from router.broker.pulsar.slots import Slots
 from router.errors import (
@@ -50,7 +49,9 @@ from router.wire.pulsar import (
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection, Handler
+    from router.broker.pulsar.connection import Connection
+    from router.broker.pulsar.context import Handler
+    from router.broker.pulsar.log import LogMessages
 
 MAX_PRODUCERS: Final = 20_000
 MAX_NAME: Final = 1_024
@@ -68,11 +69,11 @@ _READ_HOLD: Final = "producing"
 class Producing:
     """What one connection produces."""
 
-    def __init__(self, connection: Connection, context: Context) -> None:
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
         self._connection = connection
-        self._context = context
-        self._topics = context.topics
-        self._store = context.topics.store
+        self._messages = messages
+        self._topics = messages.topics
+        self._store = messages.topics.store
         self._slots: Slots[Producer] = Slots(MAX_PRODUCERS, connection.handle)
         self._let_go: dict[int, None] = {}
         self._pending = 0
@@ -207,7 +208,7 @@ class Producing:
             partition=partition,
             link=self,
             producer_id=asked.producer_id,
-            name=asked.producer_name or self._context.new_name("router"),
+            name=asked.producer_name or self._messages.new_name("router"),
             epoch=asked.epoch,
             generated=not (asked.producer_name and asked.user_provided_producer_name),
             deduplicated=_deduplicated(partition, properties),

@@ -9,6 +9,7 @@ from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
 from router.broker.pulsar.failures import error
+from router.errors import NotAllowedError
 from router.wire.pulsar import ProtocolError
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -16,8 +17,8 @@ _NEW_TXN: Final = 50
 _LENGTH_DELIMITED: Final = 2
 
 
-def refusal_of(command: pb.BaseCommand) -> pb.BaseCommand:
-    """Return the ERROR for a request that the broker does not serve.
+def refusal_of(command: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:
+    """Return the ERROR for a request that the broker does not serve, for whatever reason.
 
     Raises ProtocolError for what no client may send: a server's command, or one without a request.
     """
@@ -32,7 +33,8 @@ def refusal_of(command: pb.BaseCommand) -> pb.BaseCommand:
     for _field, body in command.ListFields():
         request_id = getattr(body, "request_id", None)
         if request_id is not None:
-            return error(request_id, pb.NotAllowedError, f"not-allowed: {name} is not served")
+            sentence = f"{NotAllowedError.code}: {reason or f'{name} is not served'}"
+            return error(request_id, pb.NotAllowedError, sentence)
     raise ProtocolError(f"{name} is not served")
 
 

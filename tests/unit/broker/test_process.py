@@ -17,9 +17,6 @@ from pathlib import Path
 import pytest
 
 from router import node_socket
-from router.broker.process import Address, check
-from router.errors import SettingError
-from router.settings import load
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 
@@ -230,36 +227,3 @@ def test_bad_settings_are_refused_with_a_sentence(
     assert sentence in errors
     assert "Traceback" not in errors
     assert not data.exists()
-
-
-def checked(**settings: str) -> None:
-    check(load(None, {}, {name.replace("_", ".", 1): value for name, value in settings.items()}))
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1:6650", "127.8.8.8:0", "[::1]:6650", "localhost:1"])
-def test_loopback_is_served_when_nobody_is_known(address: str) -> None:
-    checked(broker_pulsar=address)
-
-
-@pytest.mark.parametrize("address", ["0.0.0.0:6650", ":6650", "192.0.2.1:1", "[::]:1", "8.8.8.8:1"])
-def test_other_addresses_are_refused_unless_insecure(address: str) -> None:
-    with pytest.raises(SettingError, match=r"auth\.insecure"):
-        checked(broker_pulsar=address)
-    checked(broker_pulsar=address, auth_insecure="true")
-
-
-def test_pulsar_clients_are_refused_when_users_are_set_up_unless_insecure() -> None:
-    with pytest.raises(SettingError, match=r"auth\.users"):
-        checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd")
-    checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd", auth_insecure="true")
-    checked(auth_users="users.htpasswd")
-
-
-@pytest.mark.parametrize("text", ["6650", "host", "host:", "host:65536", "host:-1", "host:6 6"])
-def test_addresses_that_are_none_are_refused(text: str) -> None:
-    with pytest.raises(SettingError, match="HOST:PORT"):
-        Address.parse(text)
-
-
-def test_hosts_lose_their_brackets_when_parsed() -> None:
-    assert Address.parse("[::1]:6650") == Address("::1", 6650)

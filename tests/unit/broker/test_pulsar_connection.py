@@ -15,9 +15,11 @@ from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.leases import Leases
 from router.broker.ledger import Store, StoreOptions
-from router.broker.pulsar import ListenerOptions, connection, producing
+from router.broker.pulsar import ListenerOptions, LogMessages, connection, producing
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context
+from router.broker.registry import FileRegistry
+from router.broker.topic_admin import TopicAdmin
 from router.broker.topics import TopicOptions, Topics
 from router.coordination.single import SingleNode
 from router.model import Message, TopicName
@@ -69,6 +71,11 @@ class MemoryTransport(asyncio.Transport):
     abort = close
 
 
+def messages_of(context: Context) -> LogMessages:
+    assert isinstance(context.messages, LogMessages)
+    return context.messages
+
+
 class Client:
     """The other end of a connection in memory."""
 
@@ -76,7 +83,7 @@ class Client:
         self.transport = MemoryTransport(peer)
         self.connection = Connection(context)
         self.connection.connection_made(self.transport)
-        self.store = context.topics.store
+        self.store = messages_of(context).topics.store
 
     def send(self, *frames: bytes) -> None:
         self.connection.data_received(b"".join(frames))
@@ -155,9 +162,12 @@ def with_client(
         counters = Counters(lambda: 1_000.0)
         later = asyncio.get_running_loop().call_later
         leases = Leases(store.boot, 5.0, SingleNode(), counters, lambda: 1_000.0, later)
-        admin = Admin(topics, counters, leases, lambda: None)
+        registry = await FileRegistry.open(folder)
+        admin = Admin(
+            TopicAdmin(topics, counters, leases), registry, counters, leases, lambda: None
+        )
         options = ListenerOptions("message-router test", connections, 10.0)
-        context = Context(topics, admin, leases, options)
+        context = Context(LogMessages(topics, leases, counters.watch), admin, leases, options)
         client = Client(context, peer)
         client.send(CONNECT)
         try:
@@ -165,6 +175,7 @@ def with_client(
         finally:
             client.connection.connection_lost(None)
             await store.close()
+            await registry.close()
 
     asyncio.run(run())
 
@@ -272,7 +283,7 @@ def test_entries_are_handed_over_in_portions(folder: Path, monkeypatch: pytest.M
 def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) -> None:
     async def test(client: Client, context: Context) -> None:
         await open_both(client)
-        partition = context.topics.opened(TOPIC)
+        partition = messages_of(context).topics.opened(TOPIC)
         assert partition is not None
         assert len(partition.producers) == len(partition.dispatchers) == 1
         client.send(send(0))
@@ -290,7 +301,7 @@ def test_consumer_is_not_attached_when_its_connection_was_lost_meanwhile(folder:
         client.send(SUBSCRIBE)
         client.connection.connection_lost(None)
         await client.settle()
-        partition = context.topics.opened(TOPIC)
+        partition = messages_of(context).topics.opened(TOPIC)
         assert partition is not None
         assert partition.dispatchers == []
 
@@ -466,7 +477,7 @@ def test_seek_goes_to_an_entry_that_there_is(
         )
         await client.settle()
         assert client.kinds() == ["CLOSE_CONSUMER", "SUCCESS"]
-        partition = context.topics.opened(TOPIC)
+        partition = messages_of(context).topics.opened(TOPIC)
         assert partition is not None
         assert partition.subscriptions["s"].cursor.mark_delete == start - 1
 
@@ -514,7 +525,7 @@ def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -
 
     async def test(client: Client, context: Context) -> None:
         await open_both(client)
-        await context.topics.delete(TopicName.parse(TOPIC))
+        await messages_of(context).topics.delete(TopicName.parse(TOPIC))
         client.send(send(0), send(1), PING)
         await client.settle()
         assert client.kinds() == ["CLOSE_PRODUCER", "CLOSE_CONSUMER", "PONG"]
@@ -534,7 +545,7 @@ def test_only_so_many_closed_producers_are_remembered(
         for number in range(3):
             client.send(producer(number))
             await client.settle()
-            await context.topics.delete(TopicName.parse(TOPIC))
+            await messages_of(context).topics.delete(TopicName.parse(TOPIC))
         client.send(send(0, number=1), send(0, number=2))
         assert not client.transport.ended
         client.send(send(0, number=0))

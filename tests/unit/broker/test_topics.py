@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from router.broker.dispatch import Whence
 from router.broker.ledger import Store, StoreOptions
 from router.broker.topics import TopicOptions, Topics
 from router.errors import (
@@ -47,7 +48,7 @@ def test_topics_and_groups_are_there_again_when_the_store_is_opened_again(folder
     async def make(topics: Topics) -> None:
         policies = Policies(retention_ms=7, deduplication=True)
         await topics.create(T, 3, policies, {"owner": "me"})
-        await topics.subscribe(T, "g", earliest=True)
+        await topics.subscribe(T, "g", Whence(earliest=True))
 
     async def look(topics: Topics) -> None:
         stats = await topics.describe(T)
@@ -142,7 +143,7 @@ def test_group_is_made_nowhere_when_one_partition_has_no_room(folder: Path) -> N
         record = await topics.create(T, 2)
         await topics.partitions(record)[1].subscribe("other", 0)
         with pytest.raises(SubscriptionLimitError):
-            await topics.subscribe(T, "g", earliest=False)
+            await topics.subscribe(T, "g", Whence())
         with pytest.raises(SubscriptionNotFoundError):
             topics.subscriptions(T, "g")
 
@@ -174,7 +175,7 @@ def test_groups_of_partitions_that_are_not_loaded_are_forgotten_too(folder: Path
 
     async def make(topics: Topics) -> None:
         await topics.create(T, 2)
-        await topics.subscribe(T, "g", earliest=False)
+        await topics.subscribe(T, "g", Whence())
 
     async def expire(topics: Topics) -> None:
         clock.advance(8 * DAY)

@@ -74,7 +74,7 @@ def test_what_was_confirmed_is_there_after_a_power_cut_at_any_operation(
         try:
             run(check_twice(place, disk.crash(random.Random(seed)), work))
         except BaseException as error:
-            error.add_note(f"operation {at} ({faults.names[at - 1]}), seed {seed}")
+            error.add_note(f"operation {at} ({faults.names[at - 1 :][:1]}), seed {seed}")
             raise
 
 
@@ -88,6 +88,8 @@ def test_the_first_error_ends_the_store_and_loses_nothing_that_was_confirmed(
         disk, work = MemoryDisk(Faults(at, error)), Work()
         disk.short_writes = bool(at % 2)
         run(work_on(place, disk, work))
+        if disk.faults.count < at:
+            continue  # this time the work took fewer operations, and nothing failed
         marked = (place / "data" / MARK).exists()
         assert marked == (error == errno.EIO), disk.faults.names[at - 1]
         if marked:

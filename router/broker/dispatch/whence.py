@@ -1,0 +1,21 @@
+"""Where a subscription is to begin, or to go on after a reset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from router.broker.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Whence:
+    """The first entry, the first one stored at a time (ms since 1970) or later, else the end."""
+
+    earliest: bool = False
+    timestamp_ms: int | None = None
+
+    async def entry(self, ledger: Ledger) -> int:
+        """Return the entry; raises DamagedError, OSError where its file cannot be read."""
+        if self.timestamp_ms is not None:
+            return await ledger.find_time(self.timestamp_ms)
+        return ledger.first_entry if self.earliest else ledger.durable_entry
