@@ -8,7 +8,7 @@ from typing import Final, cast
 
 from router.backends import Backend, Node
 from router.errors import SettingError
-from router.settings import Settings
+from router.settings import Settings, without_password
 
 GROUP: Final = "router.backends"
 
@@ -38,7 +38,7 @@ def open_backend(settings: Settings, node: Node) -> Backend:
     found = list(entry_points(group=GROUP, name=scheme(settings)))
     if not found:
         known = ", ".join(sorted(entry.name for entry in entry_points(group=GROUP)))
-        url = settings.text("backend.url")
+        url = without_password(settings.text("backend.url"))
         raise SettingError(f"backend.url = {url!r}: there is no such backend; known are {known}")
     opener = cast("Callable[[str, Settings, Node], Backend]", found[0].load())
     return opener(settings.text("backend.url"), settings, node)

@@ -15,15 +15,24 @@ MOST: Final = 20_000
 
 
 class Directory:
-    """The topics as this worker knows them; calls may be made from many threads or greenlets."""
+    """The topics as this worker knows them; calls may be made from many threads or greenlets.
+
+    `created` is told of each topic that was made on demand.
+    """
 
     def __init__(
-        self, backend: Backend, auto_partitions: int, timeout: float, clock: Callable[[], float]
+        self,
+        backend: Backend,
+        auto_partitions: int,
+        timeout: float,
+        clock: Callable[[], float],
+        created: Callable[[TopicName], None] | None = None,
     ) -> None:
         self._backend = backend
         self._auto_partitions = auto_partitions
         self._timeout = timeout
         self._clock = clock
+        self._created = created
         self._known: dict[TopicName, tuple[int, float]] = {}
 
     def partitions(self, topic: TopicName, *, create: bool = False) -> int:
@@ -56,4 +65,6 @@ class Directory:
         # Many publishers may find a new topic missing at once; one of them makes it.
         with suppress(TopicExistsError):
             self._backend.create_topic(topic, self._auto_partitions, Policies(), {}, self._timeout)
+            if self._created is not None:
+                self._created(topic)
         return self._backend.partitions(topic, self._timeout)

@@ -51,17 +51,30 @@ class Topics:
         except TopicNotFoundError:
             raise TopicNotFoundError(f"[{topic.local}]") from None
 
-    def create(self, new: NewTopic) -> bool:
-        """Create a topic; return False if it exists already, with the partitions asked for.
+    def exists(self, topic: TopicName) -> bool:
+        """Return whether a topic is there; one that was deleted may be for a few seconds more."""
+        try:
+            self._directory.partitions(topic)
+        except TopicNotFoundError:
+            return False
+        return True
 
-        Raises TopicExistsError if it has another number of partitions, and BadRequestError.
-        """
+    def check(self, new: NewTopic) -> None:
+        """Raise BadRequestError for a topic that cannot be as it is asked for."""
         asked = new.partitions
         if asked is not None and not 0 <= asked <= MAX_PARTITIONS:
             raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {asked}")
         for key, value in new.properties.items():
             if len(value) > MAX_PROPERTY:
                 raise BadRequestError(f"{key} has more than {MAX_PROPERTY} characters")
+
+    def create(self, new: NewTopic) -> bool:
+        """Create a topic; return False if it exists already, with the partitions asked for.
+
+        Raises TopicExistsError if it has another number of partitions, and BadRequestError.
+        """
+        self.check(new)
+        asked = new.partitions
         wanted = self._auto_partitions if asked is None else asked if asked > 1 else 0
         try:
             self._backend.create_topic(

@@ -41,8 +41,12 @@ class Admin(Protocol):
         """Return what a topic holds; raise TopicNotFoundError."""
         ...
 
-    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, deadline: float) -> None:
         """Make a subscription exist on all partitions."""
+        ...
+
+    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
+        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
         ...
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
@@ -73,15 +77,27 @@ class BrokerAdmin:
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return all topics."""
-        answer = ask(self._link, pb.CommandAdmin(list_topics=pb.ListTopics()), deadline)
-        return sorted((_info(info) for info in answer.topics), key=lambda info: str(info.topic))
+        asked, found, more = pb.ListTopics(), list[TopicInfo](), True
+        while more:
+            answer = ask(self._link, pb.CommandAdmin(list_topics=asked), deadline)
+            found += [_info(info) for info in answer.topics]
+            more = answer.more
+            if more:
+                asked.after = answer.topics[-1].topic
+        return found
 
     def describe(self, topic: TopicName, deadline: float) -> TopicStats:
         """Return what a topic holds; raise TopicNotFoundError."""
-        command = pb.CommandAdmin(describe_topic=pb.TopicRef(topic=str(topic)))
-        stats = ask(self._link, command, deadline).stats
+        asked = pb.TopicRef(topic=str(topic))
+        answer = first = ask(self._link, pb.CommandAdmin(describe_topic=asked), deadline)
+        subscriptions = list(first.stats.subscriptions)
+        while answer.more:
+            asked.after_partition = subscriptions[-1].partition
+            asked.after_subscription = subscriptions[-1].name
+            answer = ask(self._link, pb.CommandAdmin(describe_topic=asked), deadline)
+            subscriptions += answer.stats.subscriptions
         return TopicStats(
-            _info(stats.info),
+            _info(first.stats.info),
             tuple(
                 PartitionStats(
                     p.partition,
@@ -92,22 +108,34 @@ class BrokerAdmin:
                     p.bytes,
                     p.producers,
                 )
-                for p in stats.partitions
+                for p in first.stats.partitions
             ),
             tuple(
                 SubscriptionStats(s.name, s.partition, s.backlog, s.consumers, s.durable)
-                for s in stats.subscriptions
+                for s in subscriptions
             ),
         )
 
-    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, deadline: float) -> None:
         """Make a subscription exist on all partitions."""
         command = pb.CreateSubscription(
             topic=str(subscription.topic),
             subscription=subscription.name,
             earliest=start is Start.EARLIEST,
+            timestamp_ms=_time(start),
         )
         ask(self._link, pb.CommandAdmin(create_subscription=command), deadline)
+
+    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
+        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+        command = pb.ResetSubscription(
+            topic=str(subscription.topic),
+            subscription=subscription.name,
+            earliest=to is Start.EARLIEST,
+            latest=to is Start.LATEST,
+            timestamp_ms=_time(to),
+        )
+        ask(self._link, pb.CommandAdmin(reset_subscription=command), deadline)
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
         """Forget a subscription on all partitions."""
@@ -137,6 +165,11 @@ def deadline_in(seconds: float) -> float:
 def remaining(deadline: float) -> float:
     """Return the seconds until a deadline, never none at all."""
     return max(0.001, deadline - time.monotonic())
+
+
+def _time(start: Start | int) -> int | None:
+    """Return the time that a start is; one before 1970 is before everything that is stored."""
+    return None if isinstance(start, Start) else max(0, start)
 
 
 def _pairs(properties: Mapping[str, str]) -> Iterable[pb.KeyValue]:

@@ -37,9 +37,13 @@ class PulsarBackend:
         """Return the number of partitions; see the protocol."""
         return count_partitions(self._routes.service, str(topic), deadline_in(timeout))
 
-    def subscribe(self, subscription: Subscription, start: Start, timeout: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""
         self._admin.subscribe(subscription, start, deadline_in(timeout))
+
+    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
+        """Move an existing subscription on all partitions; see the protocol."""
+        self._admin.reset(subscription, to, deadline_in(timeout))
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""

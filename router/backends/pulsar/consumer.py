@@ -13,6 +13,9 @@ Permits are counted so that the broker never has fewer than this side believes, 
 for ever: an entry is counted with all its messages, the acknowledged ones too.
 
 What was pushed and not returned is dropped at `close`, and the broker delivers it again.
+
+A broker of ours says at opening under which epoch of the subscription entries are received; with a
+reset it changes. A position of another epoch is not acknowledged, whichever consumer received it.
 """
 
 from __future__ import annotations
@@ -24,22 +27,23 @@ from typing import Any, Final
 
 from router.backends import Mailbox
 from router.backends.pulsar.connection import Connection, LostError
+from router.backends.pulsar.entries import read_entry
 from router.backends.pulsar.refusals import refusal
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    ConsumerClosedError,
     FencedError,
     PublishRefusedError,
     ReadFailedError,
 )
 from router.model import Position, Stored
-from router.wire.pulsar import ProtocolError, encode, read_metadata, unpack
+from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 FIRST_PERMITS: Final = 16
 GROWTH: Final = 4
 QUIET: Final = 1.0
-MAX_UNPACKED: Final = 64 * 1024 * 1024
 _NEGATIVE: Final = 1 << 63
 _WORD: Final = 64
 
@@ -97,6 +101,7 @@ class PulsarConsumer:
         "_received",
         "_target",
         "_waiter",
+        "epoch",
         "number",
         "partition",
     )
@@ -106,6 +111,8 @@ class PulsarConsumer:
     ) -> None:
         self.partition = partition
         self.number = number
+        # Set by who opens it; 0: the broker does not say.
+        self.epoch = 0
         self._connection = connection
         self._generation = generation
         self._mailbox = mailbox
@@ -131,7 +138,7 @@ class PulsarConsumer:
             self._notify()
         else:
             self._connection.drop_consumer(self.number)
-            self.cut(LostError("the broker closed the consumer"))
+            self.cut(ConsumerClosedError("the broker closed the consumer"))
 
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
@@ -155,10 +162,10 @@ class PulsarConsumer:
         self._busy = True
         try:
             self._gather(taking, deadline)
-        except BackendTimeoutError:
+        except (BackendTimeoutError, ReadFailedError):
             if not taking.found:
                 raise
-        except (ProtocolError, PublishRefusedError) as error:
+        except PublishRefusedError as error:
             if not taking.found:
                 raise ReadFailedError(f"a stored entry cannot be read: {error}") from error
         finally:
@@ -170,10 +177,12 @@ class PulsarConsumer:
 
     def acknowledge(self, upto: Position, timeout: float) -> None:
         """Acknowledge everything up to and including this message; see the protocol."""
-        if self._closed:
+        if self._closed or isinstance(self._lost, ConsumerClosedError):
             raise FencedError
         if self._lost is not None:
             raise self._lost
+        if upto.epoch and self.epoch and upto.epoch != self.epoch:
+            raise FencedError("the subscription was reset since")
         place = acknowledging(upto)
         if place is None:
             return
@@ -192,6 +201,9 @@ class PulsarConsumer:
             time.monotonic() + timeout,
         )
         if answer.HasField("error"):
+            # It may have crossed the news that the consumer is closed.
+            if isinstance(self._lost, ConsumerClosedError):
+                raise FencedError
             raise refusal(answer.error, answer.message)
 
     def close(self) -> None:
@@ -245,18 +257,15 @@ class PulsarConsumer:
     def _unpack(self, command: pb.CommandMessage, payload: bytes) -> None:
         where, ack_set = command.message_id, command.ack_set
         place = (where.ledgerId, where.entryId)
-        unpacked = unpack(payload, MAX_UNPACKED, ack_set)
-        size = unpacked[-1].batch_index + 1 if unpacked else 1
-        if ack_set or not unpacked:
-            size = max(size, read_metadata(payload).num_messages_in_batch)
-        self._permits -= max(1, size)
+        unpacked, size = read_entry(payload, ack_set, place)
+        self._permits -= size
         self._received = max(self._received, place)
         ledger, entry = place
-        partition, count = self.partition, command.redelivery_count
+        partition, count, epoch = self.partition, command.redelivery_count, self.epoch
         self._left = deque(
             Stored(
                 one.message,
-                Position(ledger, entry, partition, one.batch_index, size),
+                Position(ledger, entry, partition, one.batch_index, size, epoch),
                 one.publish_time,
                 count,
             )
@@ -269,11 +278,14 @@ class PulsarConsumer:
         connection = self._connection
         request_id = connection.next_id()
         command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
-        answer = connection.call(
-            request_id,
-            pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command),
-            deadline,
-        )
+        question = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command)
+        try:
+            answer = connection.call(request_id, question, deadline)
+        except BackendUnavailableError as error:
+            # The question may have crossed the news that the consumer is closed.
+            if self._lost is not None and self._lost is not error:
+                raise self._lost from error
+            raise
         last = _place(answer.last_message_id)
         if answer.HasField("consumer_mark_delete_position"):
             done = _place(answer.consumer_mark_delete_position)

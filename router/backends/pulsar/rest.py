@@ -21,6 +21,7 @@ from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
     RouterError,
+    SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
 )
@@ -38,7 +39,10 @@ from router.model import (
 MAX_ANSWER: Final = 64 * 1024 * 1024
 """A list of 100,000 topics has 5 MB."""
 NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
+NO_TIME: Final = "a time and a reset need the administration of Apache Pulsar: " + NO_ADMIN
 NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"
+# Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
+_TIMES: Final = {Start.EARLIEST: 0, Start.LATEST: 2**53 - 1}
 _STATUS: Final[dict[int, type[RouterError]]] = {
     401: NotAllowedError,
     403: NotAllowedError,
@@ -106,13 +110,46 @@ class RestAdmin:
             ),
         )
 
-    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, deadline: float) -> None:
         """Make a subscription exist on all partitions."""
-        make_subscription(self._routes, subscription, start, deadline)
+        if isinstance(start, Start):
+            make_subscription(self._routes, subscription, start, deadline)
+            return
+        # Made at the beginning, so that nothing is missed, and moved where it was not there before.
+        missing = [
+            topic
+            for topic in self._topics_of(subscription.topic, deadline)
+            if subscription.name not in self._ask("GET", f"{_path(topic)}/subscriptions", deadline)
+        ]
+        if missing:
+            make_subscription(self._routes, subscription, Start.EARLIEST, deadline)
+        for topic in missing:
+            self._move(topic, subscription.name, start, deadline)
+
+    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
+        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+        for topic in self._topics_of(subscription.topic, deadline):
+            self._move(topic, subscription.name, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
         """Forget a subscription on all partitions."""
         end_subscription(self._routes, subscription, deadline)
+
+    def _move(self, topic: TopicName, name: str, to: Start | int, deadline: float) -> None:
+        """Move a subscription on one partition; Pulsar lets its consumers go."""
+        when = _TIMES[to] if isinstance(to, Start) else max(0, to)
+        path = f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor/{when}"
+        try:
+            self._ask("POST", path, deadline, b"")
+        except TopicNotFoundError as error:
+            if "subscription" in str(error).lower():
+                raise SubscriptionNotFoundError(str(error)) from error
+            raise
+
+    def _topics_of(self, topic: TopicName, deadline: float) -> list[TopicName]:
+        """Return the topics that are the partitions of a topic, or the topic itself."""
+        partitions = self._partitions(topic, deadline)
+        return [topic.partition(p) for p in range(partitions)] if partitions else [topic]
 
     def _namespace(self, namespace: str, deadline: float) -> list[TopicInfo]:
         path = f"persistent/{quote(namespace)}"
@@ -177,12 +214,18 @@ class ServiceAdmin:
         """Return what a topic holds; raise TopicNotFoundError."""
         return self._admin(deadline).describe(topic, deadline)
 
-    def subscribe(self, subscription: Subscription, start: Start, deadline: float) -> None:
+    def subscribe(self, subscription: Subscription, start: Start | int, deadline: float) -> None:
         """Make a subscription exist on all partitions."""
         if self._routes.service.connection(deadline).ours:
             self._commands.subscribe(subscription, start, deadline)
-        else:
+        elif isinstance(start, Start):
             make_subscription(self._routes, subscription, start, deadline)
+        else:
+            self._cursors(deadline).subscribe(subscription, start, deadline)
+
+    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
+        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+        self._cursors(deadline).reset(subscription, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
         """Forget a subscription on all partitions."""
@@ -190,6 +233,14 @@ class ServiceAdmin:
             self._commands.unsubscribe(subscription, deadline)
         else:
             end_subscription(self._routes, subscription, deadline)
+
+    def _cursors(self, deadline: float) -> Admin:
+        """Return what moves cursors."""
+        if self._routes.service.connection(deadline).ours:
+            return self._commands
+        if self._rest is not None:
+            return self._rest
+        raise NotAllowedError(NO_TIME)
 
     def _admin(self, deadline: float) -> Admin:
         if self._rest is not None:

@@ -49,7 +49,7 @@ def attach(
     )
     connection.add_consumer(consumer.number, consumer)
     try:
-        connection.call(
+        answer = connection.call(
             request_id, pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=command), deadline
         )
     except BackendTimeoutError:
@@ -59,6 +59,7 @@ def attach(
     except BaseException:
         connection.drop_consumer(consumer.number)
         raise
+    consumer.epoch = answer.router_epoch
 
 
 def make_subscription(

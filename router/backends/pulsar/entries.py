@@ -1,0 +1,67 @@
+"""Stored entries taken apart into messages, those included that cannot be.
+
+An entry that cannot be taken apart becomes one message of its bytes, with the property UNDECODED.
+Failing was not taken: it would hold up the group for ever, over what one foreign producer wrote.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from router.errors import ReadFailedError
+from router.model import UNDECODED, Message
+from router.wire.pulsar import ProtocolError, Unpacked, read_metadata, split_payload, unpack
+
+MAX_UNPACKED: Final = 64 * 1024 * 1024
+
+_log = structlog.get_logger(__name__)
+
+
+def read_entry(
+    payload: bytes, ack_set: Sequence[int], place: tuple[int, int]
+) -> tuple[list[Unpacked], int]:
+    """Return the messages of an entry, and for how many permits the broker sent it.
+
+    Raises ReadFailedError if it is not what its sender's checksum covers: asked again, the broker
+    may have it whole.
+    """
+    try:
+        unpacked = unpack(payload, MAX_UNPACKED, ack_set)
+    except ProtocolError as error:
+        return _undecoded(payload, place, error)
+    size = unpacked[-1].batch_index + 1 if unpacked else 1
+    opaque = unpacked and unpacked[0].opaque
+    if ack_set or not unpacked or opaque:
+        metadata = read_metadata(payload)
+        size = max(size, metadata.num_messages_in_batch)
+        if opaque:
+            why = "encrypted" if metadata.encryption_keys else "chunk"
+            unpacked = [_marked(one, why) for one in unpacked]
+    return unpacked, max(1, size)
+
+
+def _undecoded(
+    payload: bytes, place: tuple[int, int], reason: ProtocolError
+) -> tuple[list[Unpacked], int]:
+    """Return an entry as one message of its bytes: its body where that is known, else all of it."""
+    size = 1
+    found = Unpacked(Message(bytes(payload), None, {UNDECODED: "entry"}), -1, 0, opaque=True)
+    with suppress(ProtocolError):
+        entry = split_payload(payload)
+        if entry.checksum_ok is False:
+            raise ReadFailedError(f"a stored entry cannot be read: {reason}") from reason
+        size = max(1, entry.metadata.num_messages_in_batch)
+        body = Message(bytes(entry.body), None, {UNDECODED: "body"})
+        found = Unpacked(body, -1, entry.metadata.publish_time, opaque=True)
+    _log.warning("entry-undecoded", ledger=place[0], entry=place[1], reason=str(reason))
+    return [found], size
+
+
+def _marked(one: Unpacked, why: str) -> Unpacked:
+    """Return a message that says why its value is not what was sent."""
+    properties = {**one.message.properties, UNDECODED: why}
+    return one._replace(message=one.message._replace(properties=properties))

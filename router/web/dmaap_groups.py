@@ -1,0 +1,103 @@
+"""The groups of a topic over HTTP: where they stand, moving them, ending them.
+
+The original had no such calls; their answers and refusals follow the other ones of `/topics`.
+Looking needs what looking at the topic needs; what changes a group needs the right to manage the
+topic, because it decides what others receive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import structlog
+from flask import Blueprint, Response, request
+
+from router.backends import Start
+from router.errors import BadReadOptionError
+from router.model import Principal, Subscription, TopicName
+from router.services.groups import Group, Groups, moment
+from router.web import intake
+from router.web.access import Access, Right
+from router.web.names import consumer_name
+
+_log = structlog.get_logger(__name__)
+
+
+class GroupViews:
+    """The views of `/topics/<topic>/groups`."""
+
+    def __init__(
+        self, access: Access, groups: Groups, topic_name: Callable[[str], TopicName]
+    ) -> None:
+        self._access = access
+        self._groups = groups
+        self._topic_name = topic_name
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        routes = Blueprint("groups", __name__)
+        routes.get("/topics/<topic>/groups")(self.listed)
+        routes.post("/topics/<topic>/groups/<group>/reset")(self.reset)
+        routes.delete("/topics/<topic>/groups/<group>")(self.delete)
+        return routes
+
+    def listed(self, topic: str) -> Response:
+        """Answer what waits for each group, on each partition."""
+        principal, name = self._principal(), self._topic_name(topic)
+        self._access.demand(principal, name, Right.VIEW)
+        groups = [_told(group) for group in self._groups.listed(name)]
+        return _json({"topic": name.local, "groups": groups})
+
+    def reset(self, topic: str, group: str) -> Response:
+        """Move a group to the beginning, the end, or a time."""
+        principal, subscription = self._managed(topic, group)
+        text = intake.query(request.environ).get("to")
+        if text is None:
+            raise BadReadOptionError("to: say where, such as ?to=earliest.")
+        to = moment("to", text)
+        self._groups.reset(subscription, to)
+        told = {
+            "topic": subscription.topic.local,
+            "group": subscription.name,
+            "to": to.value if isinstance(to, Start) else to,
+        }
+        _log.info("group-reset", **told, user=principal.name)
+        return _json(told)
+
+    def delete(self, topic: str, group: str) -> Response:
+        """End a group that nobody reads."""
+        principal, subscription = self._managed(topic, group)
+        self._groups.delete(subscription)
+        names = {"topic": subscription.topic.local, "group": subscription.name}
+        _log.info("group-deleted", **names, user=principal.name)
+        told = f"Group [{subscription.name}] of topic [{subscription.topic.local}]"
+        return Response(f"{told} deleted successfully", mimetype="text/html")
+
+    def _managed(self, topic: str, group: str) -> tuple[Principal, Subscription]:
+        """Return who asks for which group, if they may manage its topic."""
+        principal, name = self._principal(), self._topic_name(topic)
+        subscription = Subscription(name, consumer_name(group, "group"))
+        self._access.demand(principal, name, Right.MANAGE)
+        return principal, subscription
+
+    def _principal(self) -> Principal:
+        return self._access.principal(request.environ)
+
+
+def _told(group: Group) -> dict[str, Any]:
+    return {
+        "name": group.name,
+        "backlog": group.backlog,
+        "consumers": group.consumers,
+        "durable": group.durable,
+        "partitions": [
+            {"partition": max(one.partition, 0), "backlog": one.backlog, "consumers": one.consumers}
+            for one in group.partitions
+        ],
+    }
+
+
+def _json(value: object) -> Response:
+    return Response(orjson.dumps(value), mimetype="application/json")

@@ -1,0 +1,175 @@
+"""Where groups stand: listing, moving, ending; and polls that run meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends import Start
+from router.errors import (
+    BadReadOptionError,
+    ConsumerClosedError,
+    SubscriptionBusyError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from router.model import Subscription, TopicName
+from router.services.consume import session
+from router.services.groups import Groups, moment
+from tests.unit.services.polling import GROUP, TOPIC, Bench, until
+
+ABSENT = Subscription(TopicName.parse("absent"), "g")
+
+
+@pytest.fixture
+def bench() -> Iterator[Bench]:
+    bench = Bench()
+    yield bench
+    bench.subscriber.stop()
+    bench.pool.shutdown()
+    bench.node.close()
+    bench.backend.close()
+
+
+@pytest.fixture
+def groups(bench: Bench) -> Groups:
+    return Groups(bench.backend, 5)
+
+
+def test_groups_are_listed_with_what_waits_for_them(bench: Bench, groups: Groups) -> None:
+    assert groups.listed(TOPIC) == []
+    for name in "ba":
+        bench.backend.subscribe(Subscription(TOPIC, name), Start.LATEST, 5)
+    bench.publish(b"1", b"2")
+    poll = bench.poll(subscription=Subscription(TOPIC, "a"))
+    listed = groups.listed(TOPIC)
+    assert [(g.name, g.backlog, g.consumers, g.durable) for g in listed] == [
+        ("a", 2, 1, True),
+        ("b", 2, 0, True),
+    ]
+    poll.delivered()
+    assert [g.backlog for g in groups.listed(TOPIC)] == [0, 2]
+
+
+def test_a_poll_that_waits_goes_on_after_a_reset(bench: Bench, groups: Groups) -> None:
+    bench.publish(b"1", b"2")
+    bench.take()
+    waiting = bench.later()
+    until(lambda: groups.listed(TOPIC)[0].consumers)
+    groups.reset(GROUP, Start.EARLIEST)
+    poll = waiting.result(20)
+    assert [stored.message.value for stored in poll.messages] == [b"1", b"2"]
+    poll.delivered()
+    assert bench.take() == []
+
+
+@pytest.mark.parametrize("ack_next", [False, True])
+def test_an_answer_of_before_a_reset_does_not_undo_it(
+    bench: Bench, groups: Groups, ack_next: bool
+) -> None:
+    bench.publish(b"1", b"2")
+    poll = bench.poll(ack_next=ack_next)
+    groups.reset(GROUP, Start.EARLIEST)
+    poll.delivered()
+    assert bench.take(ack_next=ack_next) == [b"1", b"2"]
+    assert bench.take() == []
+
+
+def test_what_was_left_for_the_next_poll_does_not_undo_a_reset(
+    bench: Bench, groups: Groups
+) -> None:
+    bench.publish(b"1", b"2")
+    bench.poll(ack_next=True).delivered()
+    groups.reset(GROUP, 0)
+    assert bench.take() == [b"1", b"2"]
+    assert bench.take() == []
+
+
+def test_a_store_that_closes_every_consumer_is_given_up(bench: Bench) -> None:
+    bench.backend.reading = [ConsumerClosedError() for _ in range(session.REOPENINGS + 1)]
+    with pytest.raises(ConsumerClosedError):
+        bench.poll(timeout=20)
+    assert bench.take() == []
+
+
+def test_what_is_not_there_is_not_moved_nor_ended(groups: Groups) -> None:
+    for action in (lambda g: groups.reset(g, Start.LATEST), groups.delete):
+        with pytest.raises(SubscriptionNotFoundError, match="no group g on t"):
+            action(GROUP)
+        with pytest.raises(TopicNotFoundError, match=r"\[absent\]"):
+            action(ABSENT)
+    with pytest.raises(TopicNotFoundError, match=r"\[absent\]"):
+        groups.listed(ABSENT.topic)
+
+
+def test_a_group_is_ended_once_nobody_reads_it(bench: Bench, groups: Groups) -> None:
+    bench.publish(b"1")
+    poll = bench.poll()
+    with pytest.raises(SubscriptionBusyError, match="1 consumers"):
+        groups.delete(GROUP)
+    poll.delivered()
+    groups.delete(GROUP)
+    assert groups.listed(TOPIC) == []
+    assert bench.take() == [b"1"]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", Start.EARLIEST),
+        ("latest", Start.LATEST),
+        ("0", 0),
+        ("1785505500000", 1785505500000),
+        ("1970-01-01T00:00:01Z", 1000),
+        ("1970-01-01T01:00:01+01:00", 1000),
+        ("1970-01-01T01:00:01 01:00", 1000),
+        ("1970-01-01 01:00:01.0001+01:00", 1001),
+        ("1969-12-31T23:00:00Z", 0),
+    ],
+)
+def test_moments_are_read(text: str, expected: Start | int) -> None:
+    assert moment("from", text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "Earliest", "-1", "1.5", "2026-07-31", "2026-07-31T13:45:00", "1" * 16, "yesterday", "٣",
+     "0001-01-01T00:00:00+99:00"],
+)  # fmt: skip
+def test_what_is_no_moment_is_refused_with_what_is_expected(text: str) -> None:
+    with pytest.raises(BadReadOptionError, match=r"^from: expected earliest, latest, milli"):
+        moment("from", text)
+
+
+@given(st.text(max_size=40) | st.from_regex(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(Z|[+ -]\d\d:\d\d)?"))
+def test_any_text_is_a_moment_or_refused(text: str) -> None:
+    try:
+        found = moment("to", text)
+    except BadReadOptionError:
+        return
+    assert isinstance(found, Start) or found >= 0
+
+
+@given(
+    time=st.datetimes(datetime(1970, 1, 2), datetime(2200, 1, 1)),
+    minutes=st.integers(-1400, 1400),
+)
+def test_a_time_is_the_same_in_every_zone(time: datetime, minutes: int) -> None:
+    utc = time.replace(tzinfo=UTC)
+    there = utc.astimezone(timezone(timedelta(minutes=minutes)))
+    found = moment("to", there.isoformat())
+    assert isinstance(found, int)
+    assert 0 <= found - utc.timestamp() * 1000 < 1.001
+
+
+def test_a_group_starts_at_a_time(bench: Bench) -> None:
+    bench.publish(b"1")
+    time.sleep(0.005)
+    start = time.time_ns() // 1_000_000
+    bench.publish(b"2")
+    assert bench.take(start=start) == [b"2"]
