@@ -12,6 +12,9 @@ A request with an idempotency key does not join: each of its appends carries a p
 from the key, which the backend remembers with the entry, so that a repeat is found however late it
 comes. What the key names must not change between tries.
 
+A backend that stored only the beginning of a joined append says how many messages that is. They are
+counted off over the requests in order, so that each is told what is stored of its own.
+
 The one lock guards the lanes and is never held over a call of the backend.
 """
 
@@ -31,6 +34,7 @@ from router.errors import (
     MessageTooLargeError,
     NotAllowedError,
     PartialPublishError,
+    PublishRefusedError,
     RouterError,
     SettingError,
     TopicNotFoundError,
@@ -108,7 +112,7 @@ class _Append:
         self.deadline = deadline
         self.done: threading.Event | None = None
         self.leads = False
-        self.error: BaseException | None = None
+        self.error: RouterError | None = None
 
 
 class Publisher:
@@ -185,8 +189,11 @@ class Publisher:
         try:
             return request.store(_parts(messages, partitions, request.turn(self._turns)))
         except RouterError as error:
-            if request.stored:
-                raise _partial(request.topic, request.stored, error) from error
+            stored = request.stored
+            if isinstance(error, PartialPublishError):
+                stored += error.stored
+            if stored:
+                raise _partial(request.topic, stored, error) from error
             self._directory.forget(request.topic)
             raise
 
@@ -216,25 +223,27 @@ class Publisher:
         if append.leads:
             self._lead(lane, append)
         elif append.error is not None:
-            raise _same(append.error)
+            raise append.error
 
     def _lead(self, lane: tuple[TopicName, int], first: _Append) -> None:
         late: list[_Append] = []
         joined = [first]
-        error: BaseException | None = None
         try:
             with self._lock:
                 _take(self._lanes[lane], joined, late, self._clock())
             self._append(lane, joined)
+        except PartialPublishError as failure:
+            _share(joined, failure)
+            if first.error is not None:
+                raise first.error from failure
         except BaseException as failure:
-            error = failure
+            for append in joined:
+                append.error = _same(failure)
             raise
         finally:
             self._hand_on(lane)
             for append in late:
                 append.error = _too_late()
-            for append in joined:
-                append.error = error
             for append in (*late, *joined):
                 if append is not first and append.done is not None:
                     append.done.set()
@@ -244,7 +253,12 @@ class Publisher:
         if len(joined) > 1:
             messages = [message for append in joined for message in append.portion.messages]
         deadline = max(append.deadline for append in joined)
-        self._backend.publish(Batch(*lane, messages), self._left(deadline))
+        try:
+            self._backend.publish(Batch(*lane, messages), self._left(deadline))
+        except PartialPublishError as error:
+            stored = messages[: error.stored]
+            self._count(len(stored), sum(message.size() for message in stored))
+            raise
         self._count(len(messages), sum(append.portion.size for append in joined))
 
     def _hand_on(self, lane: tuple[TopicName, int]) -> None:
@@ -348,6 +362,21 @@ def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], n
 
 def _too_late() -> BackendTimeoutError:
     return BackendTimeoutError("Earlier publishes took too long; nothing was stored.")
+
+
+def _share(joined: Sequence[_Append], failure: PartialPublishError) -> None:
+    """Tell each append what is stored of it: they are stored in order, up to where it failed."""
+    left = failure.stored
+    for append in joined:
+        length = len(append.portion.messages)
+        stored = min(length, left)
+        left -= stored
+        if stored == length:
+            continue
+        if stored:
+            append.error = PartialPublishError(str(failure), stored=stored)
+        else:
+            append.error = _same(failure.__cause__ or PublishRefusedError(str(failure)))
 
 
 def _same(error: BaseException) -> RouterError:

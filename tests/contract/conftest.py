@@ -14,12 +14,15 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 
 from router import settings as all_settings
 from router.backends import Backend, Consumer, Node, Start, embedded, memory, pulsar
+from router.backends import kafka as kafka_backend
 from router.errors import TopicNotFoundError
 from router.model import NOT_PARTITIONED, Policies, Subscription, TopicName
 from router.settings import Settings
+from tests.servers.kafka import Kafka
 
 WAIT = 10.0
 _numbers = itertools.count(1)
@@ -76,6 +79,25 @@ def serving_pulsar(folder: Path) -> Iterator[str]:
             yield line.split()[-1]
         finally:
             broker.terminate()
+
+
+class Trusting(memory.MemoryNode):
+    """A node that confirms every generation: tests of backends open consumers without claims."""
+
+    def confirm(
+        self, subscription: Subscription, partition: int, generation: int, timeout: float
+    ) -> None:
+        """Return."""
+
+
+def open_kafka(address: str, folder: Path, stack: ExitStack, **flags: str) -> Opened:
+    """Open a backend on a Kafka that runs at host:port."""
+    settings = settings_for(folder, **flags)
+    node = Trusting()
+    backend = kafka_backend.open_backend(f"kafka://{address}", settings, node)
+    stack.callback(node.close)
+    stack.callback(backend.close)
+    return Opened("kafka", backend, node, settings)
 
 
 class Opened:
@@ -135,12 +157,42 @@ def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
     return Opened(kind, backend, node, settings)
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded", "pulsar"])
+# The first test on Kafka waits until it is up.
+KAFKA = pytest.param("kafka", marks=[pytest.mark.timeout(120), pytest.mark.java])
+
+
+@pytest.fixture(scope="module", params=["memory", "embedded", "pulsar", KAFKA])
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
+    folder = tmp_path_factory.mktemp("data")
     with ExitStack() as stack:
-        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
+        if request.param == "kafka":
+            yield open_kafka(request.getfixturevalue("kafka").address, folder, stack)
+        else:
+            yield _open(request.param, folder, stack)
+
+
+@pytest.fixture(scope="module")
+def on_kafka(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+    """A backend on the Kafka that all tests share."""
+    with ExitStack() as stack:
+        yield open_kafka(kafka.address, tmp_path_factory.mktemp("data"), stack)
+
+
+@pytest.fixture
+def another(kafka: Kafka, tmp_path: Path) -> Iterator[Callable[..., Opened]]:
+    """Open a backend of another worker on the same Kafka, with settings of its own."""
+    with ExitStack() as stack:
+        yield lambda **flags: open_kafka(kafka.address, tmp_path, stack, **flags)
+
+
+@pytest.fixture(scope="module")
+def admin(kafka: Kafka) -> Iterator[KafkaAdminClient]:
+    """Somebody who administers Kafka beside the router."""
+    client = KafkaAdminClient(bootstrap_servers=kafka.address)
+    yield client
+    client.close()
 
 
 @pytest.fixture(scope="module", params=["memory", "embedded"])

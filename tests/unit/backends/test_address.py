@@ -53,3 +53,17 @@ def test_the_administration_is_an_option() -> None:
 def test_an_address_that_is_none_is_refused_with_itself(url: str) -> None:
     with pytest.raises(SettingError, match="pulsar"):
         Address.parse(url)
+
+
+@given(password=st.text("abc019:/?#[]@,&=%\u2100", min_size=3, max_size=12).map(lambda s: f"<{s}>"))
+def test_no_piece_of_a_password_in_the_url_is_told(password: str) -> None:
+    for url in (
+        f"pulsar://user:{password}@a:1/",
+        f"pulsar://a:1,user:{password}@b",
+        f"pulsar:user:{password}@b",
+    ):
+        with pytest.raises(SettingError) as refused:
+            Address.parse(url)
+        told = str(refused.value)
+        assert "<" not in told
+        assert ">" not in told

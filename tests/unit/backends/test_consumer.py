@@ -17,7 +17,7 @@ from router.errors import (
     FencedError,
     ReadFailedError,
 )
-from router.model import Message, Position
+from router.model import UNDECODED, Message, Position
 from router.wire.pulsar import pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
@@ -190,11 +190,25 @@ def test_acknowledged_messages_of_a_batch_are_left_out(empty: Partition) -> None
     assert received[0].position == Position(1, 0, -1, 1)
 
 
-def test_a_broken_entry_is_reported_after_what_was_good(empty: Partition) -> None:
+def test_a_broken_entry_comes_as_its_bytes_and_what_is_behind_it_too(empty: Partition) -> None:
+    message = pb.CommandMessage(consumer_id=5, message_id=_where(0))
+    empty.broker.side.send(T.MESSAGE, b"\x0e\x01broken", message=message)
+    empty.entries, empty.next = [None, [b"good"]], 1
+    empty.push()
+    empty.fence = 1
+    broken, good = empty.consumer.receive(10, BYTES, WAIT)
+    assert broken.message == Message(b"\x0e\x01broken", None, {UNDECODED: "entry"})
+    assert broken.position == Position(1, 0)
+    assert good.message == Message(b"good")
+
+
+def test_a_wrong_checksum_is_reported_after_what_was_good(empty: Partition) -> None:
     empty.entries = [[b"good"]]
     empty.push()
+    payload = bytearray(pack([Message(b"value")], "p", 0, 1))
+    payload[-1] ^= 1
     message = pb.CommandMessage(consumer_id=5, message_id=_where(1))
-    empty.broker.side.send(T.MESSAGE, b"\x0e\x01broken", message=message)
+    empty.broker.side.send(T.MESSAGE, bytes(payload), message=message)
     empty.fence = 1
     assert empty.receive() == [b"good"]
     for _ in range(2):

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from router.backends import Start
+from router.backends.pulsar import rest
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.rest import RestAdmin
 from router.backends.pulsar.routes import Lookups
@@ -16,10 +18,11 @@ from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
     RouterError,
+    SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, TopicInfo, TopicName
+from router.model import Policies, Subscription, TopicInfo, TopicName
 
 T = TopicName.parse("t")
 
@@ -31,6 +34,7 @@ class Service(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answers: dict[str, Any] = {}
         self.status = 200
+        self.statuses: dict[str, int] = {}
         self.asked: list[tuple[str, str, bytes]] = []
 
     @property
@@ -47,12 +51,12 @@ class Handler(BaseHTTPRequestHandler):
         self.server.asked.append((self.command, path, body))
         found = self.server.answers.get(path)
         data = b"" if found is None else json.dumps(found).encode()
-        self.send_response(self.server.status)
+        self.send_response(self.server.statuses.get(path, self.server.status))
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_PUT = do_DELETE = answer  # noqa: N815 - the names that the library calls
+    do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that the library calls
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
@@ -149,6 +153,62 @@ def test_a_refusal_is_raised_as_what_it_means(
     service.status = status
     with pytest.raises(failure, match=str(status)):
         admin.create(TopicInfo(T), soon())
+
+
+@pytest.mark.parametrize(
+    ("to", "when"), [(Start.EARLIEST, 0), (Start.LATEST, 2**53 - 1), (77, 77), (-5, 0)]
+)
+def test_a_reset_moves_the_cursor_of_each_partition(
+    admin: RestAdmin, service: Service, to: Start | int, when: int
+) -> None:
+    service.answers["persistent/public/default/t/partitions"] = {"partitions": 2}
+    admin.reset(Subscription(T, "a/b"), to, soon())
+    assert service.asked[1:] == [
+        (
+            "POST",
+            f"persistent/public/default/t-partition-{p}/subscription/a%2Fb/resetcursor/{when}",
+            b"",
+        )
+        for p in range(2)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("reason", "failure"),
+    [("Subscription not found", SubscriptionNotFoundError), ("Topic gone", TopicNotFoundError)],
+)
+def test_a_reset_of_what_is_not_there_says_what_is_missing(
+    admin: RestAdmin, service: Service, reason: str, failure: type[RouterError]
+) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    moving = f"{topic}/subscription/g/resetcursor/0"
+    service.statuses[moving], service.answers[moving] = 404, {"reason": reason}
+    with pytest.raises(failure):
+        admin.reset(Subscription(T, "g"), Start.EARLIEST, soon())
+
+
+def test_a_subscription_at_a_time_that_exists_is_left_where_it_is(
+    admin: RestAdmin, service: Service
+) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    service.answers[f"{topic}/subscriptions"] = ["other", "g"]
+    admin.subscribe(Subscription(T, "g"), 5, soon())
+    assert [method for method, _, _ in service.asked] == ["GET", "GET"]
+
+
+def test_a_new_subscription_at_a_time_is_made_and_moved(
+    admin: RestAdmin, service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Start] = []
+    monkeypatch.setattr(rest, "make_subscription", lambda _r, _s, start, _d: made.append(start))
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    service.answers[f"{topic}/subscriptions"] = []
+    admin.subscribe(Subscription(T, "g"), 5, soon())
+    assert made == [Start.EARLIEST]
+    assert service.asked[-1] == ("POST", f"{topic}/subscription/g/resetcursor/5", b"")
 
 
 def test_an_answer_that_is_no_json_is_unavailability(admin: RestAdmin, service: Service) -> None:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.backends import Batch, Receipt
+from router.backends import Batch, Receipt, Start
 from router.backends.memory import MemoryBackend
 from router.errors import (
     BackendTimeoutError,
@@ -22,7 +22,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import Message, Policies, Principal, TopicName
+from router.model import Message, Policies, Principal, Subscription, TopicName
 from router.services.directory import Directory
 from router.services.partitioning import partition_of
 from router.services.publish import MAX_BYTES, MAX_MESSAGES, Published, Publisher, PublishOptions
@@ -48,6 +48,7 @@ class Recorded(MemoryBackend):
         self.entered = threading.Semaphore(0)
         self.gate: threading.Semaphore | None = None
         self.failures: list[BaseException | None] = []
+        self.room: int | None = None
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         self.batches.append(batch)
@@ -56,7 +57,36 @@ class Recorded(MemoryBackend):
             assert self.gate.acquire(timeout=PATIENCE)
         if self.failures and (failure := self.failures.pop(0)) is not None:
             raise failure
-        return super().publish(batch, timeout)
+        if self.room is not None and len(batch.messages) > self.room:
+            return self._store_some(batch, self.room, timeout)
+        receipt = super().publish(batch, timeout)
+        if self.room is not None:
+            self.room -= len(batch.messages)
+        return receipt
+
+    def _store_some(self, batch: Batch, room: int, timeout: float) -> Receipt:
+        """Store the first messages and fail, as Kafka does with an append of several batches."""
+        self.room = 0
+        failure = BackendTimeoutError("no room")
+        if not room:
+            raise failure
+        some = Batch(batch.topic, batch.partition, batch.messages[:room])
+        super().publish(some, timeout)
+        raise PartialPublishError(str(failure), stored=room) from failure
+
+    def kept(self) -> list[bytes]:
+        """Return the values that are stored in partition -1."""
+        group = Subscription(TOPIC, "all")
+        self.subscribe(group, Start.EARLIEST, 1)
+        found = self.consume(group, -1, 1, Silent(), 1).receive(100_000, 1 << 30, 1)
+        return [stored.message.value for stored in found]
+
+
+class Silent:
+    """A mailbox that nobody waits for."""
+
+    def wake(self) -> None:
+        pass
 
 
 @dataclass
@@ -245,6 +275,57 @@ def test_failure_of_a_joined_append_is_told_to_all(
     assert all(isinstance(error, told | type(failure)) for error in raised)
     assert len({id(error) for error in raised}) == 3
     assert bench.publish([Message(b"after")]) == Published(1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=5), room=st.integers(0, 26))
+def test_each_joined_request_is_told_what_is_stored_of_its_own(sizes: list[int], room: int) -> None:
+    bench = Bench()
+    gate = bench.backend.gate = threading.Semaphore(0)
+    with ThreadPoolExecutor(len(sizes) + 1) as pool:
+        first = pool.submit(bench.publish, [Message(b"first")])
+        assert bench.backend.entered.acquire(timeout=PATIENCE)
+        tasks = []
+        for number, size in enumerate(sizes):
+            sent = [Message(b"%d" % number)] * size
+            tasks.append(pool.submit(bench.publish, sent))
+            wait_for_queue(bench, number + 1)
+        bench.backend.room = 1 + room
+        gate.release(2)
+        assert first.result(PATIENCE) == Published(1)
+        ends = [task.exception(PATIENCE) for task in tasks]
+    kept = bench.backend.kept()
+    assert len(kept) == 1 + min(room, sum(sizes))
+    for number, (size, end) in enumerate(zip(sizes, ends, strict=True)):
+        stored = kept.count(b"%d" % number)
+        if isinstance(end, PartialPublishError):
+            assert end.stored == stored
+            assert 0 < stored < size
+            assert f"published {stored} number" in str(end)
+        else:
+            assert stored == (size if end is None else 0)
+            assert end is None or type(end) is BackendTimeoutError
+    assert bench.metrics.drain().counters[0] == ("router_published_messages_total", (), len(kept))
+
+
+@settings(max_examples=30, deadline=None)
+@given(sent=messages, partitions=st.integers(0, 4), room=st.integers(0, 31))
+def test_a_failure_in_any_part_counts_all_that_is_stored(
+    sent: list[Message], partitions: int, room: int
+) -> None:
+    bench = Bench(partitions)
+    bench.backend.room = room
+    if room >= len(sent):
+        assert bench.publish(sent) == Published(len(sent))
+    elif not room:
+        with pytest.raises(BackendTimeoutError):
+            bench.publish(sent)
+    else:
+        with pytest.raises(PartialPublishError) as refused:
+            bench.publish(sent)
+        assert refused.value.stored == room
+    stored = bench.backend.describe_topic(TOPIC, 1).partitions
+    assert sum(partition.messages for partition in stored) == min(room, len(sent))
 
 
 def test_requests_that_waited_too_long_are_left_out_of_the_next_append() -> None:

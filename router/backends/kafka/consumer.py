@@ -1,0 +1,171 @@
+"""One poll's view of a partition: what is there now, and acknowledging what was delivered.
+
+Theory of operation. A consumer has a reader of the pool while it is open. Whether there is nothing
+cannot be told from what was fetched: the broker is asked where the partition ends, and the reader
+brings what lies before that. Once a consumer has answered "nothing", whatever the reader brings is
+news and is answered as it comes.
+
+An acknowledgement is a commit of the offset behind the message, in this order: the node's broker
+confirms the generation; what the group has committed, and its epoch, are compared with what this
+consumer found or committed itself, so that a reset or another holder's commit is never undone; the
+commit. A reset by this worker ends the consumer first, and waits for an acknowledgement under way;
+one by another worker is met by the comparison (`KafkaBackend.reset` says what remains). A process
+that stands still between the first and the last of these for longer than the node's session can
+still commit late (`kafka.fencing` = deadline). With `transactions` the commit goes in a transaction
+whose name belongs to group and partition, and Kafka itself refuses it once another consumer opened.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+
+from router.backends import Mailbox, Node
+from router.backends.kafka.names import kafka_partition
+from router.backends.kafka.offsets import Commit, Offsets, epoch_of, note_of
+from router.backends.kafka.reader import Reader
+from router.backends.kafka.transactions import Transaction
+from router.errors import BackendTimeoutError, ConsumerClosedError, FencedError, RouterError
+from router.model import Position, Stored, Subscription
+
+
+class Grant:
+    """What a consumer was opened for: the claim's partition and generation, the group in Kafka."""
+
+    __slots__ = ("generation", "group", "partition", "subscription")
+
+    def __init__(
+        self, subscription: Subscription, partition: int, generation: int, group: str
+    ) -> None:
+        self.subscription = subscription
+        self.partition = partition
+        self.generation = generation
+        self.group = group
+
+
+class KafkaConsumer:
+    """An exclusive reader of one partition of a subscription; see `Consumer`."""
+
+    def __init__(
+        self,
+        node: Node,
+        offsets: Offsets,
+        grant: Grant,
+        reader: Reader,
+        let_go: Callable[[], None],
+    ) -> None:
+        self.partition = grant.partition
+        self._node = node
+        self._offsets = offsets
+        self._grant = grant
+        self._reader = reader
+        self._let_go = let_go
+        self._transaction: Transaction | None = None
+        self._committed: set[int | None] = set()
+        self._epoch = 0
+        self._acknowledging = Lock()
+        self._caught_up = False
+        self._ended = False
+        self._closed = False
+
+    def start(
+        self,
+        mailbox: Mailbox,
+        offset: int,
+        committed: Commit | None,
+        transaction: Transaction | None,
+        deadline: float,
+    ) -> None:
+        """Begin at an offset, the group having committed this.
+
+        Kafka forgets what was committed long ago, on each partition by itself: what stays the same
+        for want of messages is committed again now and then.
+        """
+        self._committed = {None if committed is None else committed.offset}
+        self._epoch = epoch_of(committed)
+        self._transaction = transaction
+        self._reader.attach(mailbox, offset, self._epoch)
+        if committed is not None and self._reader.stale():
+            with suppress(RouterError), self._acknowledging:
+                # Should it fail, the next consumer does it, days before it matters.
+                self._node.confirm(*self._claim(), _left(deadline))
+                if not self._ended:
+                    self._commit(committed.offset, deadline)
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        """Return what is stored now and not yet acknowledged; see the protocol."""
+        if self._closed or self._ended:
+            raise ConsumerClosedError("this consumer is closed")
+        found: list[Stored] = []
+        try:
+            self._receive(found, limit, max_bytes, time.monotonic() + timeout)
+        except RouterError:
+            if not found:  # what was taken is not given twice; the failure comes again
+                raise
+        self._caught_up |= not found
+        return found
+
+    def _receive(self, found: list[Stored], limit: int, max_bytes: int, deadline: float) -> None:
+        reader = self._reader
+        full = reader.take(found, max(1, limit), max_bytes)
+        if full or (found and self._caught_up):
+            return
+        end = self._offsets.end(reader.topic, reader.partition, deadline)
+        while not full and reader.more(end, deadline):
+            full = reader.take(found, max(1, limit), max_bytes)
+
+    def acknowledge(self, upto: Position, timeout: float) -> None:
+        """Acknowledge everything up to and including this message; see the protocol."""
+        deadline = time.monotonic() + timeout
+        with self._acknowledging:
+            if self._closed or self._ended or (upto.epoch and upto.epoch != self._epoch):
+                raise FencedError
+            self._acknowledge(upto.entry + 1, deadline)
+
+    def _acknowledge(self, target: int, deadline: float) -> None:
+        grant = self._grant
+        self._node.confirm(*self._claim(), _left(deadline))
+        partition, topic = kafka_partition(grant.partition), self._reader.topic
+        found = self._offsets.committed(grant.group, topic, (partition,), deadline).get(partition)
+        current = None if found is None else found.offset
+        if current not in self._committed or epoch_of(found) != self._epoch:
+            raise FencedError("The group's position was moved by somebody else.")
+        if current is not None and target <= current:
+            return
+        self._committed.add(target)  # should the answer get lost, it may be either
+        self._commit(target, deadline)
+        self._committed = {target}
+        self._reader.skip(target)
+
+    def _claim(self) -> tuple[Subscription, int, int]:
+        return self._grant.subscription, self._grant.partition, self._grant.generation
+
+    def _commit(self, target: int, deadline: float) -> None:
+        grant, topic, note = self._grant, self._reader.topic, note_of(self._epoch)
+        partition = kafka_partition(grant.partition)
+        transaction = self._transaction
+        if transaction is None:
+            self._offsets.commit(grant.group, topic, {partition: target}, note, deadline)
+        else:
+            transaction.commit_offset(grant.group, topic, partition, target, note, deadline)
+            transaction.end(commit=True, deadline=deadline)
+        self._reader.refreshed()
+
+    def end(self, deadline: float) -> None:
+        """Give and acknowledge nothing any more; wait for an acknowledgement under way."""
+        self._ended = True
+        if not self._acknowledging.acquire(timeout=_left(deadline)):
+            raise BackendTimeoutError("An acknowledgement under way takes too long.")
+        self._acknowledging.release()
+
+    def close(self) -> None:
+        """Let go; see the protocol."""
+        if not self._closed:
+            self._closed = True
+            self._let_go()
+
+
+def _left(deadline: float) -> float:
+    return max(0.001, deadline - time.monotonic())

@@ -1,0 +1,75 @@
+"""How many messages go into one batch, and what a failure in between tells."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends.kafka.failures import CodeError, told
+from router.backends.kafka.producing import MAX_BATCH, MAX_ENTRY, check_size, in_parts
+from router.backends.kafka.records import encode
+from router.errors import BackendTimeoutError, PartialPublishError, PublishRefusedError
+from router.model import Message
+
+
+class Log:
+    """A partition that takes batches up to a bound."""
+
+    def __init__(self, bound: int = MAX_BATCH, room: int = 10**9) -> None:
+        self.values: list[bytes] = []
+        self.batches = 0
+        self._bound = bound
+        self._room = room
+
+    def send(self, messages: Sequence[Message]) -> int:
+        if len(encode(messages, 0, (1, 0), 0)) > self._bound:
+            failure = CodeError(10, "topic t")
+            raise told(failure) from failure
+        if self.batches == self._room:
+            raise BackendTimeoutError
+        self.batches += 1
+        self.values += [message.value for message in messages]
+        return len(self.values) - len(messages)
+
+
+sizes = st.lists(st.integers(0, 400_000), min_size=1, max_size=12)
+
+
+@given(sizes=sizes)
+def test_every_message_is_sent_once_and_in_order_within_kafkas_bound(sizes: list[int]) -> None:
+    log, batch = Log(), [Message(bytes(size)) for size in sizes]
+    assert in_parts(batch, log.send) == 0
+    assert [len(value) for value in log.values] == sizes
+    assert log.batches <= 1 + sum(sizes) // 300_000
+
+
+@given(sizes=st.lists(st.integers(1, 2_000), min_size=1, max_size=12))
+def test_a_smaller_bound_halves_until_it_fits_and_the_count_is_true(sizes: list[int]) -> None:
+    log, batch = Log(bound=1_200), [Message(bytes(size)) for size in sizes]
+    fits = [len(encode([message], 0, (1, 0), 0)) <= 1_200 for message in batch]
+    if all(fits):
+        in_parts(batch, log.send)
+        assert [len(value) for value in log.values] == sizes
+        return
+    first = fits.index(False)
+    with pytest.raises(PartialPublishError if first else PublishRefusedError) as refused:
+        in_parts(batch, log.send)
+    assert getattr(refused.value, "stored", 0) == first == len(log.values)
+
+
+def test_a_failure_in_the_middle_tells_what_is_stored_before() -> None:
+    batch = [Message(bytes(600_000)) for _ in range(3)]
+    with pytest.raises(PartialPublishError) as refused:
+        in_parts(batch, Log(room=2).send)
+    assert refused.value.stored == 2
+    with pytest.raises(BackendTimeoutError):
+        in_parts(batch, Log(room=0).send)
+
+
+def test_more_than_an_entry_is_refused_before_anything_is_sent() -> None:
+    check_size([Message(bytes(MAX_ENTRY))])
+    with pytest.raises(PublishRefusedError):
+        check_size([Message(bytes(MAX_ENTRY)), Message(b"1")])

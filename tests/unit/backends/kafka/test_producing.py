@@ -1,0 +1,123 @@
+"""A partition's producer against a broker that loses requests, answers and its memory."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch
+
+from router.backends.kafka import cluster as cluster_module
+from router.backends.kafka.address import Access
+from router.backends.kafka.cluster import Cluster
+from router.backends.kafka.failures import LateError, LostError
+from router.backends.kafka.producing import Producers
+from router.errors import BackendTimeoutError, BackendUnavailableError
+from router.model import Message
+
+SOON = 0.05
+FAULTS = ("", "lost", "lost answer", "late answer", "forgets", "not leader", "few replicas")
+
+DOUBTFUL = {"lost answer", "late answer", "few replicas"}
+
+
+class Broker(Cluster):
+    """One partition with Kafka's rules for idempotent producers, and faults by a script."""
+
+    def __init__(self, script: list[str]) -> None:
+        super().__init__(Access(()))
+        self.log: list[bytes] = []
+        self._script = script
+        self._ids = 0
+        self._doubt = False
+        self._seen: dict[int, tuple[int, int, int]] = {}
+
+    def ask(self, request: Any, deadline: float, node: int | None = None) -> Any:
+        self._ids += 1
+        return SimpleNamespace(error_code=0, producer_id=self._ids, producer_epoch=0)
+
+    def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
+        fault = self._script.pop(0) if self._script else ""
+        if fault == "lost":
+            raise LostError("connection refused")
+        # Kafka remembers producers in its log; not while it is asked again for the same batch.
+        if fault == "forgets" and not self._doubt:
+            self._seen.clear()
+        batch = DefaultRecordBatch(request.topic_data[0].partition_data[0].records)
+        code, offset = self._append(batch) if fault != "not leader" else (6, -1)
+        self._doubt = fault in DOUBTFUL or (self._doubt and bool(fault))
+        if fault == "lost answer":
+            raise LostError("reset", sent=True)
+        if fault == "late answer":
+            raise LateError("no answer", sent=True)
+        answered = SimpleNamespace(
+            error_code=20 if fault == "few replicas" and not code else code, base_offset=offset
+        )
+        return SimpleNamespace(responses=[SimpleNamespace(partition_responses=[answered])])
+
+    def _append(self, batch: DefaultRecordBatch) -> tuple[int, int]:
+        first, last, offset = self._seen.get(batch.producer_id, (-1, -1, -1))
+        if (first, last) == (batch.base_sequence, batch.last_sequence):
+            return 0, offset
+        if batch.base_sequence != last + 1:
+            return (45 if batch.producer_id in self._seen else 59), -1
+        offset = len(self.log)
+        self._seen[batch.producer_id] = batch.base_sequence, batch.last_sequence, offset
+        self.log += [record.value for record in batch]
+        return 0, offset
+
+
+scripts = st.lists(st.sampled_from(FAULTS), max_size=12)
+
+
+@given(script=scripts, counts=st.lists(st.integers(1, 3), min_size=1, max_size=8))
+def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once(
+    script: list[str], counts: list[int]
+) -> None:
+    broker = Broker(list(script))
+    producers = Producers(broker, lambda: 0)
+    done: list[bytes] = []
+    sent = 0
+    with mock.patch.object(cluster_module, "FIRST_PAUSE", 0.0):
+        for count in counts:
+            values = [b"%d" % (sent + n) for n in range(count)]
+            sent += count
+            try:
+                offset = producers.publish(
+                    "t", 0, [Message(value) for value in values], time.monotonic() + 1
+                )
+            except (BackendTimeoutError, BackendUnavailableError):
+                continue
+            assert broker.log[offset : offset + count] == values
+            done += values
+    stored = Counter(broker.log)
+    assert set(stored.values()) <= {1}
+    assert [value for value in broker.log if value in set(done)] == done
+
+
+@pytest.mark.parametrize(("fault", "unknown"), [("lost", False), ("lost answer", True)])
+def test_the_outcome_is_unknown_only_when_kafka_may_have_it(fault: str, unknown: bool) -> None:
+    broker = Broker([fault] * 100)
+    producers = Producers(broker, lambda: 0)
+    with pytest.raises(BackendTimeoutError if unknown else BackendUnavailableError) as failed:
+        producers.publish("t", 0, [Message(b"1")], time.monotonic() + SOON)
+    assert ("unknown" in str(failed.value)) is unknown
+    assert broker.log == [b"1"] * unknown
+    # What comes next does not trip over the number that may be taken or not.
+    broker._script.clear()
+    producers.publish("t", 0, [Message(b"2")], time.monotonic() + 1)
+    assert broker.log[-1] == b"2"
+
+
+def test_a_producer_that_kafka_forgot_goes_on_under_another_id() -> None:
+    broker = Broker(["", "forgets"])
+    producers = Producers(broker, lambda: 0)
+    for value in (b"1", b"2", b"3"):
+        producers.publish("t", 0, [Message(value)], time.monotonic() + 1)
+    assert broker.log == [b"1", b"2", b"3"]

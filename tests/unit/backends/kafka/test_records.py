@@ -1,0 +1,169 @@
+"""Record batches, against kafka-python's own codec."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import crc32c
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from kafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from kafka.record.util import encode_varint
+
+from router.backends.kafka.records import (
+    EVENT_TIME,
+    HEADER,
+    decode,
+    encode,
+    following_offset,
+    number,
+    weight,
+)
+from router.errors import ReadFailedError
+from router.model import Message, Stored
+
+NOW = 1_700_000_000_000
+texts = st.text(st.characters(codec="utf-8"), max_size=5)
+messages = st.builds(
+    Message,
+    value=st.binary(max_size=300),
+    key=st.none() | st.binary(max_size=200),
+    properties=st.dictionaries(texts, texts, max_size=3),
+    event_time=st.none() | st.integers(0, 2**60),
+)
+batches = st.lists(messages, min_size=1, max_size=5)
+
+
+def stored(data: bytes | bytearray, start: int = 0, **more: object) -> list[Stored]:
+    found = decode(bytes(data), start, -1, **more)  # type: ignore[arg-type]
+    return [one for one in found if isinstance(one, Stored)]
+
+
+def at(batch: bytearray, offset: int) -> bytes:
+    """Return a batch as the broker stores it, at an offset."""
+    return offset.to_bytes(8) + batch[8:]
+
+
+def control(offset: int, producer: int, *, commit: bool) -> bytes:
+    builder = DefaultRecordBatchBuilder(2, 0, True, producer, 0, 0, 1000)
+    builder.append(0, NOW, b"\0\0" + int(commit).to_bytes(2), b"", [])
+    batch = builder.build()
+    batch[22] |= 0x20
+    return at(_signed(batch), offset)
+
+
+def _signed(batch: bytearray) -> bytearray:
+    batch[17:21] = crc32c.crc32c(bytes(batch[21:])).to_bytes(4)
+    return batch
+
+
+@given(batch=batches)
+def test_kafkas_own_reader_reads_what_was_encoded(batch: list[Message]) -> None:
+    data = DefaultRecordBatch(encode(batch, NOW, (7, 3), 40))
+    assert data.validate_crc()
+    assert (data.producer_id, data.producer_epoch, data.base_sequence) == (7, 3, 40)
+    assert (data.magic, data.is_transactional, data.last_offset_delta) == (2, False, len(batch) - 1)
+    for message, record in zip(batch, data, strict=True):
+        assert (record.value, record.key, record.timestamp) == (message.value, message.key, NOW)
+        headers = {name: value.decode() for name, value in record.headers}
+        if message.event_time is not None:
+            assert headers.pop(EVENT_TIME) == str(message.event_time)
+        assert headers == message.properties
+
+
+@given(parts=st.lists(batches, max_size=3), skip=st.integers(0, 4))
+def test_messages_survive_from_any_offset_on(parts: list[list[Message]], skip: int) -> None:
+    data, offset = b"", 100
+    for part in parts:
+        data += at(encode(part, NOW, (7, 3), 0), offset)
+        offset += len(part)
+    flat = [message for part in parts for message in part]
+    found = stored(data, 100 + skip)
+    assert [one.message for one in found] == flat[skip:]
+    assert [one.position.entry for one in found] == list(range(100 + skip, 100 + len(flat)))
+    assert {one.publish_time for one in found} <= {NOW}
+    assert following_offset(data, 100) == 100 + len(flat)
+
+
+@given(batch=batches, cut=st.integers(0, 10_000))
+def test_a_batch_that_is_cut_short_is_left_for_the_next_fetch(
+    batch: list[Message], cut: int
+) -> None:
+    whole = at(encode(batch, NOW, (7, 3), 0), 0)
+    data = whole + at(encode(batch, NOW, (7, 3), 0), len(batch))[: cut % len(whole)]
+    assert [one.message for one in stored(data)] == batch
+    assert following_offset(data, 0) == len(batch)
+
+
+@given(batch=batches, place=st.integers(HEADER.size - 40), bit=st.integers(0, 7))
+def test_damage_is_never_served(batch: list[Message], place: int, bit: int) -> None:
+    data = bytearray(at(encode(batch, NOW, (7, 3), 0), 0))
+    data[17 + place % (len(data) - 17)] ^= 1 << bit
+    with pytest.raises(ReadFailedError):
+        stored(data)
+
+
+@given(batch=batches, noise=st.binary(min_size=1, max_size=60))
+def test_records_that_make_no_sense_are_refused_whatever_their_crc(
+    batch: list[Message], noise: bytes
+) -> None:
+    data = encode(batch, NOW, (7, 3), 0)
+    data[HEADER.size : HEADER.size + len(noise)] = noise
+    data[8:12] = (len(data) - 12).to_bytes(4)
+    try:
+        found = stored(_signed(data))
+    except ReadFailedError:
+        return
+    assert len(found) == len(batch)
+
+
+@pytest.mark.parametrize("codec", [1, 3, 4])
+def test_compressed_batches_are_read(codec: int) -> None:
+    builder = DefaultRecordBatchBuilder(2, codec, False, -1, -1, -1, 10_000)
+    for offset in range(3):
+        builder.append(offset, NOW + offset, b"k", b"v" * 500, [("name", b"\xff")])
+    found = stored(builder.build())
+    assert [one.publish_time for one in found] == [NOW, NOW + 1, NOW + 2]
+    assert found[2].message == Message(b"v" * 500, b"k", {"name": "\ufffd"})
+
+
+def test_messages_of_aborted_transactions_are_left_out() -> None:
+    def batch(offset: int, producer: int, value: bytes, transactional: bool = True) -> bytes:
+        made = encode([Message(value)], NOW, (producer, 0), 0, transactional=transactional)
+        return at(made, offset)
+
+    data = b"".join(
+        (
+            batch(0, 1, b"aborted"),
+            batch(1, 2, b"committed"),
+            control(2, 1, commit=False),
+            batch(3, 1, b"again"),
+            control(4, 1, commit=True),
+            control(5, 2, commit=True),
+            batch(6, 1, b"plain", transactional=False),
+        )
+    )
+    found = stored(data, aborted=[(1, 0)])
+    assert [one.message.value for one in found] == [b"committed", b"again", b"plain"]
+    assert following_offset(data, 0) == 7
+
+
+def test_the_old_formats_are_refused_with_a_sentence() -> None:
+    data = bytearray(encode([Message(b"1")], NOW, (7, 3), 0))
+    data[16] = 1
+    with pytest.raises(ReadFailedError, match="old format 1"):
+        stored(data)
+
+
+@given(value=st.integers(-(2**31), 2**31))
+def test_numbers_are_as_kafka_writes_them(value: int) -> None:
+    wanted = bytearray()
+    encode_varint(value, wanted.append)
+    assert number(value) == bytes(wanted)
+
+
+@given(batch=batches)
+def test_a_batch_weighs_no_more_than_was_reckoned(batch: Sequence[Message]) -> None:
+    size = len(encode(batch, NOW, (7, 3), 0))
+    assert size <= HEADER.size + sum(weight(message) for message in batch)
