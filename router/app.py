@@ -4,22 +4,35 @@ from __future__ import annotations
 
 import os
 import time
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
 from flask import Flask
 
 from router import log
 from router.backends import Backend, Node
 from router.backends.opening import open_backend, open_node
+from router.build import VERSION
 from router.metrics import Metrics
+from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.directory import Directory
+from router.services.groups import Groups
+from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.publish import Publisher, PublishOptions
+from router.services.rights import Rights
 from router.settings import Settings, config_file, load
-from router.web.access import Access
+from router.web.access import Access, Passwords, Signatures
+from router.web.addresses import Forwarded, trusted
 from router.web.cors import Cors
 from router.web.dmaap import EventOptions, Events
+from router.web.dmaap_acls import AclViews
+from router.web.dmaap_admin import AdminViews
 from router.web.dmaap_errors import ErrorTexts
+from router.web.dmaap_groups import GroupViews
+from router.web.dmaap_keys import KeyViews
+from router.web.dmaap_metrics import Clock, MetricViews
 from router.web.dmaap_topics import TopicViews
 from router.web.errors import Errors
 from router.web.front import Front
@@ -27,7 +40,11 @@ from router.web.names import RawPaths, topic_names
 from router.web.ops import MetricsOwner, Ops
 from router.web.transaction import TransactionIds
 
-READY_TIMEOUT = 5.0
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIApplication
+
+READY_TIMEOUT: Final = 5.0
+CLOCK: Final = time.monotonic
 
 
 def create_app(
@@ -55,35 +72,80 @@ def create_app(
 
 
 def _put_together(settings: Settings, backend: Backend, node: Node) -> Front:
-    clock, timeout = time.monotonic, settings.seconds("backend.timeout")
-    metrics = Metrics()
-    transactions = TransactionIds(_wall_ms)
-    cors = Cors(settings.words("cors.origins"))
-    app = Front(cors, transactions, metrics, clock)
-    access = Access(settings, node, metrics, clock)
-    auto_partitions = settings.number("topics.auto_partitions")
-    directory = Directory(backend, auto_partitions, timeout, clock)
-    publisher = Publisher(backend, directory, PublishOptions.of(settings), metrics, clock)
-    subscriber = Subscriber(backend, node, directory, ConsumeOptions.of(settings), metrics, clock)
-    topics = Topics(backend, directory, auto_partitions, timeout)
+    timeout = settings.seconds("backend.timeout")
+    metrics, transactions = Metrics(), TransactionIds(_wall_ms)
+    blacklist = Blacklist(node.registry, timeout)
+    app = Front(Cors(settings.words("cors.origins")), transactions, metrics, blacklist, CLOCK)
+    owner = MetricsOwner(metrics, node, timeout, app.count)
+    errors = Errors(_error_texts(settings), transactions, metrics)
+    errors.register(app)
+    services = Services(settings, backend, node, metrics)
+    access = services.access(metrics)
     names = topic_names(
         settings.text("names.tenant"),
         settings.text("names.namespace"),
         settings.number("names.max_length"),
     )
-    owner = MetricsOwner(metrics, node, timeout, app.count)
-    errors = Errors(_error_texts(settings), transactions, metrics)
-    errors.register(app)
-    events = Events(access, publisher, subscriber, names, EventOptions.of(settings), _wall_ms)
-    app.register_blueprint(events.blueprint())
-    app.register_blueprint(TopicViews(access, topics, names).blueprint())
-    app.register_blueprint(Ops(backend, node, owner, READY_TIMEOUT).blueprint())
-    app.wsgi_app = RawPaths(app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
+    publisher, subscriber = services.publisher, services.subscriber
+    events = Events(access, publisher, subscriber, names, EventOptions.of(settings), transactions)
+    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
+    topics, rights = services.topics, services.rights
+    for views in (
+        events,
+        TopicViews(access, topics, rights, names),
+        AclViews(access, topics, rights, names),
+        GroupViews(access, Groups(backend, timeout), names),
+        KeyViews(access, services.keys, node, timeout),
+        AdminViews(access, topics, blacklist, names),
+        Ops(backend, node, owner, READY_TIMEOUT, figures.all),
+        figures,
+    ):
+        app.register_blueprint(views.blueprint())
+    app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
     app.extensions["router.stop"] = subscriber.stop
-    app.extensions["router.close"] = owner.stop
+    app.extensions["router.close"] = partial(_close, blacklist, owner)
     app.extensions["router.unread"] = errors.unread
     owner.start()
+    blacklist.start()
     return app
+
+
+class Services:
+    """The parts behind the views, over one backend and one node."""
+
+    def __init__(self, settings: Settings, backend: Backend, node: Node, metrics: Metrics) -> None:
+        timeout = settings.seconds("backend.timeout")
+        partitions = settings.number("topics.auto_partitions")
+        publishing, consuming = PublishOptions.of(settings), ConsumeOptions.of(settings)
+        self._settings = settings
+        self._node = node
+        self.keys = Keys(node.registry, timeout, CLOCK)
+        self.rights = Rights(node.registry, timeout, CLOCK)
+        directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin)
+        self.topics = Topics(backend, directory, partitions, timeout)
+        self.publisher = Publisher(backend, directory, publishing, metrics, CLOCK)
+        self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
+
+    def access(self, metrics: Metrics) -> Access:
+        """Return who may do what."""
+        settings = self._settings
+        users = settings.text("auth.users")
+        passwords = Passwords(settings, self._node, metrics, CLOCK) if users else None
+        secret, window = settings.text("auth.admin_secret"), settings.seconds("auth.hmac_window")
+        signatures = Signatures(self.keys, secret, window, _wall_ms)
+        return Access(settings, passwords, signatures, self.rights, CLOCK)
+
+
+def _close(blacklist: Blacklist, owner: MetricsOwner) -> None:
+    blacklist.stop()
+    owner.stop()
+
+
+def _wrapped(settings: Settings, application: WSGIApplication) -> WSGIApplication:
+    """Return the application behind what reads the raw path and the client's address."""
+    raw = RawPaths(application)
+    proxies = trusted(settings.words("server.trusted_proxies"))
+    return Forwarded(raw, proxies) if proxies else raw
 
 
 def _wall_ms() -> int:

@@ -18,9 +18,13 @@ from router.errors import ForbiddenError
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-ALLOWED_HEADERS: Final = "Authorization, Content-Type, Idempotency-Key"
+# Pages may sign as well; a Date of its own a browser lets no page send.
+ALLOWED_HEADERS: Final = (
+    "Authorization, Content-Type, Idempotency-Key,"
+    " X-CambriaAuth, X-CambriaDate, X-Auth, X-Date, X-Nonce"
+)
 EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
-ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, DELETE, OPTIONS"
+ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 MAX_AGE: Final = "600"
 
 
@@ -74,4 +78,7 @@ def _by_hand(environ: WSGIEnvironment) -> bool:
 
 def _same(origin: str, environ: WSGIEnvironment) -> bool:
     host: str = environ.get("HTTP_HOST", "")
-    return urlsplit(origin).netloc.lower() == host.lower()
+    try:
+        return host != "" and urlsplit(origin).netloc.lower() == host.lower()
+    except ValueError:  # as for http://[
+        return False

@@ -19,12 +19,14 @@ from router.backends import Start
 from router.errors import BadReadOptionError, MissingConsumerError
 from router.model import Message, Subscription, TopicName
 from router.services.consume import Poll, PollMailbox, Subscriber, Wish
-from router.services.publish import Publisher
+from router.services.groups import moment
+from router.services.publish import Published, Publisher
 from router.settings import Settings
 from router.web import bodies, intake, offload
 from router.web.access import Access, Right
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
+from router.web.transaction import GIVEN, TransactionIds
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -106,19 +108,20 @@ class Events:
         subscriber: Subscriber,
         topic_name: Callable[[str], TopicName],
         options: EventOptions,
-        wall_ms: Callable[[], int],
+        transactions: TransactionIds,
     ) -> None:
         self._access = access
         self._publisher = publisher
         self._subscriber = subscriber
         self._topic_name = topic_name
         self._options = options
-        self._wall_ms = wall_ms
+        self._transactions = transactions
 
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         routes = Blueprint("events", __name__)
         routes.post("/events/<topic>")(self.publish)
+        routes.post("/events/transaction/<topic>")(self.publish_transaction)
         routes.get("/events/<topic>")(self.incomplete)
         routes.get("/events/<topic>/<group>")(self.incomplete)
         routes.get("/events/<topic>/<group>/<consumer>")(self.poll)
@@ -126,22 +129,37 @@ class Events:
 
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
-        environ = request.environ
-        principal = self._access.principal(
-            environ.get("HTTP_AUTHORIZATION"), environ.get("REMOTE_ADDR", "")
+        published = self._publish(request.environ, topic)
+        answer = Response(
+            b'{"serverTimeMs":%d,"count":%d}' % (self._transactions.wall_ms(), published.count),
+            content_type="application/json",
         )
+        return _replayed(answer) if published.replayed else answer
+
+    def publish_transaction(self, topic: str) -> Response:
+        """Store the messages as `publish` does; the answer's body has a transaction id too.
+
+        It is the header's, followed by the number of the last message, as in the original.
+        """
+        environ = request.environ
+        published = self._publish(environ, topic)
+        identity = environ[GIVEN] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
+        body = b'{"serverTimeMs":%d,"count":%d,"transactionId":"%s::%d"}' % (
+            self._transactions.wall_ms(),
+            published.count,
+            identity.encode(),
+            published.count,
+        )
+        answer = Response(body, content_type="application/json")
+        return _replayed(answer) if published.replayed else answer
+
+    def _publish(self, environ: WSGIEnvironment, topic: str) -> Published:
+        principal = self._access.principal(environ)
         name = self._topic_name(topic)
         self._access.demand(principal, name, Right.PUBLISH)
         key = intake.idempotency_key(environ)
         messages = self._messages(environ)
-        published = self._publisher.publish(name, messages, principal, key)
-        answer = Response(
-            b'{"serverTimeMs":%d,"count":%d}' % (self._wall_ms(), published.count),
-            content_type="application/json",
-        )
-        if published.replayed:
-            answer.headers["Idempotency-Replayed"] = "true"
-        return answer
+        return self._publisher.publish(name, messages, principal, key)
 
     def _messages(self, environ: WSGIEnvironment) -> list[Message]:
         bounds = self._options.bounds
@@ -165,9 +183,7 @@ class Events:
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
         environ = request.environ
-        principal = self._access.principal(
-            environ.get("HTTP_AUTHORIZATION"), environ.get("REMOTE_ADDR", "")
-        )
+        principal = self._access.principal(environ)
         name = self._topic_name(topic)
         subscription = Subscription(name, consumer_name(group, "group"))
         consumer = consumer_name(consumer, "consumer")
@@ -208,13 +224,15 @@ def _read(
     return bodies.read(kind, bodies.inflate(encoding, body, bounds), key, bounds)
 
 
-def _start(given: str | None, default: Start) -> Start:
+def _replayed(answer: Response) -> Response:
+    answer.headers["Idempotency-Replayed"] = "true"
+    return answer
+
+
+def _start(given: str | None, default: Start) -> Start | int:
     if given is None:
         return default
-    try:
-        return Start(given)
-    except ValueError as error:
-        raise BadReadOptionError("from: expected earliest or latest.") from error
+    return moment("from", given)
 
 
 def _ack_next(given: str | None) -> bool:

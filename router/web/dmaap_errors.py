@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import orjson
@@ -67,6 +67,9 @@ TABLE: Final[Mapping[str, Row]] = {
     "message-over-max-bytes": Row(413, 3011, 5008, _READING),
     "unauthenticated": Row(401, 4001, 4001),
     "forbidden": _DENIED,
+    "access-denied": _DENIED,
+    "blacklisted": Row(403, 4002, 4002),
+    "key-not-found": Row(404, 1004, 1004),
     "not-allowed": _DENIED,
     "topic-not-found": Row(404, 3001, 3001, "No such topic exists.-"),
     "topic-exists": Row(409, 6003, 6003),
@@ -81,10 +84,31 @@ TABLE: Final[Mapping[str, Row]] = {
     "partial-publish": Row(500, 3007, 5007),
     "backend-unavailable": Row(503, 3002, 3002, _BUSY),
     "backend-timeout": Row(504, 3006, 5006, "The backend did not answer in time."),
+    "coordination-unavailable": Row(503, 3002, 3002, _BUSY),
+    "conflict": Row(409, 5005, 5005),
     "read-failed": Row(500, 3009, 5008, _READING),
     "method-not-allowed": Row(405, 3003, 3003, "The method is not allowed here."),
     "missing-consumer": Row(404, 5008, 5008, _READING),
     "path-not-found": Row(404, 3001, 3001, _NOTHING),
+}
+
+# The original has other numbers for some failures where certain routes meet them: its codes say
+# which operation failed rather than why.
+_PUBLISH_DENIED: Final = Row(401, 4002, 5009, "Error while publishing data to topic.")
+_READ_DENIED: Final = Row(401, 4002, 5008, _READING)
+_LIST_DENIED: Final = Row(401, 4002, 6003)
+ROUTES: Final[Mapping[tuple[str, str], Row]] = {
+    ("events.publish", "access-denied"): _PUBLISH_DENIED,
+    ("events.publish_transaction", "access-denied"): _PUBLISH_DENIED,
+    ("events.poll", "access-denied"): _READ_DENIED,
+    ("topics.describe", "topic-not-found"): Row(404, 3001, 6002, "No such topic exists.-"),
+    ("acls.producers", "topic-not-found"): Row(404, 3001, 6005, "No such topic exists.-"),
+    ("acls.consumers", "topic-not-found"): Row(403, 3001, 6006, "No such topic exists.-"),
+    ("acls.permit_producer", "access-denied"): _LIST_DENIED,
+    ("acls.revoke_producer", "access-denied"): _LIST_DENIED,
+    ("acls.permit_consumer", "access-denied"): Row(403, 4002, 6009),
+    ("acls.revoke_consumer", "access-denied"): _LIST_DENIED,
+    ("metrics.one", "path-not-found"): Row(404, 3001, 6013),
 }
 
 # What the original answered to too many empty polls, whatever its guide says.
@@ -99,11 +123,11 @@ class ErrorTexts:
     forbidden_status: int
     legacy_limit: bool
 
-    def row(self, error: RouterError) -> Row:
-        """Return how this failure is told."""
-        row = TABLE[error.code]
+    def row(self, error: RouterError, endpoint: str | None = None) -> Row:
+        """Return how this failure is told, by the route of that endpoint."""
+        row = ROUTES.get((endpoint or "", error.code)) or TABLE[error.code]
         if row is _DENIED:
-            return Row(self.forbidden_status, row.code, row.mrstatus, row.text)
+            return replace(row, status=self.forbidden_status)
         if self.legacy_limit and isinstance(error, TooManyRequestsError):
             return LEGACY_LIMIT
         return row

@@ -1,8 +1,8 @@
 """The DMaaP Message Router's `/topics`: list, describe, create, delete.
 
 Shapes are those of the original (its API documentation calls them topic management). What it takes
-and ignores works here: partitions, deletion; retention is ours. `replicationCount` is taken and has
-no effect: a node keeps one copy, Apache Pulsar decides for itself.
+and ignores works here: partitions, replicas where Kafka keeps the messages, deletion; retention is
+ours. A node of its own keeps one copy, and Apache Pulsar decides for itself.
 
 Creating a topic that exists answers 204, as in the original, unless it asks for another number of
 partitions, which is 409: the original's silence there would be a lie.
@@ -10,21 +10,17 @@ partitions, which is 409: the original's silence there would be a lie.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import orjson
 from flask import Blueprint, Response, request
 
-from router.errors import BadRequestError
 from router.model import Policies, Principal, TopicInfo, TopicName
 from router.services.manage import NewTopic, Topics
-from router.web import intake
+from router.services.rights import NOBODY, Rights, TopicRights
+from router.web import forms
 from router.web.access import Access, Right
 
-MAX_BODY: Final = 64 * 1024
-_WHOLE: Final = re.compile(r"\s*-?[0-9]{1,18}\s*")
 FIELDS: Final = (
     "topicName",
     "topicDescription",
@@ -42,10 +38,15 @@ class TopicViews:
     """The views of `/topics`."""
 
     def __init__(
-        self, access: Access, topics: Topics, topic_name: Callable[[str], TopicName]
+        self,
+        access: Access,
+        topics: Topics,
+        rights: Rights,
+        topic_name: Callable[[str], TopicName],
     ) -> None:
         self._access = access
         self._topics = topics
+        self._rights = rights
         self._topic_name = topic_name
 
     def blueprint(self) -> Blueprint:
@@ -60,141 +61,109 @@ class TopicViews:
 
     def names(self) -> Response:
         """Answer the names of the topics that the caller may use."""
-        return _json({"topics": [info.topic.local for info in self._visible(self._principal())]})
+        principal = self._access.principal(request.environ)
+        return forms.answer({"topics": [info.topic.local for info in self._visible(principal)]})
 
     def list_all(self) -> Response:
         """Answer the same topics with their owners."""
+        visible = self._visible(self._access.principal(request.environ))
+        rights = self._rights.all()
         topics = [
             {
                 "topicName": info.topic.local,
-                "owner": info.properties.get("owner", ""),
-                "txenabled": info.properties.get("transactionEnabled") == "true",
+                "owner": (known := rights.get(str(info.topic), NOBODY)).owner,
+                "txenabled": _transactional(info, known),
             }
-            for info in self._visible(self._principal())
+            for info in visible
         ]
-        return _json({"topics": topics})
+        return forms.answer({"topics": topics})
 
     def describe(self, topic: str) -> Response:
         """Answer what a topic is."""
-        principal, name = self._principal(), self._topic_name(topic)
-        if not self._any_right(principal, name):
-            self._access.demand(principal, name, Right.SUBSCRIBE)
-        return _json(self._details(self._topics.described(name).info))
+        principal, name = self._access.principal(request.environ), self._topic_name(topic)
+        self._access.demand(principal, name, Right.VIEW)
+        info = self._topics.described(name).info
+        return forms.answer(self._details(info, self._rights.read(name)))
 
     def create(self) -> Response:
-        """Create a topic."""
-        principal = self._principal()
-        wish = _fields(intake.body(request.environ, MAX_BODY))
-        new = NewTopic(
-            self._topic_name(_text(wish, "topicName").replace("%", "%25")),
-            _number(wish, "partitionCount"),
-            Policies(
-                _number(wish, "retentionMs"),
-                _number(wish, "retentionBytes"),
-                _number(wish, "backlogBytes"),
-                _flag(wish, "deduplication"),
-            ),
-            _properties(wish, principal),
+        """Create a topic, which is then its creator's."""
+        principal = self._access.principal(request.environ)
+        wish = forms.fields(request.environ, FIELDS)
+        rights = TopicRights(
+            principal.name,
+            description=forms.text(wish, "topicDescription", ""),
+            transactional=forms.flag(wish, "transactionEnabled") or False,
         )
-        _number(wish, "replicationCount")
-        self._access.demand(principal, new.topic, Right.MANAGE)
-        if not self._topics.create(new):
+        new = NewTopic(
+            self._topic_name(forms.text(wish, "topicName").replace("%", "%25")),
+            forms.number(wish, "partitionCount"),
+            Policies(
+                forms.number(wish, "retentionMs"),
+                forms.number(wish, "retentionBytes"),
+                forms.number(wish, "backlogBytes"),
+                forms.flag(wish, "deduplication"),
+                forms.number(wish, "replicationCount"),
+            ),
+            _properties(rights),
+        )
+        self._access.demand(principal, new.topic, Right.CREATE)
+        self._topics.check(new)
+        made = self._rights.create(
+            new.topic,
+            rights,
+            lambda: self._topics.exists(new.topic),
+            lambda: self._topics.create(new),
+        )
+        if not made:
             return Response(status=204)
         info = TopicInfo(new.topic, new.partitions or 0, new.policies, new.properties)
-        return _json(self._details(info))
+        return forms.answer(self._details(info, rights))
 
     def delete(self, topic: str) -> Response:
         """Delete a topic with all that is in it."""
-        principal, name = self._principal(), self._topic_name(topic)
-        self._access.demand(principal, name, Right.MANAGE)
-        self._topics.delete(name)
-        return Response(f"Topic [{name.local}] deleted successfully", mimetype="text/html")
-
-    def _principal(self) -> Principal:
-        environ = request.environ
-        return self._access.principal(
-            environ.get("HTTP_AUTHORIZATION"), environ.get("REMOTE_ADDR", "")
-        )
+        principal, name = self._access.principal(request.environ), self._topic_name(topic)
+        self._access.demand(principal, name, Right.DELETE)
+        self._rights.delete(name, lambda: self._topics.delete(name))
+        return forms.sentence(f"Topic [{name.local}] deleted successfully")
 
     def _visible(self, principal: Principal) -> list[TopicInfo]:
         home = self._topic_name("x")
         listed = self._topics.listed(home.tenant, home.namespace)
-        return [info for info in listed if self._any_right(principal, info.topic)]
+        return [i for i in listed if self._access.allows(principal, i.topic, Right.VIEW)]
 
-    def _any_right(self, principal: Principal, topic: TopicName) -> bool:
-        return any(self._access.allows(principal, topic, right) for right in Right)
-
-    def _details(self, info: TopicInfo) -> dict[str, Any]:
+    def _details(self, info: TopicInfo, rights: TopicRights) -> dict[str, Any]:
         policies = info.policies
         return {
             "name": info.topic.local,
-            "description": info.properties.get("description", ""),
-            "owner": info.properties.get("owner", ""),
-            "readerAcl": self._acl(info.topic, Right.SUBSCRIBE),
-            "writerAcl": self._acl(info.topic, Right.PUBLISH),
+            "description": rights.description or info.properties.get("description", ""),
+            "owner": rights.owner,
+            "readerAcl": listed(self._access, info.topic, rights, Right.SUBSCRIBE),
+            "writerAcl": listed(self._access, info.topic, rights, Right.PUBLISH),
             "partitionCount": max(1, info.partitions),
-            "replicationCount": 1,
-            "transactionEnabled": info.properties.get("transactionEnabled") == "true",
+            "replicationCount": max(1, policies.replicas or 1),
+            "transactionEnabled": _transactional(info, rights),
             "retentionMs": policies.retention_ms,
             "retentionBytes": policies.retention_bytes,
             "backlogBytes": policies.backlog_bytes,
             "deduplication": policies.deduplication,
         }
 
-    def _acl(self, topic: TopicName, right: Right) -> dict[str, Any]:
-        return {"enabled": self._access.restricted, "users": self._access.users(topic, right)}
+
+def listed(access: Access, topic: TopicName, rights: TopicRights, right: Right) -> dict[str, Any]:
+    """Return an access list in the original's shape, in which `enabled` is always true.
+
+    A topic with neither owner nor list shows whom the file of permissions names, if there is one.
+    """
+    own = rights.readers if right is Right.SUBSCRIBE else rights.writers
+    users = sorted(own) if own or rights.owner else access.users(topic, right)
+    return {"enabled": True, "users": users}
 
 
-def _json(value: object) -> Response:
-    return Response(orjson.dumps(value), mimetype="application/json")
+def _transactional(info: TopicInfo, rights: TopicRights) -> bool:
+    return rights.transactional or info.properties.get("transactionEnabled") == "true"
 
 
-def _fields(body: bytes) -> dict[str, Any]:
-    try:
-        wish = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise BadRequestError(f"Incorrect JSON object: {error}.") from error
-    if not isinstance(wish, dict):
-        raise BadRequestError("Incorrect JSON object: expected an object with topicName.")
-    for name in wish:
-        if name not in FIELDS:
-            raise BadRequestError(
-                f"Unrecognized field {name[:80]!r}; known are {', '.join(FIELDS)}."
-            )
-    return wish
-
-
-def _text(wish: Mapping[str, Any], name: str, default: str | None = None) -> str:
-    value = wish.get(name, default)
-    if value is None and default is not None:
-        return default
-    if not isinstance(value, str):
-        raise BadRequestError(f"{name}: expected a text.")
-    return value
-
-
-def _number(wish: Mapping[str, Any], name: str) -> int | None:
-    value = wish.get(name)
-    if value is None:
-        return None
-    if isinstance(value, str) and _WHOLE.fullmatch(value):
-        value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not -1 <= value < 1 << 63:
-        raise BadRequestError(f"{name}: expected a whole number.")
-    return value
-
-
-def _flag(wish: Mapping[str, Any], name: str) -> bool | None:
-    value = wish.get(name)
-    if isinstance(value, str):
-        value = {"true": True, "false": False}.get(value.strip().lower(), value)
-    if value is not None and not isinstance(value, bool):
-        raise BadRequestError(f"{name}: expected true or false.")
-    return value
-
-
-def _properties(wish: Mapping[str, Any], principal: Principal) -> dict[str, str]:
-    properties = {"description": _text(wish, "topicDescription", ""), "owner": principal.name}
-    if _flag(wish, "transactionEnabled"):
-        properties["transactionEnabled"] = "true"
-    return {name: value for name, value in properties.items() if value}
+def _properties(rights: TopicRights) -> Mapping[str, str]:
+    """Return what the store is told, for those who look there; rights are not its business."""
+    properties = {"description": rights.description} if rights.description else {}
+    return properties | ({"transactionEnabled": "true"} if rights.transactional else {})

@@ -52,7 +52,7 @@ class Errors:
 
     def failed(self, error: RouterError) -> Response:
         """Answer a failure that is in the table."""
-        row = self._texts.row(error)
+        row = self._texts.row(error, request.endpoint)
         transaction = self._transactions.next(request.environ.get("REMOTE_ADDR", ""))
         answer = Response(
             self._texts.body(row, str(error), transaction),

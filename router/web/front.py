@@ -1,6 +1,7 @@
 """The Flask application: what happens around every view.
 
-Each request is checked for a page of a foreign origin (`cors`) before its view runs, and each
+Each request is checked for a blacklisted address and for a page of a foreign origin (`cors`) before
+its view runs, and each
 answer gets its transaction id and is counted. Flask's hooks for that, functions registered with
 before_request and after_request, cost a tenth of a small publish; the methods overridden here are
 the ones that Flask documents for the purpose, and the whole of it is in one place.
@@ -15,17 +16,32 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from flask import Flask, Request, Response, request
 
+from router.errors import BlacklistedError
 from router.metrics import Metrics
+from router.services.blacklist import Blacklist
 from router.web.cors import Cors
-from router.web.transaction import TransactionIds
+from router.web.transaction import GIVEN, TransactionIds
 
 if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
     from werkzeug.local import LocalProxy
 
 _BEGUN: Final = "router.begun"
-_METHODS: Final = frozenset({"GET", "POST", "PUT", "DELETE", "HEAD", "OPTIONS"})
+_METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
+_PROBES: Final = frozenset({"/health", "/ready"})
+_UNLISTED: Final = ("/admin/", "/v1/admin/")
 # Between two looks of the metrics' owner, a second apart; what is more goes uncounted.
 _MOST_UNCOUNTED: Final = 100_000
+
+
+def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
+    """Raise BlacklistedError if a request comes from an address that is on the list."""
+    address = environ.get("REMOTE_ADDR", "")
+    if blacklist.holds(address):
+        raise BlacklistedError(
+            f"Source address [{address}] is blacklisted."
+            " Please contact the cluster management team."
+        )
 
 
 class Front(Flask):
@@ -36,6 +52,7 @@ class Front(Flask):
         cors: Cors,
         transactions: TransactionIds,
         metrics: Metrics,
+        blacklist: Blacklist,
         clock: Callable[[], float],
     ) -> None:
         super().__init__("router", static_folder=None)
@@ -45,14 +62,24 @@ class Front(Flask):
         self._cors = cors
         self._transactions = transactions
         self._metrics = metrics
+        self._blacklist = blacklist
         self._clock = clock
         self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MOST_UNCOUNTED)
 
     def preprocess_request(self) -> None:
-        """Note the time; raise ForbiddenError for a page that may not use the router."""
+        """Note the time; raise ForbiddenError for a client or page that may not use the router."""
         environ = request.environ
         environ[_BEGUN] = self._clock()
+        if self._blacklist.active:
+            self._check_address(environ)
         self._cors.check(environ)
+
+    def _check_address(self, environ: WSGIEnvironment) -> None:
+        # Administration looks itself, after who asks: nobody shall lock out the administrators.
+        path = environ["PATH_INFO"]
+        if path.startswith(_UNLISTED) or path.rstrip("/") in _PROBES:
+            return
+        check_address(self._blacklist, environ)
 
     def process_response(self, response: Response) -> Response:
         """Mark and count an answer; unknown paths count as one route."""
@@ -61,8 +88,10 @@ class Front(Flask):
         environ, rule, status = asked.environ, asked.url_rule, response.status_code
         # Refusals carry the id in their body, and have it already.
         if status < 400 or "transactionId" not in response.headers:
-            address = environ.get("REMOTE_ADDR", "")
-            response.headers["transactionId"] = self._transactions.next(address)
+            given = environ.get(GIVEN)
+            response.headers["transactionId"] = given or self._transactions.next(
+                environ.get("REMOTE_ADDR", "")
+            )
         self._cors.mark(environ, response)
         began = environ.get(_BEGUN)
         took = 0.0 if began is None else self._clock() - began

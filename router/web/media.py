@@ -56,6 +56,14 @@ def answer_format(accept: str | None, content_type: str | None) -> Format:
     return choice
 
 
+def wants_json(accept: str | None) -> bool:
+    """Return whether an Accept header asks for JSON and not for a text format of Prometheus."""
+    ranges = [part.partition(";")[0].strip().lower() for part in (accept or "").split(",")]
+    return "application/json" in ranges and not any(
+        name in {"text/plain", "application/openmetrics-text"} for name in ranges
+    )
+
+
 def _ranges(accept: str) -> list[tuple[str, float]]:
     found = []
     for part in _QUOTED.sub("", accept).split(","):

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Callable
 
 import structlog
-from flask import Blueprint, Response
+from flask import Blueprint, Response, request
 
 from router.backends import Backend, Node
 from router.errors import RouterError
 from router.metrics import Metrics
+from router.web.media import wants_json
 
 PUSH_EVERY = 1.0
 
@@ -59,13 +60,21 @@ class MetricsOwner:
 
 
 class Ops:
-    """The views `/health`, `/ready`, `/metrics`; they need no credentials."""
+    """The views `/health`, `/ready`, `/metrics`, `/transaction`; they need no credentials."""
 
-    def __init__(self, backend: Backend, node: Node, owner: MetricsOwner, timeout: float) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        node: Node,
+        owner: MetricsOwner,
+        timeout: float,
+        in_json: Callable[[], Response],
+    ) -> None:
         self._backend = backend
         self._node = node
         self._owner = owner
         self._timeout = timeout
+        self._in_json = in_json
 
     def blueprint(self) -> Blueprint:
         """Return the routes."""
@@ -73,6 +82,8 @@ class Ops:
         routes.get("/health")(self.health)
         routes.get("/ready")(self.ready)
         routes.get("/metrics")(self.metrics)
+        routes.get("/transaction")(self.transaction)
+        routes.get("/transaction/<number>")(self.transaction)
         return routes
 
     def health(self) -> Response:
@@ -85,9 +96,18 @@ class Ops:
         return Response(b'{"status":"ready"}', mimetype="application/json")
 
     def metrics(self) -> Response:
-        """Answer the node's counters, this worker's up to now among them."""
+        """Answer the node's counters, this worker's up to now among them.
+
+        Who asks for JSON gets the original's names for some of them.
+        """
+        if wants_json(request.headers.get("Accept")):
+            return self._in_json()
         self._owner.push()
         return Response(
             self._node.metrics(self._timeout),
             content_type="text/plain; version=0.0.4; charset=utf-8",
         )
+
+    def transaction(self, **_names: str) -> Response:
+        """Answer nothing, as the original does: transactions are not kept."""
+        return Response(status=204)

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from ipaddress import IPv6Address
 from itertools import count
+from typing import Final
+
+GIVEN: Final = "router.transaction"
+"""Where a view leaves the id of its answer in the environment, if it made one."""
 
 
 class TransactionIds:
@@ -17,7 +21,7 @@ class TransactionIds:
     """
 
     def __init__(self, wall_ms: Callable[[], int]) -> None:
-        self._wall_ms = wall_ms
+        self.wall_ms = wall_ms
         self._process = f"{os.getpid():07d}"
         self._counter = count()
         self._second = -1
@@ -25,7 +29,7 @@ class TransactionIds:
 
     def next(self, address: str) -> str:
         """Return a new id for an answer to this address."""
-        second, ms = divmod(self._wall_ms(), 1000)
+        second, ms = divmod(self.wall_ms(), 1000)
         if second != self._second:
             at = datetime.fromtimestamp(second, UTC)
             self._texts = at.strftime("%d-%m-%Y::%I:%M:%S"), at.strftime("%d%m%Y%H%M%S")

@@ -1,176 +1,152 @@
-"""The gate: from a request's credentials to a principal, and from a principal to yes or no."""
+"""The gate: from a request to a principal, and from a principal to yes or no.
+
+A topic with an owner is open to the owner and those on its lists, once access lists count; a file
+of permissions, where there is one, must agree as well. So each can be used without the other, and
+neither opens what the other closes. The name of a partition, `orders-partition-0`, leads to
+messages of `orders` in some stores, so that it needs the rights on `orders` as well.
+"""
 
 from __future__ import annotations
 
-import base64
-import hmac
-import secrets
-import threading
+import re
 from collections.abc import Callable
-from dataclasses import dataclass
-from hashlib import sha256
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from router.backends import Node
-from router.errors import (
-    ForbiddenError,
-    RouterError,
-    SettingError,
-    TooManyRequestsError,
-    UnauthenticatedError,
-    from_code,
-)
-from router.metrics import Metrics
+from router.errors import AccessDeniedError, ForbiddenError, SettingError, UnauthenticatedError
 from router.model import Principal, TopicName
+from router.services.rights import Rights, TopicRights
 from router.settings import Settings
-from router.web import offload
+from router.web.access import aaf
+from router.web.access.passwords import Passwords
 from router.web.access.permissions import Permissions, Right
-from router.web.access.users import Users
+from router.web.access.signatures import Signatures
 
-MOST_REMEMBERED: Final = 10_000
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
 ANONYMOUS: Final = Principal()
-
-
-class _Check:
-    """A password check under way, for all requests with the same credentials."""
-
-    def __init__(self) -> None:
-        self.done = threading.Event()
-        self.failure = RouterError("the check broke off")
-
-
-@dataclass(frozen=True, slots=True)
-class _Verified:
-    principal: Principal
-    until: float
-    version: int
+# What the server of the router leaves for a request whose client showed a certificate.
+CERTIFIED: Final = "router.client_name"
+_NO_CREDENTIALS: Final = "This server needs a name and a password."
+_PARTITION: Final = re.compile(r"(.+)-partition-[0-9]+")
+# In the original's words.
+_ACTIONS: Final = {Right.PUBLISH: "publish", Right.SUBSCRIBE: "read"}
 
 
 class Access:
     """Answers who makes a request and whether they may; callable from many threads or greenlets."""
 
     def __init__(
-        self, settings: Settings, node: Node, metrics: Metrics, clock: Callable[[], float]
+        self,
+        settings: Settings,
+        passwords: Passwords | None,
+        signatures: Signatures,
+        rights: Rights,
+        clock: Callable[[], float],
     ) -> None:
-        users, permissions = settings.text("auth.users"), settings.text("auth.permissions")
-        if permissions and not users:
-            raise SettingError("auth.permissions: grants nothing without a users file (auth.users)")
-        self._users = Users(Path(users), clock) if users else None
-        self._permissions = Permissions(Path(permissions), clock) if permissions else None
-        self._keep = settings.seconds("auth.cache")
-        self._attempts = settings.number("auth.attempts_per_minute")
-        self._timeout = settings.seconds("backend.timeout")
-        self._node = node
-        self._metrics = metrics
-        self._clock = clock
-        self._secret = secrets.token_bytes(32)
-        self._verified: dict[bytes, _Verified] = {}
-        self._checks: dict[bytes, _Check] = {}
-        self._lock = threading.Lock()
+        self._passwords = passwords
+        self._signatures = signatures
+        self._rights = rights
+        self._aaf = bool(settings.text("auth.aaf"))
+        self._permissions = _permissions(settings, clock)
+        enforce = settings.text("acl.enforce")
+        self.enforced = passwords is not None if enforce == "auto" else enforce == "true"
+        # Where nobody is refused anything, nothing is looked up either.
+        self._open = self._permissions is None and not self.enforced
 
-    @property
-    def restricted(self) -> bool:
-        """Whether a permissions file decides who may do what."""
-        return self._permissions is not None
+    def principal(self, environ: WSGIEnvironment) -> Principal:
+        """Return who makes a request: whose signature, password or certificate comes with it.
 
-    def principal(self, authorization: str | None, address: str) -> Principal:
-        """Return who sent this Authorization header from this address.
-
-        Raises UnauthenticatedError, or TooManyRequestsError after too many checks.
+        Raises UnauthenticatedError where users are demanded, TooManyRequestsError after too many
+        passwords. Without users a wrong signature is nobody's, as in the original.
         """
-        if self._users is None:
+        failure: UnauthenticatedError | None = None
+        if "HTTP_X_CAMBRIAAUTH" in environ or "HTTP_X_AUTH" in environ:
+            try:
+                return self._signatures.principal(environ)
+            except UnauthenticatedError as error:
+                failure = error
+        if self._passwords is not None and (authorization := environ.get("HTTP_AUTHORIZATION")):
+            return self._passwords.principal(authorization, environ.get("REMOTE_ADDR", ""))
+        if CERTIFIED in environ:
+            return Principal(environ[CERTIFIED])
+        if self._passwords is None:
             return ANONYMOUS
-        if not authorization:
-            raise UnauthenticatedError("This server needs a name and a password.")
-        digest = hmac.digest(self._secret, authorization.encode("latin-1", "replace"), "sha256")
-        known = self._remembered(digest)
-        return known if known is not None else self._check(digest, authorization, address)
+        raise failure or UnauthenticatedError(_NO_CREDENTIALS)
 
     def demand(self, principal: Principal, topic: TopicName, right: Right) -> None:
         """Raise ForbiddenError unless the principal has the right on the topic."""
+        if self._open or principal.admin:
+            return
         if not self.allows(principal, topic, right):
-            raise ForbiddenError(
-                f"Access denied for {principal.name}: no right to {right.value} {topic.local}."
-            )
+            raise self._refusal(principal, topic, right)
+        if self.enforced:
+            self._demand_listed(principal, topic, right)
+        if "-partition-" in topic.local and (part := _PARTITION.fullmatch(topic.local)):
+            self.demand(principal, replace(topic, local=part[1]), right)
 
     def allows(self, principal: Principal, topic: TopicName, right: Right) -> bool:
-        """Return whether the principal has the right on the topic."""
+        """Return whether the file of permissions grants the right; everything where is none."""
         granted = self._permissions
-        return granted is None or granted.allow(principal.name, topic.local, right)
+        return (
+            granted is None or principal.admin or granted.allow(principal.name, topic.local, right)
+        )
+
+    def demand_owner(self, principal: Principal, rights: TopicRights) -> None:
+        """Raise AccessDeniedError unless a topic is the principal's, or nobody's."""
+        if not (rights.owned_by(principal.name) or self.administers(principal)):
+            raise _denied(principal)
+
+    def administers(self, principal: Principal) -> bool:
+        """Return whether somebody may manage every topic, whosever it is, and the router itself.
+
+        That is the key `admin`, and who has the right to manage on `*` in a file of permissions.
+        """
+        granted = self._permissions
+        return principal.admin or (granted is not None and granted.administers(principal.name))
 
     def users(self, topic: TopicName, right: Right) -> list[str]:
-        """Return who is named as having the right; nobody is where everybody has it."""
+        """Return whom the file of permissions names as having the right."""
         return self._permissions.users(topic.local, right) if self._permissions else []
 
-    def _remembered(self, digest: bytes) -> Principal | None:
-        assert self._users is not None
-        found = self._verified.get(digest)
-        if found is None:
-            return None
-        if found.until <= self._clock() or found.version != self._users.version():
-            self._verified.pop(digest, None)
-            return None
-        return found.principal
-
-    def _check(self, digest: bytes, authorization: str, address: str) -> Principal:
-        """Check a password, or wait for the check of the same one that is under way."""
-        mine = _Check()
-        with self._lock:
-            check = self._checks.setdefault(digest, mine)
-        if check is not mine:
-            check.done.wait(self._timeout)
-            if (known := self._remembered(digest)) is not None:
-                return known
-            failure = check.failure
-            raise from_code(failure.code, str(failure), failure.retry_after)
-        try:
-            return self._verify(digest, authorization, address)
-        except RouterError as error:
-            mine.failure = error
-            raise
-        finally:
-            with self._lock:
-                del self._checks[digest]
-            mine.done.set()
-
-    def _verify(self, digest: bytes, authorization: str, address: str) -> Principal:
-        assert self._users is not None
-        name, password = _basic(authorization)
-        self._take_token(name, address)
-        version = self._users.version()
-        if not offload.run(self._users.verify, name, password):
-            self._metrics.inc("router_logins_total", outcome="refused")
-            raise UnauthenticatedError("The name or the password is wrong.")
-        self._metrics.inc("router_logins_total", outcome="verified")
-        principal = Principal(name)
-        if len(self._verified) >= MOST_REMEMBERED:
-            self._verified.clear()
-        self._verified[digest] = _Verified(principal, self._clock() + self._keep, version)
-        return principal
-
-    def _take_token(self, name: str, address: str) -> None:
-        if not self._attempts:
+    def _demand_listed(self, principal: Principal, topic: TopicName, right: Right) -> None:
+        if right is Right.PUBLISH:
+            allowed = self._rights.known(topic).may_publish(principal.name)
+        elif right is Right.SUBSCRIBE:
+            allowed = self._rights.known(topic).may_read(principal.name)
+        elif right in {Right.DELETE, Right.MANAGE}:
+            # Not from memory: what is asked for may be final.
+            self.demand_owner(principal, self._rights.read(topic))
             return
-        # Names come from strangers and may be long; a bucket's name is not.
-        bucket = "login:" + sha256(f"{address}\0{name}".encode()).hexdigest()
-        after = self._node.take_token(bucket, self._attempts, self._attempts, self._timeout)
-        if after is not None:
-            self._metrics.inc("router_logins_total", outcome="limited")
-            raise TooManyRequestsError(
-                "There were too many password checks for this user and address.", retry_after=after
+        else:
+            return
+        if not allowed:
+            raise _denied(principal)
+
+    def _refusal(self, principal: Principal, topic: TopicName, right: Right) -> ForbiddenError:
+        if not self._aaf:
+            return ForbiddenError(
+                f"Access denied for {principal.name}: no right to {right.value} {topic.local}."
             )
+        return AccessDeniedError(
+            "Access Denied. User does not have permission to perform"
+            f" {_ACTIONS.get(right, right.value)} operation on Topic: {topic.local}"
+        )
 
 
-def _basic(authorization: str) -> tuple[str, str]:
-    scheme, _, encoded = authorization.partition(" ")
-    if scheme.lower() != "basic":
-        raise UnauthenticatedError("The Authorization header is not of the scheme Basic.")
-    try:
-        decoded = base64.b64decode(encoded.strip(), validate=True).decode()
-    except ValueError as error:
-        raise UnauthenticatedError("The Authorization header cannot be read.") from error
-    name, colon, password = decoded.partition(":")
-    if not (name and colon):
-        raise UnauthenticatedError("The Authorization header cannot be read.")
-    return name, password
+def _permissions(settings: Settings, clock: Callable[[], float]) -> Permissions | None:
+    own, as_aaf = settings.text("auth.permissions"), settings.text("auth.aaf")
+    if own and as_aaf:
+        raise SettingError("auth.permissions and auth.aaf: one file of permissions, not both")
+    for name, file in (("auth.permissions", own), ("auth.aaf", as_aaf)):
+        if file and not settings.text("auth.users"):
+            raise SettingError(f"{name}: grants nothing without a users file (auth.users)")
+    if as_aaf:
+        return Permissions(Path(as_aaf), clock, aaf.parse)
+    return Permissions(Path(own), clock) if own else None
+
+
+def _denied(principal: Principal) -> AccessDeniedError:
+    return AccessDeniedError(f"Access denied for {principal.name or '(no user)'}.")

@@ -114,6 +114,12 @@ class Site:
         )
         self.app: Flask = create_app(self.settings, self.backend, self.node)
         self.client: FlaskClient = self.app.test_client()
+        self._workers = [self.app]
+
+    def worker(self) -> FlaskClient:
+        """Return a client of another worker of the same node."""
+        self._workers.append(create_app(self.settings, self.backend, self.node))
+        return self._workers[-1].test_client()
 
     def subscriber(self) -> Subscriber:
         """Return the service behind the polls."""
@@ -134,6 +140,7 @@ class Site:
 
     def close(self) -> None:
         """Put everything away."""
-        self.app.extensions["router.close"]()
+        for app in self._workers:
+            app.extensions["router.close"]()
         self.backend.close()
         self.node.close()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import os
+import re
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -22,14 +24,33 @@ from router.errors import (
 )
 from router.metrics import Metrics
 from router.model import Principal, TopicName
-from router.settings import load
-from router.web.access import Access, Right
+from router.services.keys import Keys
+from router.services.rights import Rights
+from router.settings import Settings, load
+from router.web.access import Access, Passwords, Permissions, Right, Signatures
 from router.web.access import users as users_module
+from router.web.access.permissions import Rule
 from router.web.access.users import Users, parse
 from tests.processes import ManualClock
 from tests.unit.web.applications import CHEAP, HASHES, header
 
+Clock = Callable[[], float]
 TOPIC = TopicName.parse("orders.eu")
+
+
+def gate(settings: Settings, node: MemoryNode, metrics: Metrics, clock: Clock) -> Access:
+    """Put the parts of access together."""
+    passwords = None
+    if settings.text("auth.users"):
+        passwords = Passwords(settings, node, metrics, clock)
+    signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
+    return Access(settings, passwords, signatures, Rights(node.registry, 1, clock), clock)
+
+
+def request(authorization: str | None, address: str) -> dict[str, str]:
+    """Return what a server says of a request."""
+    given = {} if authorization is None else {"HTTP_AUTHORIZATION": authorization}
+    return given | {"REMOTE_ADDR": address}
 
 
 class Gate:
@@ -47,7 +68,7 @@ class Gate:
             variables["ROUTER_AUTH_PERMISSIONS"] = str(self.permissions)
         self.node = MemoryNode(clock=self.clock)
         self.metrics = Metrics()
-        self.access = Access(load(None, variables), self.node, self.metrics, self.clock)
+        self.access = gate(load(None, variables), self.node, self.metrics, self.clock)
 
     def rewrite(self, file: Path, text: str) -> None:
         """Change a file so that its time of change differs, and let a second pass."""
@@ -57,7 +78,7 @@ class Gate:
 
     def check(self, name: str, password: str, address: str = "10.0.0.1") -> str:
         """Return who these credentials are."""
-        return self.access.principal(header(name, password), address).name
+        return self.access.principal(request(header(name, password), address)).name
 
     def logins(self) -> dict[str, float]:
         """Return how many checks ended how."""
@@ -65,11 +86,10 @@ class Gate:
 
 
 def test_everybody_is_anonymous_without_a_users_file() -> None:
-    access = Access(load(None, {}), MemoryNode(), Metrics(), time.monotonic)
+    access = gate(load(None, {}), MemoryNode(), Metrics(), time.monotonic)
     for sent in (None, "", "Basic !!", header("a", "b")):
-        assert access.principal(sent, "10.0.0.1") == Principal()
+        assert access.principal(request(sent, "10.0.0.1")) == Principal()
     access.demand(Principal(), TOPIC, Right.MANAGE)
-    assert not access.restricted
 
 
 @pytest.mark.parametrize("kind", sorted(HASHES))
@@ -89,7 +109,7 @@ def test_password_is_verified_for_every_kind_of_hash(tmp_path: Path, kind: str) 
 )  # fmt: skip
 def test_credentials_that_cannot_be_read_are_refused(tmp_path: Path, sent: str | None) -> None:
     with pytest.raises(UnauthenticatedError):
-        Gate(tmp_path).access.principal(sent, "10.0.0.1")
+        Gate(tmp_path).access.principal(request(sent, "10.0.0.1"))
 
 
 @pytest.mark.parametrize("password", ["", "x" * 2_000, "nul\0", "é" * 60])
@@ -178,6 +198,16 @@ def test_checks_are_rationed_before_the_hash(tmp_path: Path) -> None:
     assert gate.check("argon2", "secret") == "argon2"
 
 
+def test_checks_are_rationed_for_all_addresses_of_a_client_together(tmp_path: Path) -> None:
+    gate = Gate(tmp_path, auth_attempts_per_minute="2")
+    for number in range(2):
+        with pytest.raises(UnauthenticatedError):
+            gate.check("argon2", f"guess{number}", f"2001:db8:0:1::{number}")
+    with pytest.raises(TooManyRequestsError):
+        gate.check("argon2", "secret", "2001:db8:0:1::9")
+    assert gate.check("argon2", "secret", "2001:db8:0:2::9") == "argon2"
+
+
 def test_remembered_credentials_need_no_ration(tmp_path: Path) -> None:
     gate = Gate(tmp_path, auth_attempts_per_minute="1")
     assert [gate.check("argon2", "secret") for _ in range(9)] == ["argon2"] * 9
@@ -238,8 +268,11 @@ def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
     assert granted == {
         ("billing", "orders.eu", "publish"),
         ("billing", "orders.eu", "subscribe"),
+        ("billing", "orders.eu", "view"),
         ("billing", "public.news", "subscribe"),
+        ("billing", "public.news", "view"),
         ("other", "public.news", "subscribe"),
+        ("other", "public.news", "view"),
     } | {("ops", topic, right) for topic, right in everything}
     with pytest.raises(ForbiddenError, match=r"billing: no right to manage orders.eu"):
         gate.access.demand(Principal("billing"), TOPIC, Right.MANAGE)
@@ -262,11 +295,30 @@ def test_permissions_that_cannot_be_read_stop_the_start(tmp_path: Path, text: st
         Gate(tmp_path, text)
 
 
+def test_answer_of_old_rules_is_not_kept_beside_new_ones(tmp_path: Path) -> None:
+    file, clock = tmp_path / "permissions", ManualClock()
+    file.write_text("old")
+
+    class Slow(Rule):
+        """A rule during whose look somebody else asks, and finds the file changed."""
+
+        def covers(self, topic: str) -> bool:
+            file.write_text("the new rules")
+            clock.advance(1)
+            assert not permissions.allow("anna", "other", Right.PUBLISH)
+            return True
+
+    slow = Slow("anna", re.compile(".*"), frozenset({Right.PUBLISH}))
+    permissions = Permissions(file, clock, lambda text: [slow] if text == "old" else [])
+    assert permissions.allow("anna", "t", Right.PUBLISH)
+    assert not permissions.allow("anna", "t", Right.PUBLISH)
+
+
 def test_permissions_need_users(tmp_path: Path) -> None:
     (tmp_path / "permissions").write_text("")
     settings = load(None, {"ROUTER_AUTH_PERMISSIONS": str(tmp_path / "permissions")})
     with pytest.raises(SettingError, match=r"auth\.users"):
-        Access(settings, MemoryNode(), Metrics(), time.monotonic)
+        gate(settings, MemoryNode(), Metrics(), time.monotonic)
 
 
 @given(name=st.text(max_size=20), password=st.text(max_size=20))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.unit.web.applications import Site
+from tests.unit.web.signing import signature
 
 Sites = Callable[..., Site]
 PAGE = "https://pages.example"
@@ -33,6 +34,23 @@ def test_page_on_the_list_may_ask_first(sites: Sites) -> None:
     assert "POST" in answer.headers["Access-Control-Allow-Methods"]
     for name in ("Authorization", "Content-Type", "Idempotency-Key"):
         assert name in answer.headers["Access-Control-Allow-Headers"]
+
+
+def test_page_on_the_list_may_sign(sites: Sites) -> None:
+    sent = {"Origin": PAGE, "Access-Control-Request-Method": "PATCH"}
+    answer = sites(cors_origins=PAGE).client.options("/apiKeys/k", headers=sent)
+    assert "PATCH" in answer.headers["Access-Control-Allow-Methods"]
+    for name in signature("key", "secret") | {"X-Nonce": "n"}:
+        assert name in answer.headers["Access-Control-Allow-Headers"]
+
+
+@pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//", "null"])
+@pytest.mark.parametrize("host", ["localhost", ""])
+def test_origin_that_is_no_origin_is_foreign(site: Site, origin: str, host: str) -> None:
+    answer = site.client.get(
+        "/topics", headers={"Origin": origin}, environ_overrides={"HTTP_HOST": host}
+    )
+    assert answer.status_code == 403
 
 
 def test_page_on_the_list_may_read_refusals(sites: Sites) -> None:

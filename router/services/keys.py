@@ -1,0 +1,124 @@
+"""API keys: names and secrets by which clients of the original sign their requests.
+
+A record of the kind `key` is named by the key and holds JSON: `secret`, `email`, `description`.
+The secret is kept as it is, since a signature can only be checked with it: whoever reads the
+registry (the data folder, or ZooKeeper) can sign as anybody.
+"""
+
+from __future__ import annotations
+
+import secrets
+import string
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+import orjson
+
+from router.backends import Record, Registry
+from router.errors import BadRequestError, ConflictError
+from router.services.remembered import Remembered
+
+KIND: Final = "key"
+KEY_LENGTH: Final = 16
+SECRET_LENGTH: Final = 24
+MAX_TEXT: Final = 4_096
+# A deleted key, or a new secret of one, counts after so many seconds at the latest.
+REMEMBERED: Final = 5.0
+MOST_REMEMBERED: Final = 10_000
+TRIES: Final = 5
+_ALPHABET: Final = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class ApiKey:
+    """One API key; `name` is what the original calls the key."""
+
+    name: str
+    secret: str
+    email: str = ""
+    description: str = ""
+
+    @classmethod
+    def load(cls, record: Record) -> ApiKey:
+        """Read a record."""
+        found = orjson.loads(record.value)
+        return cls(
+            record.name, found["secret"], found.get("email", ""), found.get("description", "")
+        )
+
+    def dump(self) -> bytes:
+        """Write the value of a record."""
+        return orjson.dumps(
+            {"secret": self.secret, "email": self.email, "description": self.description}
+        )
+
+
+class Keys:
+    """The API keys of all nodes; callable from many threads or greenlets."""
+
+    def __init__(self, registry: Registry, timeout: float, clock: Callable[[], float]) -> None:
+        self._registry = registry
+        self._timeout = timeout
+        self._remembered = Remembered(self.get, REMEMBERED, MOST_REMEMBERED, clock)
+
+    def known(self, name: str) -> ApiKey | None:
+        """Return a key as it was at most REMEMBERED seconds ago, None: there is none."""
+        return self._remembered.get(name)
+
+    def get(self, name: str) -> ApiKey | None:
+        """Return a key as it is, None: there is none."""
+        record = self._registry.get(KIND, name, self._timeout)
+        return None if record is None else ApiKey.load(record)
+
+    def names(self) -> list[str]:
+        """Return the names of all keys."""
+        return [record.name for record in self._registry.list(KIND, self._timeout)]
+
+    def create(self, email: str, description: str) -> ApiKey:
+        """Store a new key with a secret that nobody can guess; raise BadRequestError."""
+        _check(email, description)
+        for _ in range(TRIES):
+            key = ApiKey(_random(KEY_LENGTH), _random(SECRET_LENGTH), email, description)
+            try:
+                self._registry.put(KIND, key.name, key.dump(), 0, self._timeout)
+            except ConflictError:
+                continue  # the one in 10**28 that there is already
+            return key
+        raise ConflictError
+
+    def update(self, name: str, email: str | None, description: str | None) -> ApiKey | None:
+        """Change what is given; return the key, None: there is none. Raises BadRequestError."""
+        _check(email or "", description or "")
+        for _ in range(TRIES):
+            record = self._registry.get(KIND, name, self._timeout)
+            if record is None:
+                return None
+            key = ApiKey.load(record)
+            key = replace(
+                key,
+                email=key.email if email is None else email,
+                description=key.description if description is None else description,
+            )
+            try:
+                self._registry.put(KIND, name, key.dump(), record.version, self._timeout)
+            except ConflictError:
+                continue
+            return key
+        raise ConflictError
+
+    def delete(self, name: str) -> bool:
+        """Delete a key; return whether there was one."""
+        try:
+            return self._registry.delete(KIND, name, self._timeout)
+        finally:
+            self._remembered.forget(name)
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ALPHABET) for _ in range(length))
+
+
+def _check(*texts: str) -> None:
+    if max(map(len, texts)) > MAX_TEXT:
+        raise BadRequestError(f"email and description have at most {MAX_TEXT} characters")

@@ -1,0 +1,117 @@
+"""Permissions as AAF has them, for those who bring them along: lines `user permission`.
+
+    m12345@x.org   org.onap.dmaap.mr.topic|:topic.org.onap.dmaap.mr.events|pub
+    m12345@x.org   org.onap.dmaap.mr.topic|:topic.org.onap.dmaap.mr.*|sub
+    dashboard      org.onap.dmaap.mr.topic|*|view
+    ops            org.onap.dmaap.mr|create
+    ops            org.onap.dmaap.mr|destroy
+
+A permission is `type|instance|action`. The original asks for `<ns>.topic|:topic.<name>|pub` or
+`|sub` or `|view`, where the namespace of a topic is its name up to the last dot if it begins with
+`org.onap`, and else that of the installation (`org.onap.dmaap.mr` as shipped); this file is read
+the same way. `*` is any characters, in the type and the action too. A permission whose instance
+names one topic, without a `*`, is about that topic whatever its type says. Creating and deleting
+are `<ns>|create` and `<ns>|destroy`, which may also be written out as in AAF:
+`org.onap.dmaap.mr.topicFactory|:org.onap.dmaap.mr.topic:<ns>|create`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from router.web.access.permissions import Right, Rule, compiled
+
+DEFAULT_NAMESPACE: Final = "org.onap.dmaap.mr"
+HOME: Final = "org.onap"
+_TOPIC: Final = ":topic."
+_ACTIONS: Final = {
+    "pub": frozenset({Right.PUBLISH}),
+    "sub": frozenset({Right.SUBSCRIBE}),
+    "view": frozenset({Right.VIEW}),
+    "create": frozenset({Right.CREATE}),
+    "destroy": frozenset({Right.DELETE}),
+    "manage": frozenset({Right.MANAGE}),
+}
+# What a permission on a namespace, rather than on topics in it, may be about.
+_MAKING: Final = frozenset({Right.CREATE, Right.DELETE, Right.MANAGE, Right.VIEW})
+_WORD: Final = re.compile(r"[A-Za-z0-9._:@*+-]+")
+_ANY: Final = re.compile(".*")
+
+
+@dataclass(frozen=True, slots=True)
+class AafRule(Rule):
+    """One line; `namespaces` is None where the topic's name alone decides."""
+
+    namespaces: re.Pattern[str] | None = None
+
+    def covers(self, topic: str) -> bool:
+        """Return whether the permission is about this topic."""
+        if self.topics.fullmatch(topic) is None:
+            return False
+        return self.namespaces is None or self.namespaces.fullmatch(namespace(topic)) is not None
+
+    def covers_all(self) -> bool:
+        """Return whether the permission is about every topic that there can be."""
+        anywhere = self.namespaces is None or self.namespaces.pattern == ".*"
+        return anywhere and self.topics.pattern == ".*"
+
+
+def namespace(topic: str) -> str:
+    """Return the AAF namespace of a topic, as the original derives it."""
+    own, dot, _ = topic.rpartition(".")
+    return own if dot and topic.startswith(HOME) else DEFAULT_NAMESPACE
+
+
+def parse(text: str) -> Sequence[Rule]:
+    """Read the file; raise ValueError naming the line that cannot be used."""
+    rules = []
+    for number, raw in enumerate(text.splitlines(), 1):
+        line = raw.partition("#")[0].split()
+        if not line:
+            continue
+        parts = line[1].split("|") if len(line) == 2 else []
+        if len(parts) not in {2, 3} or not all(_WORD.fullmatch(part) for part in parts):
+            raise ValueError(
+                f"line {number}: expected `user type|instance|action` or `user namespace|create`"
+            )
+        rights = _rights(parts[-1], number)
+        rules.append(_rule(line[0], parts, rights, number))
+    return rules
+
+
+def _rule(user: str, parts: Sequence[str], rights: frozenset[Right], number: int) -> AafRule:
+    if len(parts) == 2:
+        return AafRule(user, _ANY, _making(rights, number), compiled(parts[0]))
+    kind, instance, _ = parts
+    if kind == "*" and instance == "*":
+        return AafRule(user, _ANY, rights)
+    if kind.endswith(".topicFactory"):
+        return AafRule(user, _ANY, _making(rights, number), compiled(instance.rpartition(":")[2]))
+    if not (kind.endswith(".topic") or kind == "*"):
+        raise ValueError(f"line {number}: {kind!r} is no type of topics: expected <ns>.topic")
+    if not (instance == "*" or instance.startswith(_TOPIC)):
+        raise ValueError(f"line {number}: {instance!r}: expected :topic.<name> or *")
+    name = instance.removeprefix(_TOPIC)
+    if "*" not in name:
+        return AafRule(user, compiled(name), rights)
+    return AafRule(user, compiled(name), rights, compiled(kind.removesuffix(".topic")))
+
+
+def _making(rights: frozenset[Right], number: int) -> frozenset[Right]:
+    """Return what of the rights is about making topics: `*` here opens no topic's messages."""
+    if found := rights & _MAKING:
+        return found
+    raise ValueError(f"line {number}: a namespace has create, destroy, manage, view or *")
+
+
+def _rights(action: str, number: int) -> frozenset[Right]:
+    if action == "*":
+        return frozenset(Right)
+    try:
+        return _ACTIONS[action]
+    except KeyError as error:
+        known = ", ".join(_ACTIONS)
+        raise ValueError(f"line {number}: {error} is no action; known are {known}, *") from error

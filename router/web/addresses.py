@@ -1,0 +1,115 @@
+"""Where a request really comes from: the one place that reads X-Forwarded-For.
+
+Each proxy appends the address that it was connected from, so the last entries of the header are
+those of the nearest proxies, and everything before the first one that we do not trust is whatever
+the client wrote. The client is therefore the right-most hop that is no trusted proxy. The usual
+alternative, the first entry, lets everybody choose an address.
+
+REMOTE_ADDR is set to it before anything else looks: rations of logins, blacklist, transaction ids
+and logs then agree. Other headers of proxies (X-Forwarded-Host, -Proto, -Prefix) are not read:
+nothing here makes an address out of them, and proxies hand on what a client wrote there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv6Address, ip_network
+from typing import TYPE_CHECKING, Final
+
+from router.errors import SettingError
+from router.services.blacklist import Address, Network, parse_address
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
+MOST_HOPS: Final = 50
+# What a network gives to one client in IPv6, who then has all of its addresses.
+SHARE_BITS: Final = 64
+_HEADER: Final = "HTTP_X_FORWARDED_FOR"
+# What proxies add. Loopback is only trusted as loopback where nothing of this is there.
+_MARKS: Final = (_HEADER, "HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP")
+
+
+class Forwarded:
+    """Hands the application the client's address in the place of a trusted proxy's."""
+
+    def __init__(self, application: WSGIApplication, proxies: Sequence[Network]) -> None:
+        self._application = application
+        self._proxies = tuple(proxies)
+
+    def __call__(self, environ: WSGIEnvironment, start: StartResponse) -> Iterable[bytes]:
+        """Serve one request."""
+        nearest = parse_address(environ.get("REMOTE_ADDR", ""))
+        if nearest is not None and self._trusts(nearest):
+            environ["REMOTE_ADDR"] = str(self._client(nearest, environ.get(_HEADER, "")))
+        return self._application(environ, start)
+
+    def _client(self, nearest: Address, header: str) -> Address:
+        found = nearest
+        for hop in reversed(header.split(",")[-MOST_HOPS:]):
+            address = _hop(hop.strip())
+            if address is None:
+                break  # nothing that can be read: the proxy that wrote it is as far as we know
+            found = address
+            if not self._trusts(address):
+                break
+        return found
+
+    def _trusts(self, address: Address) -> bool:
+        return any(address in network for network in self._proxies)
+
+
+def trusted(words: Sequence[str]) -> tuple[Network, ...]:
+    """Read server.trusted_proxies; raise SettingError naming what is no address or network."""
+    found = []
+    for word in words:
+        try:
+            found.append(ip_network(word))
+        except ValueError as error:
+            raise SettingError(f"server.trusted_proxies: {error}") from error
+    return tuple(found)
+
+
+def is_local(environ: WSGIEnvironment) -> bool:
+    """Return whether a request comes from this machine, and through no proxy that says so.
+
+    What a trusted proxy handed on is never local: its own loopback may be another machine's. Nor is
+    what was sent to a name other than localhost: a page of somewhere can have its own name stand
+    for this machine, and its requests are then to their own origin, as the browser sees it.
+    """
+    if any(mark in environ for mark in _MARKS) or not _is_here(
+        environ.get("HTTP_HOST", "").lower()
+    ):
+        return False
+    address = parse_address(environ.get("REMOTE_ADDR", ""))
+    return address is not None and address.is_loopback
+
+
+def share(address: str) -> str:
+    """Return what a ration is for: the address, of IPv6 the network of its client."""
+    found = parse_address(address)
+    if isinstance(found, IPv6Address):
+        return str(ip_network((found, SHARE_BITS), strict=False))
+    return address if found is None else str(found)
+
+
+def _is_here(host: str) -> bool:
+    """Return whether a Host header is an address or localhost, or there is none."""
+    return host in {"", "localhost"} or _hop(host) is not None or host.startswith("localhost:")
+
+
+def _hop(text: str) -> Address | None:
+    """Read one entry: an address, maybe with a port, an IPv6 one then in brackets."""
+    if text.startswith("["):
+        inside, closed, port = text[1:].partition("]")
+        valid = closed and (not port or (port[0] == ":" and _is_port(port[1:])))
+        return parse_address(inside) if valid and ":" in inside else None
+    if text.count(":") == 1:
+        text, _, port = text.partition(":")
+        if not _is_port(port):
+            return None
+    return parse_address(text)
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 5

@@ -1,0 +1,109 @@
+"""The DMaaP Message Router's `/apiKeys`: make keys, show them, change and delete one's own.
+
+The original mails the secret to whom gave an address, and then does not answer it. Here it is
+always in the answer, once: no mail is sent, and nobody can ask for a secret again.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from flask import Blueprint, Response, request
+
+from router.backends import Node
+from router.errors import KeyNotFoundError, TooManyRequestsError
+from router.services.keys import ApiKey, Keys
+from router.web import forms, intake
+from router.web.access import Access
+from router.web.addresses import share
+from router.web.names import consumer_name
+
+FIELDS: Final = ("email", "description")
+# Keys are kept for ever, so that strangers must not make them by the thousand.
+PER_MINUTE: Final = 60
+
+
+class KeyViews:
+    """The views of `/apiKeys` and `/v1/apiKeys`."""
+
+    def __init__(self, access: Access, keys: Keys, node: Node, timeout: float) -> None:
+        self._access = access
+        self._keys = keys
+        self._node = node
+        self._timeout = timeout
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        routes = Blueprint("keys", __name__)
+        for root in ("/apiKeys", "/v1/apiKeys"):
+            routes.get(root)(self.names)
+            routes.post(f"{root}/create")(self.create)
+            routes.get(f"{root}/<key>")(self.show)
+            # The original takes PUT, its own Java client sends PATCH.
+            routes.route(f"{root}/<key>", methods=["PUT", "PATCH"])(self.update)
+            routes.delete(f"{root}/<key>")(self.delete)
+        return routes
+
+    def names(self) -> Response:
+        """Answer the names of all keys."""
+        self._access.principal(request.environ)
+        return forms.answer({"apiKeys": self._keys.names()})
+
+    def show(self, key: str) -> Response:
+        """Answer what is known of a key, but not its secret."""
+        self._access.principal(request.environ)
+        found = self._keys.get(consumer_name(key, "key"))
+        if found is None:
+            raise KeyNotFoundError(f"Api key [{key}] does not exist.")
+        return forms.answer(_shown(found))
+
+    def create(self) -> Response:
+        """Make a key; its secret is in this answer and in no other."""
+        environ = request.environ
+        self._access.principal(environ)
+        wish = forms.fields(environ, FIELDS)
+        email, description = (forms.text(wish, name, "") for name in FIELDS)
+        bucket = f"keys:{share(environ.get('REMOTE_ADDR', ''))}"
+        after = self._node.take_token(bucket, PER_MINUTE, PER_MINUTE, self._timeout)
+        if after is not None:
+            raise TooManyRequestsError(
+                "There were too many new API keys for this address.", retry_after=after
+            )
+        made = self._keys.create(email, description)
+        answer = forms.answer({**_shown(made), "secret": made.secret})
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
+
+    def update(self, key: str) -> Response:
+        """Change address or description of the key that signed."""
+        name = self._own(key, "You must authenticate with the key you'd like to update.")
+        wish = forms.fields(request.environ, FIELDS)
+        email, description = (
+            None if wish.get(field) is None else forms.text(wish, field) for field in FIELDS
+        )
+        changed = self._keys.update(name, email, description)
+        if changed is None:
+            raise KeyNotFoundError(f"Api key [{name}] does not exist.")
+        return forms.answer(_shown(changed))
+
+    def delete(self, key: str) -> Response:
+        """Delete the key that signed."""
+        name = self._own(key, "You don't own the API key.")
+        intake.no_body(request.environ, forms.MAX_BODY)
+        if not self._keys.delete(name):
+            raise KeyNotFoundError(f"Api key [{name}] does not exist.")
+        return forms.sentence(f"Api key [{name}] deleted successfully.")
+
+    def _own(self, key: str, otherwise: str) -> str:
+        """Return the key's name if it, or an administrator, signed; raise KeyNotFoundError."""
+        name = consumer_name(key, "key")
+        principal = self._access.principal(request.environ)
+        # A user of the users file that happens to have a key's name is not that key.
+        own = principal.key and principal.name == name
+        if not (own or self._access.administers(principal)):
+            raise KeyNotFoundError(otherwise)
+        return name
+
+
+def _shown(key: ApiKey) -> dict[str, Any]:
+    return {"key": key.name, "aux": {"email": key.email, "description": key.description}}
