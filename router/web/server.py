@@ -23,11 +23,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.backends.opening import scheme
 from router.errors import SettingError
 from router.settings import Settings
+from router.web.tls import Secure, Tls, tls_of
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -43,14 +45,18 @@ UNREAD_HOOK: Final = "router.unread"
 
 
 def options(settings: Settings) -> dict[str, Any]:
-    """Return gunicorn's settings; raise SettingError where strangers could use the router."""
+    """Return gunicorn's settings; raise SettingError for files of TLS that do not serve.
+
+    The same where strangers could use the router.
+    """
     check_exposure(settings)
+    tls = tls_of(settings)
     gevent = settings.text("server.worker_class") == "gevent"
     connections = settings.number("server.connections")
     return {
-        "bind": [bind_address(settings.text("server.host"), settings.number("server.port"))],
+        "bind": [bind_address(settings.text("server.host"), port) for port in ports(settings)],
         "workers": workers(settings),
-        "worker_class": "router.web.worker.Worker" if gevent else "gthread",
+        "worker_class": f"router.web.{'worker.Worker' if gevent else 'thread_worker.ThreadWorker'}",
         "worker_connections": connections,
         "threads": 1 if gevent else min(connections, THREADS),
         "backlog": BACKLOG,
@@ -65,10 +71,16 @@ def options(settings: Settings) -> dict[str, Any]:
         "forwarder_headers": "",
         "proc_name": "router",
         "loglevel": settings.text("log.level"),
-        "post_fork": forget_signals,
+        "post_fork": partial(begin, tls),
         "worker_exit": close,
         "logger_class": "router.web.server_log.Log",
     } | (GEVENT_HOOKS if gevent else THREAD_HOOKS)
+
+
+def ports(settings: Settings) -> list[int]:
+    """Return the ports that the server listens on, that of HTTPS last."""
+    more = settings.number("server.tls_port")
+    return [settings.number("server.port"), *([more] if more else [])]
 
 
 def workers(settings: Settings) -> int:
@@ -105,8 +117,12 @@ def is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(str(at[0]).partition("%")[0]).is_loopback for *_, at in found)
 
 
-def forget_signals(_arbiter: Any, _worker: Any) -> None:
-    """Let a worker that is told to stop while it starts do so: it inherits handlers that wait."""
+def begin(tls: Tls | None, _arbiter: Any, worker: Any) -> None:
+    """Begin a worker: tell it of TLS, and have it forget signals.
+
+    One that is told to stop while it starts shall do so: it inherits handlers that wait.
+    """
+    worker.tls = tls
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -150,9 +166,16 @@ def word_refusals(worker: Any) -> None:
     util.write_error = refuse
 
 
+def prepare(worker: Any) -> None:
+    """Prepare a worker that has loaded the application."""
+    word_refusals(worker)
+    if worker.tls is not None:
+        worker.wsgi.wsgi_app = Secure(worker.wsgi.wsgi_app)
+
+
 def prepare_threads(worker: Any) -> None:
     """Prepare a gthread worker."""
-    word_refusals(worker)
+    prepare(worker)
     stop_gracefully(worker)
 
 
@@ -185,5 +208,5 @@ def yield_once(_worker: Any, _request: Any, _environ: Any, _response: Any) -> No
     gevent.sleep(0)
 
 
-GEVENT_HOOKS: Final = {"post_worker_init": word_refusals, "post_request": yield_once}
+GEVENT_HOOKS: Final = {"post_worker_init": prepare, "post_request": yield_once}
 THREAD_HOOKS: Final = {"post_worker_init": prepare_threads}

@@ -18,13 +18,16 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gevent import Timeout
 from gevent.event import Event
 from gevent.pool import Pool
 from gevent.server import StreamServer
+from gevent.socket import socket as gevent_socket
 from gunicorn.http import wsgi
 from gunicorn.workers.ggevent import GeventWorker
 
 from router.web.server import STOP_HOOK, call_hook
+from router.web.tls import HANDSHAKE, Tls
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -32,6 +35,8 @@ if TYPE_CHECKING:
 SIGN_OF_LIFE = 1.0
 LAST_LOOK = 0.02
 SHORT = 64 * 1024  # joining head and body copies the body
+LINGER = 2.0
+LINGER_BYTES = 64 << 20
 
 
 class Response(wsgi.Response):  # type: ignore[misc] # gunicorn has no type hints
@@ -72,6 +77,8 @@ class Response(wsgi.Response):  # type: ignore[misc] # gunicorn has no type hint
 class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
     """Serves connections until told to stop, then answers those under way and leaves."""
 
+    tls: Tls | None = None
+
     def init_process(self) -> None:
         """Prepare what the main loop needs, then run it."""
         wsgi.Response = Response
@@ -107,7 +114,8 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
             self.notify()
             for client in list(self.idle):
                 with suppress(OSError):
-                    client.shutdown(socket.SHUT_RD)
+                    # Not TLS's own method, which would take the session away under its reader.
+                    gevent_socket.shutdown(client, socket.SHUT_RD)
             self.pool.join(timeout=LAST_LOOK)
         if self.pool:
             self.log.warning("%d requests did not end in time", len(self.pool))
@@ -115,16 +123,39 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
 
     def handle(self, listener: Any, client: socket.socket, addr: Any) -> None:
         """Serve one connection, idle whenever no request is under way on it."""
+        secure = self.tls is not None and self.tls.serves(listener.getsockname())
+        if self.tls is not None and secure:
+            try:
+                client = self.tls.wrap(client)
+            except OSError:  # gone before it was looked at
+                client.close()
+                return
         self.idle.add(client)
         try:
-            super().handle(listener, client, addr)
+            if not secure or self._shake_hands(client):
+                super().handle(listener, client, addr)
         finally:
             self.idle.discard(client)
+
+    def _shake_hands(self, client: Any) -> bool:
+        try:
+            with Timeout(HANDSHAKE, TimeoutError):
+                client.do_handshake()
+        except OSError as error:
+            self.log.debug("TLS handshake failed: %s", error)
+            client.close()
+            return False
+        return True
 
     def handle_request(self, listener_name: Any, req: Any, sock: socket.socket, addr: Any) -> None:
         """Serve one request; the connection is idle again afterwards."""
         self.idle.discard(sock)
-        super().handle_request(listener_name, req, sock, addr)
+        try:
+            super().handle_request(listener_name, req, sock, addr)
+        except StopIteration:
+            if _is_unread(req):
+                _linger(sock)
+            raise
         self.idle.add(sock)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -132,3 +163,18 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         super().handle_exit(sig, frame)
         if stopping := getattr(self, "stopping", None):
             stopping.set()
+
+
+def _is_unread(req: Any) -> bool:
+    """Return whether the client may still be sending a body that nobody wants."""
+    reader = req.body.reader
+    return bool(getattr(reader, "length", 0) or getattr(reader, "parser", None))
+
+
+def _linger(sock: Any) -> None:
+    """Let the client read its answer: closing with input unread would reset the connection."""
+    left = LINGER_BYTES
+    with suppress(OSError), Timeout(LINGER, False):
+        gevent_socket.shutdown(sock, socket.SHUT_WR)
+        while left > 0 and (data := sock.recv(SHORT)):
+            left -= len(data)

@@ -30,7 +30,7 @@ def test_application_leaves_what_it_was_given_open() -> None:
 
 def test_application_with_an_unknown_backend_stops_the_start() -> None:
     settings = load(None, {"ROUTER_BACKEND_URL": "carrier-pigeon://here"})
-    with pytest.raises(SettingError, match="known are embedded, memory, pulsar"):
+    with pytest.raises(SettingError, match="known are embedded, kafka, memory, pulsar"):
         create_app(settings, node=MemoryNode())
 
 
