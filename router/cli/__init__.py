@@ -20,9 +20,12 @@ COMMANDS: Final[dict[str, str]] = {
     "broker": "router.cli.broker",
     "check": "router.cli.check",
     "topics": "router.cli.topics",
+    "groups": "router.cli.groups",
     "pub": "router.cli.pub",
     "sub": "router.cli.sub",
     "user": "router.cli.user",
+    "zk": "router.cli.zk",
+    "migrate": "router.cli.migrate",
 }
 EXIT_CONFIG: Final = 78
 

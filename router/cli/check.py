@@ -10,11 +10,12 @@ from typing import Final
 import click
 
 from router import node_socket
+from router.broker import listening
 from router.broker.ledger.check import Finding, check, repair
 from router.broker.ledger.faults import StoreError
-from router.cli.options import backend, config, data, examples, settings_for
+from router.cli.options import backend, config, data, examples, settings_for, shown, tls, zookeeper
 from router.settings import Settings
-from router.web.server import check_exposure
+from router.web.server import options
 
 UNCHANGED: Final = "default"
 
@@ -33,17 +34,21 @@ UNCHANGED: Final = "default"
 )
 @data
 @backend
+@zookeeper
+@tls
 @config
 def command(changed: bool, mend: bool, config: Path | None, **flags: str | None) -> None:
     """Print the settings in force and where each came from, then read all stored data.
 
-    Exit status 78 says that a setting is wrong, 65 that data is damaged or the folder is marked
-    READ-ONLY, 75 that a broker serves the folder, so that nothing can be repaired.
+    Secrets are shown as ***. Exit status 78 says that a setting is wrong, 65 that data is damaged
+    or the folder is marked READ-ONLY, 75 that a broker serves the folder, so that nothing can be
+    repaired.
     """
     settings = settings_for(config, **flags)
-    check_exposure(settings)
     for line in listed(settings, changed=changed):
         click.echo(line)
+    options(settings)
+    listening.check(settings)
     folder = Path(settings.text("data.dir"))
     if served(folder):
         click.echo(f"{folder}: a broker serves it; what is stored is checked when it is stopped")
@@ -57,15 +62,15 @@ def command(changed: bool, mend: bool, config: Path | None, **flags: str | None)
 
 
 def listed(settings: Settings, *, changed: bool) -> list[str]:
-    """Return a line for each setting: name, text and origin."""
-    shown = [
-        (name, value.text, value.origin)
+    """Return a line for each setting: name, text (secrets are ***) and origin."""
+    found = [
+        (name, shown(name, value.text), value.origin)
         for name, value in settings.values.items()
         if not changed or value.origin != UNCHANGED
     ]
-    width = max((len(name) for name, *_ in shown), default=0)
-    wide = max((len(text) for _, text, _ in shown), default=0)
-    return [f"{name:<{width}}  {text:<{wide}}  {origin}" for name, text, origin in shown]
+    width = max((len(name) for name, *_ in found), default=0)
+    wide = max((len(text) for _, text, _ in found), default=0)
+    return [f"{name:<{width}}  {text:<{wide}}  {origin}" for name, text, origin in found]
 
 
 def served(folder: Path) -> bool:

@@ -18,6 +18,7 @@ from router.settings import Settings
 from router.web.server import bind_address, options
 
 LOOK: Final = 0.01
+HIGHEST_PORT: Final = 65_535
 EARLY_DEATHS: Final = 3
 # gunicorn's own exit statuses: a worker did not start, the application could not be loaded.
 BOOT_ERROR: Final = 3
@@ -34,13 +35,15 @@ PRELOADED: Final = (
 )
 
 
-def reserve(host: str, port: int) -> socket.socket:
+def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
     """Return a socket that keeps the port ours for as long as it is open, without listening on it.
 
     Workers bind with SO_REUSEPORT, so that a second router on the same port would start without a
     word and take half of the connections: whether the port is free is asked without that option.
     Raises SettingError when somebody has it. Port 0 becomes a free one.
     """
+    if port > HIGHEST_PORT:
+        raise SettingError(f"{option} {port}: the highest port is {HIGHEST_PORT}")
     family, kind, _, _, address = _resolve(host, port)
     kept = socket.socket(family, kind)
     try:
@@ -55,7 +58,7 @@ def reserve(host: str, port: int) -> socket.socket:
         kept.close()
         raise SettingError(
             f"cannot listen on {bind_address(host, port)}: {error.strerror}; is another router"
-            " running there? Choose another port with --port"
+            f" running there? Choose another port with {option}"
         ) from error
     return kept
 

@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
-from router.settings import Settings, config_file, load, variable
+from router.settings import MASK, Settings, config_file, load, variable, without_password
+
+SECRETS: Final = {"auth.admin_secret", "kafka.password", "zookeeper.digest"}
 
 config = click.option(
     "--config",
@@ -32,7 +34,14 @@ backend = click.option(
     "--backend",
     "backend__url",
     metavar="URL",
-    help="Where messages live: embedded, memory or pulsar://host:port.  [default: embedded]",
+    help="Where messages live: embedded, memory, pulsar://host:port or kafka://host:port,host:port."
+    "  [default: embedded]",
+)
+zookeeper = click.option(
+    "--zookeeper",
+    "zookeeper__servers",
+    metavar="HOST:PORT[,…][/CHROOT]",
+    help="The ZooKeeper that the nodes share.  [default: the setting zookeeper.servers]",
 )
 
 
@@ -46,10 +55,49 @@ def store(command: Callable[..., Any]) -> Callable[..., Any]:
     return config(backend(data(command)))
 
 
+def tls(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of HTTPS."""
+    for option in (
+        click.option(
+            "--tls-port",
+            "server__tls_port",
+            metavar="N",
+            help="HTTPS on this port, beside HTTP on --port.",
+        ),
+        click.option(
+            "--client-ca",
+            "server__client_ca",
+            metavar="FILE",
+            help="Take client certificates that these authorities (PEM) signed.",
+        ),
+        click.option(
+            "--key",
+            "server__key",
+            metavar="FILE",
+            help="The certificate's key (PEM).  [default: it is in --cert's file]",
+        ),
+        click.option(
+            "--cert",
+            "server__cert",
+            metavar="FILE",
+            help="Serve HTTPS with this certificate (PEM, with its chain).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 def settings_for(config: Path | None, **flags: str | None) -> Settings:
     """Load a command's settings; flags are settings with `__` for the dot, None where not given."""
     given = {name.replace("__", "."): text for name, text in flags.items() if text is not None}
     return load(config_file(os.environ, config), os.environ, given)
+
+
+def shown(name: str, text: str) -> str:
+    """Return a setting's text as it may be printed: *** for what nobody should read."""
+    if name in SECRETS:
+        return MASK if text else ""
+    return without_password(text) if name == "backend.url" else text
 
 
 def environment(settings: Settings) -> dict[str, str]:

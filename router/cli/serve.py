@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 from collections.abc import Callable
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -12,11 +14,21 @@ from typing import Final
 import click
 
 from router.backends.opening import scheme
+from router.broker import listening
 from router.cli import broker as broker_command
 from router.cli import front
-from router.cli.options import backend, config, data, examples, pulsar, settings_for
+from router.cli.options import (
+    backend,
+    config,
+    data,
+    examples,
+    pulsar,
+    settings_for,
+    tls,
+    zookeeper,
+)
 from router.cli.supervise import Child, GaveUpError, Supervisor
-from router.settings import Settings
+from router.settings import Settings, without_password
 from router.web.server import bind_address, options, workers
 
 LOOK_AGAIN: Final = 0.02
@@ -32,6 +44,11 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
         "router serve --port 8080 --data /var/lib/router --workers 4",
         "router serve --pulsar 127.0.0.1:6650            official Pulsar clients may connect too",
         "router serve --backend pulsar://pulsar:6650     messages live in Apache Pulsar",
+        "router serve --backend kafka://k1:9092,k2:9092 --zookeeper zk1:2181,zk2:2181/router",
+        "                                                as many nodes as you like share them",
+        "router serve --cert cert.pem --key key.pem      HTTPS on port 3904",
+        "router serve --cert cert.pem --key key.pem --tls-port 3905",
+        "                                                HTTP on 3904, HTTPS on 3905",
         "router serve --host 0.0.0.0 --config /etc/router/router.cfg",
     )
 )
@@ -44,6 +61,8 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
 )
 @config
 @pulsar
+@zookeeper
+@tls
 @click.option(
     "--insecure",
     "auth__insecure",
@@ -55,8 +74,14 @@ def command(config: Path | None, **flags: str | None) -> None:
     flags["broker__spawn"] = "false"
     settings = settings_for(config, **flags)
     options(settings)
-    with front.reserve(settings.text("server.host"), settings.number("server.port")) as kept:
-        flags["server__port"] = str(kept.getsockname()[1])
+    # The broker checks it too: this is to refuse before anything starts.
+    listening.check(settings)
+    host, more = settings.text("server.host"), settings.number("server.tls_port")
+    with ExitStack() as kept:
+        port = kept.enter_context(front.reserve(host, settings.number("server.port")))
+        flags["server__port"] = str(port.getsockname()[1])
+        if more:
+            kept.enter_context(front.reserve(host, more, "--tls-port"))
         serve(settings_for(config, **flags))
 
 
@@ -103,6 +128,7 @@ class Announcer:
         self._broker_ready = broker_ready
         host = settings.text("server.host")
         self._address = (ANY.get(host, host), settings.number("server.port"))
+        self._secure = scheme_of(settings) == "https"
         self._looks = 0
         self._announced = False
 
@@ -111,9 +137,9 @@ class Announcer:
         if self._announced:
             return LOOK_LATER
         self._looks += 1
-        if self._broker_ready() and answers(self._address):
+        if self._broker_ready() and answers(self._address, self._secure):
             self._announced = True
-            click.echo("\n".join(welcome(self._settings, bind_address(*self._address))))
+            click.echo("\n".join(welcome(self._settings, self._address[0])))
             return LOOK_LATER
         if self._looks * LOOK_AGAIN >= SLOW_START:
             self._looks = 0
@@ -121,26 +147,45 @@ class Announcer:
         return LOOK_AGAIN
 
 
-def answers(address: tuple[str, int]) -> bool:
+def answers(address: tuple[str, int], secure: bool) -> bool:
     """Return whether HTTP is answered there, and the broker behind it answers too."""
     request = b"GET /ready HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n"
     try:
-        with socket.create_connection(address, timeout=1) as client:
-            client.sendall(request)
-            return client.recv(64).split(b" ")[1:2] == [b"200"]
+        with socket.create_connection(address, timeout=1) as plain:
+            client = _unverified().wrap_socket(plain) if secure else plain
+            with client:
+                client.sendall(request)
+                return client.recv(64).split(b" ")[1:2] == [b"200"]
     except OSError:
         return False
 
 
-def welcome(settings: Settings, address: str) -> list[str]:
+def _unverified() -> ssl.SSLContext:
+    """Return a context that takes any certificate: whether somebody answers is all that counts."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def scheme_of(settings: Settings) -> str:
+    """Return what is spoken on server.port."""
+    alone = settings.text("server.cert") and not settings.number("server.tls_port")
+    return "https" if alone else "http"
+
+
+def welcome(settings: Settings, host: str) -> list[str]:
     """Return what a user who just started the router wants to read."""
-    url = f"http://{address}"
+    url = f"{scheme_of(settings)}://{bind_address(host, settings.number('server.port'))}"
+    more = settings.number("server.tls_port")
+    also = f" and https://{bind_address(host, more)}" if more else ""
     who = "-u NAME:PASSWORD " if settings.text("auth.users") else ""
-    pulsar = settings.text("broker.pulsar")
-    backend, folder = settings.text("backend.url"), settings.text("data.dir")
+    pulsar, shared = settings.text("broker.pulsar"), settings.text("zookeeper.servers")
+    backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
-        f"Message router listens on {url}",
+        f"Message router listens on {url}{also}",
         f"  backend {backend}, data folder {folder}, {workers(settings)} workers; Ctrl-C stops it",
+        *([f"  nodes share ZooKeeper at {shared}"] if shared else []),
         *([f"  Pulsar clients: pulsar://{pulsar}"] if pulsar else []),
         "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",

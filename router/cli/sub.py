@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import click
 
+from router import log
 from router.backends import Start
 from router.cli.options import examples, settings_for, store
 from router.cli.store import Store, clock, opened
@@ -19,6 +20,7 @@ from router.errors import RouterError
 from router.metrics import Metrics
 from router.model import Stored, Subscription, check_consumer_name
 from router.services.consume import ConsumeOptions, PollMailbox, Present, Subscriber, Wish
+from router.services.groups import moment
 
 WAIT: Final = 30.0
 
@@ -27,6 +29,7 @@ WAIT: Final = 30.0
     epilog=examples(
         "router sub orders                          what comes from now on",
         "router sub orders --from earliest          everything that is there, and what comes",
+        "router sub orders --from 2026-07-31T13:45:00Z",
         "router sub orders --group billing          go on where this group left off",
         "router sub orders --from earliest --count 10 --keys",
     )
@@ -37,10 +40,10 @@ WAIT: Final = 30.0
 @click.option(
     "--from",
     "start",
-    type=click.Choice([start.value for start in Start]),
+    metavar="WHERE",
     default=Start.LATEST.value,
     show_default=True,
-    help="Where a new group starts.",
+    help="Where a new group starts: earliest, latest, ms since 1970, or a time with its zone.",
 )
 @click.option("--count", type=click.IntRange(1), help="Stop after so many messages.")
 @click.option("--keys", is_flag=True, help="Print the key and a tab before each message.")
@@ -53,10 +56,12 @@ def command(topic: str, count: int | None, keys: bool, config: Path | None, **gi
     """
     named = given.pop("group")
     group = named or f"sub-{secrets.token_hex(4)}"
-    consumer, start = given.pop("consumer"), Start(given.pop("start"))
+    consumer, start = given.pop("consumer"), moment("--from", given.pop("start"))
     check_consumer_name(group, "group")
     check_consumer_name(consumer, "consumer")
     with opened(settings_for(config, **given)) as found, suppress(KeyboardInterrupt):
+        # What is logged must not get between the messages.
+        log.configure(found.settings.text("log.level"), found.settings.text("log.format"))
         subscription = Subscription(found.topic(topic), group)
         wish = Wish(subscription, consumer, WAIT, count or 1_000, start=start)
         with nullcontext() if named else _forgotten(found, subscription):

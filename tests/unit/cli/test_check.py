@@ -87,3 +87,27 @@ def test_check_leaves_a_folder_alone_that_a_broker_serves(
         result = run(tmp_path, *arguments)
     assert result.exit_code == status
     assert "a broker serves it" in result.output
+
+
+def test_check_prints_no_secret(tmp_path: Path) -> None:
+    secrets = {
+        "ROUTER_KAFKA_PASSWORD": "hunter2",
+        "ROUTER_AUTH_ADMIN_SECRET": "hunter2",
+        "ROUTER_ZOOKEEPER_DIGEST": "anna:hunter2",
+        "ROUTER_BACKEND_URL": "kafka://anna:hunter2@k1:9092",
+    }
+    output = run(tmp_path, **secrets).output
+    assert "hunter2" not in output
+    assert output.count("***") == len(secrets)
+
+
+def test_check_fails_when_nodes_would_share_leases_but_no_messages(tmp_path: Path) -> None:
+    result = run(tmp_path, ROUTER_ZOOKEEPER_SERVERS="zk:2181")
+    assert result.exit_code == 78
+    assert "zookeeper.servers is set" in result.output
+
+
+def test_check_fails_when_the_certificate_does_not_serve(tmp_path: Path) -> None:
+    result = run(tmp_path, "--cert", str(tmp_path / "absent"))
+    assert result.exit_code == 78
+    assert "server.cert" in result.output

@@ -13,6 +13,7 @@ from router.broker.folder import LOCK, MARK
 from router.cli import broker, front
 from router.cli.supervise import Exit, GaveUpError
 from router.errors import SettingError
+from router.settings import load
 
 
 @pytest.mark.parametrize("status", [-signal.SIGKILL, 0, 1, os.EX_IOERR, os.EX_TEMPFAIL])
@@ -94,3 +95,26 @@ def test_reserve_finds_a_free_port_when_asked_for_any() -> None:
 def test_reserve_refuses_a_host_that_is_none() -> None:
     with pytest.raises(SettingError, match=r"server\.host"):
         front.reserve("no such host", 1)
+
+
+def test_reserve_refuses_a_port_that_is_none() -> None:
+    with pytest.raises(SettingError, match="--tls-port 65536"):
+        front.reserve("127.0.0.1", 65_536, "--tls-port")
+
+
+def test_broker_is_told_its_settings_where_other_users_do_not_see_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+
+    def execute(path: str, arguments: list[str], variables: dict[str, str]) -> None:
+        told.extend([path, arguments])
+        assert variables["ROUTER_KAFKA_PASSWORD"] == "hunter2"
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execve", execute)
+    flags = {"kafka.password": "hunter2", "data.dir": str(tmp_path)}
+    with pytest.raises(SystemExit):
+        broker.run(load(None, {}, flags))
+    assert str(tmp_path) in str(told)
+    assert "hunter2" not in str(told)

@@ -1,0 +1,119 @@
+"""`router zk`: which node holds which partition of which group; and taking them away."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from router.cli.options import config, examples, settings_for, zookeeper
+from router.errors import SettingError
+from router.model import TopicName
+from router.settings import Settings
+
+if TYPE_CHECKING:
+    from router.coordination.zookeeper.inspection import GroupView
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    return config(zookeeper(command))
+
+
+@click.group(
+    epilog=examples(
+        "router zk show --zookeeper zk1:2181,zk2:2181/router",
+        "router zk show --json                        for programs",
+        "router zk release orders billing             all partitions of the group",
+        "router zk release orders billing 3           partition 3 alone",
+    )
+)
+def command() -> None:
+    """Look at the leases that the nodes share through ZooKeeper."""
+
+
+@command.command(
+    epilog=examples(
+        "router zk show --zookeeper zk1:2181,zk2:2181/router",
+        "router zk show --topic orders",
+        "router zk show --json --config /etc/router/router.cfg",
+    )
+)
+@click.option("--topic", help="This topic alone.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON array, for programs.")
+@_options
+def show(topic: str | None, as_json: bool, config: Path | None, **flags: str | None) -> None:
+    """Print which node holds each partition, who waits for it, and the live consumer ids."""
+    from router.coordination.zookeeper import inspection  # noqa: PLC0415 - help needs no kazoo
+
+    settings = settings_for(config, **flags)
+    views = inspection.show(*_where(settings), settings.seconds("backend.timeout"))
+    if topic is not None:
+        name = str(_topic(topic, settings))
+        views = [view for view in views if view.topic == name]
+    if as_json:
+        click.echo(json.dumps([asdict(view) for view in views], indent=2, ensure_ascii=False))
+        return
+    click.echo("\n".join(listed(views, settings)) or "No node holds or waits for anything.")
+
+
+@command.command(
+    epilog=examples(
+        "router zk release orders billing --zookeeper zk1:2181/router",
+        "router zk release orders billing 3",
+    )
+)
+@click.argument("topic")
+@click.argument("group")
+@click.argument("partition", type=click.IntRange(0), required=False)
+@_options
+def release(
+    topic: str, group: str, partition: int | None, config: Path | None, **flags: str | None
+) -> None:
+    """Take the partitions of a group from the nodes that hold them.
+
+    No message is lost: a node whose lease is taken acknowledges nothing any more, and the next one
+    in the queue, perhaps the same, delivers again what was not acknowledged. It should not be
+    needed: a node that died loses its leases by itself, after zookeeper.session.
+    """
+    from router.coordination.zookeeper import inspection  # noqa: PLC0415 - the same
+
+    settings = settings_for(config, **flags)
+    name, timeout = str(_topic(topic, settings)), settings.seconds("backend.timeout")
+    taken = inspection.release(*_where(settings), name, group, partition, timeout)
+    click.echo(f"Took {taken} leases of {topic}, group {group}, from their holders")
+
+
+def listed(views: list[GroupView], settings: Settings) -> Iterator[str]:
+    """Yield the lines of a table: a group, its partitions, its consumer ids."""
+    for view in views:
+        yield f"{_shown(view.topic, settings)}, group {view.group}"
+        for part in view.partitions:
+            where = "not partitioned" if part.partition < 0 else f"partition {part.partition}"
+            waiting = f"; waiting: {', '.join(part.waiting)}" if part.waiting else ""
+            yield f"  {where:<15}  {part.holder or 'nobody'}{waiting}"
+        for consumer, nodes in sorted(view.ids.items()):
+            yield f"  consumer {consumer} is live on {', '.join(nodes)}"
+
+
+def _where(settings: Settings) -> tuple[str, str]:
+    servers = settings.text("zookeeper.servers")
+    if not servers:
+        raise SettingError(
+            "which ZooKeeper? Name it with --zookeeper, or in the setting zookeeper.servers"
+        )
+    return servers, settings.text("zookeeper.digest")
+
+
+def _topic(name: str, settings: Settings) -> TopicName:
+    tenant = settings.text("names.tenant")
+    return TopicName.parse(name, tenant, settings.text("names.namespace"))
+
+
+def _shown(name: str, settings: Settings) -> str:
+    """Return the shortest name by which `_topic` finds it again."""
+    topic = TopicName.parse(name)
+    return topic.local if _topic(topic.local, settings) == topic else name

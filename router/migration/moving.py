@@ -1,0 +1,83 @@
+"""Comparing what was found with our registry, and writing what is missing there.
+
+Each record is compared by what it means, not by its bytes, so that moving in twice changes nothing.
+A record that is here already and says something else is somebody's work since: it stays, unless it
+shall be overwritten, and only as long as it is what was compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from router.backends import Record, Registry
+from router.errors import BadRequestError, ConflictError
+from router.migration.original import Found
+from router.services import keys, rights
+from router.services.keys import ApiKey
+from router.services.rights import TopicRights
+
+_MEANING: Final[dict[str, Callable[[Record], Any]]] = {
+    keys.KIND: ApiKey.load,
+    rights.KIND: TopicRights.load,
+}
+
+
+class Standing(Enum):
+    """How a record that was found stands to our registry."""
+
+    NEW = "new"
+    SAME = "same"
+    DIFFERS = "differs"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One record, and what is to be done about it; `version` is that of ours, 0: there is none."""
+
+    found: Found
+    standing: Standing
+    version: int
+
+
+def compare(found: list[Found], registry: Registry, timeout: float) -> list[Step]:
+    """Return the steps in the order of what was found."""
+    here = {
+        (kind, record.name): record
+        for kind in sorted({one.kind for one in found})
+        for record in registry.list(kind, timeout)
+    }
+    return [_step(one, here.get((one.kind, one.name))) for one in found]
+
+
+def _step(found: Found, record: Record | None) -> Step:
+    if record is None:
+        return Step(found, Standing.NEW, 0)
+    same = _meaning(found.kind, Record(found.name, found.value, 0)) == _meaning(found.kind, record)
+    return Step(found, Standing.SAME if same else Standing.DIFFERS, record.version)
+
+
+def _meaning(kind: str, record: Record) -> Any:
+    load = _MEANING.get(kind)
+    try:
+        return None if load is None else load(record)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return record.value  # not ours: it differs from anything that can be read
+
+
+def write(steps: list[Step], registry: Registry, overwrite: bool, timeout: float) -> list[str]:
+    """Write what is new, and what differs if so wanted; return a sentence for each failure.
+
+    Raises BackendUnavailableError, BackendTimeoutError; what was written before that stays.
+    """
+    failures = []
+    for step in steps:
+        if step.standing is Standing.NEW or (overwrite and step.standing is Standing.DIFFERS):
+            found = step.found
+            try:
+                registry.put(found.kind, found.name, found.value, step.version, timeout)
+            except (BadRequestError, ConflictError) as error:
+                failures.append(f"{found.kind} {found.name}: {error}")
+    return failures
