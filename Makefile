@@ -11,7 +11,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 METADATA := setup.cfg pyproject.toml
 ARGS ?=
 
-.PHONY: serve check test bench soak docs generate clean format lint contracts types unit covered
+.PHONY: serve check test bench soak docs generate clean servers format lint contracts types unit covered
 .DEFAULT_GOAL := help
 
 help:
@@ -22,7 +22,11 @@ serve: .venv/installed
 
 check: format lint contracts types unit
 
-test: format lint contracts types covered docs
+test: servers format lint contracts types covered docs
+
+# The real servers that tests start: one sentence when something is missing, before anything is installed.
+servers:
+	@$(PYTHON) -m tests.servers.maven
 
 format: .venv/installed-test
 	$(BIN)/ruff format --check .
@@ -40,7 +44,7 @@ unit: .venv/installed-test
 	$(BIN)/python -m pytest tests/unit tests/wire $(ARGS)
 
 # Every process that the tests start measures itself too; their files are joined for the report.
-covered: .venv/installed-test
+covered: servers .venv/installed-test
 	rm -rf .cache/coverage
 	mkdir -p .cache/coverage
 	$(BIN)/coverage run --concurrency=thread -m pytest $(ARGS)
@@ -61,7 +65,14 @@ soak: export SOAK_WAITING_POLLS = 2000
 soak: export SOAK_BROKER_PAUSES = 4
 soak: export SOAK_WORKER_KILLS = 50
 soak: export SOAK_IDEMPOTENT_REPEATS = 50
-soak: .venv/installed-test
+soak: export SOAK_NODE_PAUSES = 100
+soak: export SOAK_NODE_KILLS = 100
+soak: export SOAK_NODE_BROKERS = 100
+soak: export SOAK_NODE_KAFKA_KILLS = 100
+soak: export SOAK_NODE_ZOOKEEPER_KILLS = 100
+soak: export SOAK_NODE_CUTS = 100
+soak: export SOAK_NODE_STALE_COMMITS = 100
+soak: servers .venv/installed-test
 	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger -k "crash or faults" \
 	    -o timeout=7200 $(ARGS)
 

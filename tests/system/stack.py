@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-DEADLINE = 30.0
+DEADLINE = 60.0
 
 
 def free_port() -> int:

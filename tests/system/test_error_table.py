@@ -18,8 +18,10 @@ from typing import Any
 import pytest
 import requests
 
+from tests.processes import wait_until
 from tests.system.stack import Stack
 from tests.unit.web.applications import BOTH, HASHES
+from tests.unit.web.signing import signature
 
 pytestmark = pytest.mark.system
 # A write to a broker that stands still is given up after 30 seconds.
@@ -84,7 +86,7 @@ def test_body_that_cannot_be_published_is_refused_whole(
     stack: Stack, kind: str, body: bytes, row: tuple[int, int, int]
 ) -> None:
     refused(ask(stack, "POST", "/events/new", data=body, headers={"Content-Type": kind}), *row)
-    refused(ask(stack, "GET", "/topics/new"), 404, 3001, 3001)
+    refused(ask(stack, "GET", "/topics/new"), 404, 3001, 6002)
 
 
 @pytest.mark.parametrize(
@@ -97,6 +99,15 @@ def test_body_that_cannot_be_published_is_refused_whole(
         ("GET", "/events/t/bytes/c?from=earliest&maxBytes=4", (413, 3011, 5008)),
         ("PUT", "/events/t", (405, 3003, 3003)),
         ("GET", "/absent", (404, 3001, 3001)),
+        ("POST", "/mirrormakers/listall", (404, 3001, 3001)),
+        ("PUT", "/transaction", (405, 3003, 3003)),
+        ("GET", "/topics/absent/producers", (404, 3001, 6005)),
+        ("GET", "/topics/absent/consumers", (403, 3001, 6006)),
+        ("PUT", "/topics/absent/consumers/k", (404, 3001, 3001)),
+        ("GET", "/apiKeys/absent", (404, 1004, 1004)),
+        ("DELETE", "/v1/apiKeys/absent", (404, 1004, 1004)),
+        ("POST", "/admin/blacklist/nobody", (400, 5005, 5005)),
+        ("GET", "/metrics/absent", (404, 3001, 6013)),
     ],
 )
 def test_request_that_cannot_be_served_is_refused(
@@ -176,6 +187,30 @@ def test_credentials_and_rights_are_demanded(
         refused(denied, forbidden, 4002, 4002)
     denied = ask(stack, "GET", "/events/t/g/c", auth=("argon2", "secret"))
     refused(denied, forbidden, 4002, 4002)
+
+
+def test_keys_owners_and_blacklist_survive_a_restart(stacks: Stacks) -> None:
+    stack = stacks(acl_enforce="true", server_trusted_proxies="127.0.0.1")
+    made = ask(stack, "POST", "/apiKeys/create", json={"description": "mine"}).json()
+
+    def signed() -> dict[str, str]:
+        return signature(made["key"], made["secret"])
+
+    ask(stack, "POST", "/topics/create", json={"topicName": "owned"}, headers=signed())
+    ask(stack, "PUT", "/topics/owned/consumers/other", headers=signed())
+    assert ask(stack, "POST", "/admin/blacklist/203.0.113.0/24").status_code == 204
+    assert stack.stop() == 0
+    stack.start()
+    refused(ask(stack, "POST", "/events/owned", data=b"x"), 401, 4002, 5009)
+    refused(ask(stack, "GET", "/events/owned/g/c"), 401, 4002, 5008)
+    refused(ask(stack, "PUT", "/topics/owned/producers/k"), 401, 4002, 6003)
+    refused(ask(stack, "PUT", "/topics/owned/consumers/k"), 403, 4002, 6009)
+    assert ask(stack, "POST", "/events/owned", data=b"x", headers=signed()).ok
+    assert ask(stack, "GET", "/topics/owned/consumers").json()["users"] == ["other"]
+    forwarded = {"X-Forwarded-For": "6.6.6.6, 203.0.113.9"}
+    wait_until(lambda: ask(stack, "GET", "/topics", headers=forwarded).status_code == 403)
+    refused(ask(stack, "GET", "/topics", headers=forwarded), 403, 4002, 4002)
+    assert ask(stack, "GET", "/ready", headers=forwarded).ok
 
 
 def test_full_disk_refuses_messages_and_goes_on_serving_polls(stacks: Stacks) -> None:

@@ -168,7 +168,7 @@ def test_a_start_on_a_full_disk_waits_for_space(
         with ThreadPoolExecutor() as pool:
             with ballast(small_disk, leave=0):
                 ready = pool.submit(stack.start)
-                wait_until(lambda: _said(tmp_path)[-1].endswith("starting it again in 0.4 s"))
+                wait_until(lambda: _said(tmp_path)[-1].endswith("starting it again in 0.2 s"), 60)
                 assert not ready.done()
             ready.result(20)
         assert not (small_disk / MARK).exists()

@@ -34,11 +34,12 @@ from tests.system.traffic import (
     started,
 )
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(120)]
-
 PAUSES = int(os.environ.get("SOAK_BROKER_PAUSES", "1"))
 WORKER_KILLS = int(os.environ.get("SOAK_WORKER_KILLS", "5"))
 REPEATS = int(os.environ.get("SOAK_IDEMPOTENT_REPEATS", "5"))
+LONGEST = 120 + 15 * max(WORKER_KILLS, REPEATS, PAUSES)
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(LONGEST)]
 PAUSE = 3.0
 # The application in a process that nobody supervises; it kills its broker after each publish.
 PLAIN_PROCESS = """

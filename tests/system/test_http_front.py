@@ -314,3 +314,16 @@ def test_many_publishers_on_one_worker_lose_nothing(stack: Stack) -> None:
     for sender in range(16):
         own = [text for text in seen if text.startswith(f"{sender}.")]
         assert own == [f"{sender}.{turn}" for turn in range(20)]
+
+
+def test_a_refusal_reaches_a_client_that_sends_on_and_closes(
+    stacks: Callable[..., Stack],
+) -> None:
+    stack = stacks(publish_max_batch="1M")
+    head = f"POST /events/t HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {8 << 20}"
+    for _ in range(10):
+        with socket.create_connection(("127.0.0.1", stack.port), PATIENCE) as client:
+            client.sendall(head.encode() + b"\r\n\r\n")
+            time.sleep(0.05)  # the answer is on its way before the body is
+            client.sendall(bytes(8 << 20))
+            assert client.makefile("rb").read().startswith(b"HTTP/1.1 413 ")

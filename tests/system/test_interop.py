@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import http.client
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import pulsar
 import pytest
 
+from router.wire.pulsar import join_payload
+from router.wire.pulsar.pulsar_pb2 import MessageMetadata
+from tests.broker.raw import RawClient
 from tests.system.stack import Stack, free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
@@ -137,3 +142,49 @@ def test_poll_is_refused_while_a_pulsar_client_holds_the_subscription(
     assert (status, json.loads(body)["mrErrorCode"]) == (503, 3002), body
     consumer.close()
     assert json.loads(poll(stack, "held", "application/json")) == ["one"]
+
+
+def test_a_batch_that_cannot_be_taken_apart_comes_as_its_bytes_and_holds_nobody_up(
+    stack: Stack, pulsar_port: int
+) -> None:
+    raw = RawClient(f"pulsar://127.0.0.1:{pulsar_port}")
+    raw.shake_hands()
+    raw.producer("broken")
+    raw.publish(b"before")
+    broken = MessageMetadata(
+        producer_name="raw", sequence_id=1, publish_time=5, num_messages_in_batch=70
+    )
+    raw.send("SEND", join_payload(broken, b"no batch"), producer_id=0, sequence_id=1)
+    assert raw.expect("SEND_RECEIPT").sequence_id == 1
+    raw.publish(b"after", sequence_id=2)
+    raw.close()
+    lines = [json.loads(x) for x in poll(stack, "broken", "application/x-ndjson").splitlines()]
+    assert [(line["value"], line.get("properties", {})) for line in lines] == [
+        ("before", {}),
+        ("no batch", {"router-undecoded": "body"}),
+        ("after", {}),
+    ]
+    status, body = ask(stack, "GET", "/events/broken/g/c?timeout=0")
+    assert (status, json.loads(body)) == (200, [])
+
+
+def test_a_group_is_moved_while_a_poll_of_it_waits(stack: Stack) -> None:
+    ask(stack, "POST", "/events/moved", b"one\ntwo", Content_Type="text/plain")
+    assert json.loads(poll(stack, "moved", "application/json")) == ["one", "two"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(poll, stack, "moved", "application/json")
+        deadline = time.monotonic() + 5
+        while not told(stack, "moved")["consumers"]:
+            assert time.monotonic() < deadline
+        status, _ = ask(stack, "POST", "/topics/moved/groups/g/reset?to=1970-01-01T00:00:00Z")
+        assert status == 200
+        assert json.loads(waiting.result(20)) == ["one", "two"]
+    assert told(stack, "moved")["backlog"] == 0
+
+
+def told(stack: Stack, topic: str) -> dict[str, int]:
+    """Return what is told of the one group of a topic."""
+    _, body = ask(stack, "GET", f"/topics/{topic}/groups")
+    (group,) = json.loads(body)["groups"]
+    found: dict[str, int] = group
+    return found

@@ -1,0 +1,186 @@
+"""A real Apache Kafka of one node (KRaft) on loopback, behind proxies or secured when asked for.
+
+Its folder is formatted with Kafka's own tool, at the price of one more start of a JVM: with a
+meta.properties written by hand it comes up as well, but with features of the first KRaft releases
+(transactions of version 0, for one), which is not what operators run. What `secure` and `proxied`
+add are further listeners of the same server, since a listener names one address to its clients.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+from pathlib import Path
+
+from tests.servers.certificates import Authority
+from tests.servers.java import JavaServer, free_port
+from tests.servers.proxy import TcpProxy
+
+USER = "router"
+PASSWORD = "router-secret"
+CLUSTER = "cm91dGVyLXRlc3RzLTAwMQ"
+FORMAT_SECONDS = 60.0
+QUICK = {
+    "offsets.topic.replication.factor": 1,
+    "offsets.topic.num.partitions": 4,
+    "transaction.state.log.replication.factor": 1,
+    "transaction.state.log.min.isr": 1,
+    "transaction.state.log.num.partitions": 4,
+    "share.coordinator.state.topic.replication.factor": 1,
+    "share.coordinator.state.topic.min.isr": 1,
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 1000,
+    "log.retention.check.interval.ms": 1000,
+    "controller.quorum.election.timeout.ms": 200,
+    "controller.quorum.election.backoff.max.ms": 200,
+    "broker.heartbeat.interval.ms": 300,
+    "broker.session.timeout.ms": 3000,
+    "num.network.threads": 2,
+    "num.io.threads": 4,
+    "log.cleaner.dedupe.buffer.size": 2_097_152,
+}
+
+
+class Kafka(JavaServer):
+    """Kafka on one folder; `address` is the plain listener, which needs no password.
+
+    With `secure`, three listeners more, for USER with PASSWORD (PLAIN and SCRAM-SHA-256) or with a
+    certificate of `authority`: `sasl`, `sasl_tls` and `tls`.
+    """
+
+    NAME = "kafka"
+    HEAP = "384m"
+    MAIN = "kafka.Kafka"
+
+    def __init__(self, folder: Path, *, secure: bool = False) -> None:
+        super().__init__(folder)
+        self._said = 0
+        self._protocols = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
+        self._listeners = {"PLAIN": self.address, "CONTROLLER": f"127.0.0.1:{free_port()}"}
+        self._advertised = {"PLAIN": self.address}
+        self._proxies: list[TcpProxy] = []
+        self._secure: dict[str, object] = {}
+        if secure:
+            self.sasl = self._listen("SASL", "SASL_PLAINTEXT")
+            self.sasl_tls = self._listen("SASLTLS", "SASL_SSL")
+            self.tls = self._listen("TLS", "SSL")
+            self.authority = Authority(self.folder / "authority")
+            self._secure = self._secrets()
+
+    def launch(self) -> None:
+        """Start and do not wait."""
+        # what it said before its last end says nothing about this start
+        self._said = self.log.stat().st_size if self.log.exists() else 0
+        super().launch()
+
+    def proxied(self) -> TcpProxy:
+        """Return a proxy whose clients stay behind it: Kafka names the proxy's address to them.
+
+        To be called before the start; the proxy ends with `close`.
+        """
+        assert self._process is None, "proxies are made before Kafka starts"
+        name = f"PROXY{len(self._proxies)}"
+        proxy = TcpProxy(self._listen(name, "PLAINTEXT"))
+        self._advertised[name] = proxy.address
+        self._proxies.append(proxy)
+        return proxy
+
+    def close(self) -> None:
+        """Stop it, and its proxies."""
+        self.stop()
+        while self._proxies:
+            self._proxies.pop().close()
+
+    def run(self, main: str, *arguments: str, seconds: float = 60.0) -> str:
+        """Run one of Kafka's own tools, a class name and its arguments; return what it prints."""
+        java, *rest = self._java(main, *arguments)
+        done = subprocess.run(
+            [java, "-Dlevel=WARN", *rest],
+            cwd=self.folder,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=seconds,
+            check=False,
+        )
+        assert done.returncode == 0, (done.stdout + done.stderr).decode(errors="replace")
+        return done.stdout.decode(errors="replace")
+
+    def _listen(self, name: str, protocol: str) -> str:
+        self._protocols[name] = protocol
+        self._listeners[name] = self._advertised[name] = f"127.0.0.1:{free_port()}"
+        return self._listeners[name]
+
+    def _secrets(self) -> dict[str, object]:
+        """Return the settings of the secure listeners."""
+        own = self.authority.issue("kafka")
+        store = self.folder / "keystore.pem"
+        store.write_text(own.key.read_text() + own.cert.read_text())
+        plain = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
+        found: dict[str, object] = {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": store,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority.ca,
+            "listener.name.tls.ssl.client.auth": "required",
+            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256",
+        }
+        for name in ("sasl", "sasltls"):
+            found[f"listener.name.{name}.plain.sasl.jaas.config"] = (
+                f'{plain} user_{USER}="{PASSWORD}";'
+            )
+            found[f"listener.name.{name}.scram-sha-256.sasl.jaas.config"] = scram
+        return found
+
+    def _settings(self) -> dict[str, object]:
+        return {
+            "process.roles": "broker,controller",
+            "node.id": 1,
+            "controller.quorum.bootstrap.servers": self._listeners["CONTROLLER"],
+            "controller.listener.names": "CONTROLLER",
+            "inter.broker.listener.name": "PLAIN",
+            "listeners": _pairs(self._listeners, "://"),
+            "advertised.listeners": _pairs(self._advertised, "://"),
+            "listener.security.protocol.map": _pairs(self._protocols, ":"),
+            "log.dirs": self.folder / "logs",
+            **QUICK,
+            **self._secure,
+        }
+
+    def _properties(self) -> list[str]:
+        return [f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+
+    def _arguments(self) -> list[str]:
+        (self.folder / "log4j2.properties").write_text(
+            "appender.out.type=Console\nappender.out.name=out\nappender.out.target=SYSTEM_ERR\n"
+            "appender.out.layout.type=PatternLayout\nappender.out.layout.pattern=%d %p %c{1} %m%n\n"
+            "rootLogger.level=${sys:level:-INFO}\nrootLogger.appenderRef.out.ref=out\n"
+        )
+        path = self.folder / "server.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in self._settings().items()))
+        if not (self.folder / "logs").exists():
+            self._format(path)
+        return [str(path)]
+
+    def _format(self, path: Path) -> None:
+        users = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
+        self.run(
+            "kafka.tools.StorageTool",
+            *("format", "--standalone", "--cluster-id", CLUSTER, "--config", str(path)),
+            *(["--add-scram", users] if self._secure else []),
+            seconds=FORMAT_SECONDS,
+        )
+
+    def _ready(self) -> bool:
+        """Whether it said that it started, which it does last, and its listener is open."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self.port), 1),
+        ):
+            return b"Kafka Server started" in self.log.read_bytes()[self._said :]
+        return False
+
+
+def _pairs(values: dict[str, str], between: str) -> str:
+    return ",".join(f"{name}{between}{value}" for name, value in values.items())

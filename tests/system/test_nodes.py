@@ -1,0 +1,151 @@
+"""Three nodes over a real Kafka and a real ZooKeeper: any of them serves any request."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+
+from router.coordination.zookeeper.inspection import show
+from tests.servers.kafka import Kafka
+from tests.servers.zookeeper import Zookeeper
+from tests.system.nodes import Node, start_all, traffic, until_true
+from tests.system.stack import Stack
+from tests.system.traffic import Wire, create, poll, post
+
+pytestmark = [
+    pytest.mark.system,
+    pytest.mark.slow,
+    pytest.mark.java,
+    pytest.mark.timeout(240),
+]
+
+# What is documented is "milliseconds"; this is far less than any timeout that could do it instead.
+SOON = 0.9
+
+
+@pytest.fixture(scope="module")
+def nodes(
+    kafka: Kafka, zookeeper: Zookeeper, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Node]]:
+    """Three nodes, each with one worker."""
+    folder = tmp_path_factory.mktemp("nodes")
+    # Long enough for nothing to be lost by a machine that stands still for a moment.
+    made = [
+        Node(folder / str(n), kafka.address, zookeeper.address, zookeeper_session="10s")
+        for n in range(3)
+    ]
+    try:
+        start_all(made)
+        yield made
+    finally:
+        for node in made:
+            node.stop()
+
+
+def publish(node: Stack, topic: str, *messages: str) -> None:
+    assert post(node, topic, "\n".join(messages)).json["count"] == len(messages)
+
+
+def test_what_was_published_on_one_node_is_polled_on_another(nodes: list[Node]) -> None:
+    create(nodes[0], "nodes-one", 1)
+    sent = []
+    for number in range(9):
+        publish(nodes[number % 3], "nodes-one", f"m{number}")
+        sent.append(f"m{number}")
+    got: list[str] = []
+    for number in range(9):
+        answer = poll(nodes[(number + 1) % 3], "nodes-one/g/c", 10, "from=earliest&limit=1")
+        assert answer.status == 200, answer.body
+        got += answer.json
+    assert got == sent
+    assert [poll(node, "nodes-one/g/c", 0.2).json for node in nodes] == [[]] * 3
+
+
+def test_nothing_comes_twice_while_nodes_hand_over_to_each_other(
+    nodes: list[Node], kafka: Kafka
+) -> None:
+    create(nodes[0], "nodes-many", 6)
+    with traffic(nodes, kafka, "nodes-many") as clients:
+        for poller in clients.apart:
+            poller.failures.clear()
+        time.sleep(4)
+        assert clients.end() == 0, clients.told()
+        assert not any(publisher.failures for publisher in clients.publishers)
+        # Ids that poll one node each have partitions of their own.
+        assert not any(poller.failures for poller in clients.apart), clients.told()
+
+
+def test_second_poll_of_an_id_is_refused_with_the_holders_node_when_its_time_is_over(
+    nodes: list[Node],
+) -> None:
+    create(nodes[0], "nodes-held", 1)
+    holder, other = nodes[:2]
+    with Wire(holder) as client:
+        client.poll("nodes-held/g/c", 60)
+        held(holder, "nodes-held/g/c")
+        began = time.monotonic()
+        answer = poll(other, "nodes-held/g/c", 1.5)
+        assert 1.4 < time.monotonic() - began < 10
+        assert answer.status == 503
+        assert answer.json["mrErrorCode"] == 3002
+        assert int(answer.headers["retry-after"]) >= 1
+        assert f":{holder.port}:" in answer.json["errorMessage"]
+        publish(other, "nodes-held", "for the first")
+        assert client.answer().json == ["for the first"]
+
+
+def test_a_waiting_poll_has_the_partition_soon_after_the_other_nodes_poll_ended(
+    nodes: list[Node],
+) -> None:
+    create(nodes[0], "nodes-handed", 1)
+    waits = []
+    with ThreadPoolExecutor() as pool:
+        for number in range(5):
+            holder, other = nodes[number % 3], nodes[(number + 1) % 3]
+            with Wire(holder) as client:
+                client.poll("nodes-handed/g/c", 60)
+                held(holder, "nodes-handed/g/c")
+                second = pool.submit(poll, other, "nodes-handed/g/c", 60)
+                time.sleep(0.3)
+                assert not second.done()
+            # The client went away, and with it its poll.
+            began = time.monotonic()
+            publish(other, "nodes-handed", f"m{number}")
+            assert second.result().json == [f"m{number}"]
+            waits.append(time.monotonic() - began)
+    # One of them at least was not in the way of something else that this machine does.
+    assert min(waits) < SOON
+
+
+def test_ids_on_different_nodes_share_the_partitions(
+    nodes: list[Node], zookeeper: Zookeeper
+) -> None:
+    create(nodes[0], "nodes-shared", 6)
+    with ExitStack() as polls:
+        clients = [polls.enter_context(Wire(node)) for node in nodes]
+        for client, node in zip(clients, nodes, strict=True):
+            client.poll(f"nodes-shared/g/c{node.port}", 60)
+        ports = [str(node.port) for node in nodes]
+        until_true(lambda: sorted(holders(zookeeper, "nodes-shared")) == sorted(2 * ports), 30)
+
+
+def holders(zookeeper: Zookeeper, topic: str) -> list[str]:
+    """Return the ports of the nodes that hold partitions of a topic's groups."""
+    return [
+        partition.holder.split(":")[1]
+        for group in show(f"{zookeeper.address}/nodes", "", 10)
+        if group.topic.endswith(f"/{topic}")
+        for partition in group.partitions
+        if partition.holder is not None
+    ]
+
+
+def held(node: Stack, path: str) -> None:
+    """Wait until a poll of this id has its place: another one of the same node waits for it."""
+    until = time.monotonic() + 20
+    while (answer := poll(node, path, 0.1)).status != 503:
+        assert time.monotonic() < until, answer.body
