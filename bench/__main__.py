@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, polls, publishing
+from bench import clients, nodes, polls, publishing
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -15,6 +15,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "delivery": polls.delivery,
     "idle": polls.idle,
     "pulsar-client": clients.official,
+    "nodes": nodes.nodes,
 }
 
 

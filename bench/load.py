@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import cycle, islice
 from typing import cast
 
 import uvloop
@@ -91,8 +92,13 @@ class Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
-def run(port: int, requests: Sequence[bytes], connections: int, seconds: float) -> Result:
-    """Load a server on loopback for some seconds over that many connections."""
+def run(
+    port: int, requests: Sequence[bytes], connections: int, seconds: float, *, own: bool = False
+) -> Result:
+    """Load a server on loopback for some seconds over that many connections.
+
+    Each connection sends all requests in turn, from another one on; with `own` only that one.
+    """
 
     async def load() -> Result:
         loop = asyncio.get_running_loop()
@@ -101,15 +107,15 @@ def run(port: int, requests: Sequence[bytes], connections: int, seconds: float) 
         started = time.perf_counter()
         made = [
             await loop.create_connection(
-                lambda offset=i: Connection(
-                    [*requests[offset % len(requests) :], *requests[: offset % len(requests)]],
+                lambda first=first: Connection(
+                    [requests[first]] if own else [*requests[first:], *requests[:first]],
                     result,
                     until,
                 ),
                 "127.0.0.1",
                 port,
             )
-            for i in range(connections)
+            for first in islice(cycle(range(len(requests))), connections)
         ]
         await asyncio.wait([c.done for _, c in made], timeout=seconds + 30)
         result.seconds = time.perf_counter() - started

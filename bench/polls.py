@@ -28,42 +28,54 @@ def start(seconds: float) -> None:
 
 def delivery(seconds: float) -> None:
     """From the start of a POST until a waiting GET has its answer."""
-    latencies: list[float] = []
     with router() as server:
-        post = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-        poll = http.client.HTTPConnection("127.0.0.1", server.port, timeout=30)
-        post.connect()
-        assert post.sock is not None
-        post.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        print(f"POST to waiting GET: {spread(deliveries(server.port, seconds))}")
 
-        def publish() -> float:
-            began = time.perf_counter()
-            post.request("POST", "/events/d", b"x" * 1024, {"Content-Type": "text/plain"})
-            post.getresponse().read()
-            return began
 
-        publish()
-        poll.request("GET", "/events/d/g/c?timeout=0")
-        poll.getresponse().read()
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until:
-            answered: list[float] = []
+def deliveries(port: int, seconds: float) -> list[float]:
+    """Return the milliseconds from the start of a POST to a waiting GET's answer, for each."""
+    latencies: list[float] = []
+    post = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    poll = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    post.connect()
+    assert post.sock is not None
+    post.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
-            def wait(answered: list[float] = answered) -> None:
-                poll.request("GET", "/events/d/g/c?timeout=20000")
-                body = poll.getresponse().read()
-                answered.append(time.perf_counter())
-                assert len(body) > 1024, body[:80]
+    def publish() -> float:
+        began = time.perf_counter()
+        post.request("POST", "/events/d", b"x" * 1024, {"Content-Type": "text/plain"})
+        post.getresponse().read()
+        return began
 
-            waiter = threading.Thread(target=wait)
-            waiter.start()
-            time.sleep(0.02)
-            began = publish()
-            waiter.join(30)
-            latencies.append((answered[0] - began) * 1000)
+    publish()
+    poll.request("GET", "/events/d/g/c?timeout=0")
+    poll.getresponse().read()
+    until = time.perf_counter() + seconds
+    while time.perf_counter() < until:
+        answered: list[float] = []
+
+        def wait(answered: list[float] = answered) -> None:
+            poll.request("GET", "/events/d/g/c?timeout=20000")
+            body = poll.getresponse().read()
+            answered.append(time.perf_counter())
+            assert len(body) > 1024, body[:80]
+
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        time.sleep(0.02)
+        began = publish()
+        waiter.join(30)
+        latencies.append((answered[0] - began) * 1000)
+    post.close()
+    poll.close()
+    return latencies
+
+
+def spread(latencies: list[float]) -> str:
+    """Return the percentiles of some latencies in words."""
     ranked = sorted(latencies)
-    print(
-        f"POST to waiting GET: p50 {ranked[len(ranked) // 2]:.2f} ms, "
+    return (
+        f"p50 {ranked[len(ranked) // 2]:.2f} ms, "
         f"p99 {ranked[int(len(ranked) * 0.99)]:.2f} ms of {len(ranked)}"
     )
 

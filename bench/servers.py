@@ -118,6 +118,19 @@ def router(**settings: str) -> Iterator[Server]:
 
 
 @contextlib.contextmanager
+def node(kafka: str, zookeeper: str, **settings: str) -> Iterator[Server]:
+    """Run one of several nodes over a Kafka and a ZooKeeper; yield it when it is ready."""
+    port = free_port()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+        environ = {"ROUTER_LOG_LEVEL": "warning", "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0"}
+        environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+        command = [sys.executable, "-m", "router", "serve", "--port", str(port), "--data", folder]
+        command += ["--backend", f"kafka://{kafka}", "--zookeeper", zookeeper]
+        with _running(command, environ, port, "/ready") as server:
+            yield server
+
+
+@contextlib.contextmanager
 def floor(*options: str) -> Iterator[Server]:
     """Run the bare Flask view under the router's gunicorn settings, but for these options."""
     port = free_port()
