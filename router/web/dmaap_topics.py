@@ -116,8 +116,8 @@ class TopicViews:
         )
         if not made:
             return Response(status=204)
-        info = TopicInfo(new.topic, new.partitions or 0, new.policies, new.properties)
-        return forms.answer(self._details(info, rights))
+        # As it has become: partitions may be a default, and copies are at most one a server.
+        return forms.answer(self._details(self._topics.described(new.topic).info, rights))
 
     def delete(self, topic: str) -> Response:
         """Delete a topic with all that is in it."""

@@ -7,8 +7,11 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import SystemZookeeperError
 
 from router.coordination import Lease
 from tests.contract.coordinating import (
@@ -117,6 +120,27 @@ def test_node_that_stood_still_is_not_sure_until_it_has_heard_again(where: str) 
             assert not node.coordinator.sure()
             await until(node.coordinator.sure)
             assert node.told == ["held"]
+
+    play(scene)
+
+
+def test_node_that_is_refused_a_heartbeat_asks_again(
+    where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(client: KazooClient, _: str) -> Any:
+        answer = client.handler.async_result()
+        answer.set_exception(SystemZookeeperError())
+        return answer
+
+    async def scene() -> None:
+        async with joined(where) as (node,):
+            node.coordinator.acquire(LEASE)
+            await until(lambda: node.holds)
+            with monkeypatch.context() as patched:
+                patched.setattr(KazooClient, "sync_async", refused)
+                await until(lambda: not node.coordinator.sure())
+            await until(node.coordinator.sure)
+            assert node.told == ["held"], "the same session"
 
     play(scene)
 

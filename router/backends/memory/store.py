@@ -387,7 +387,8 @@ class MemoryBackend:
     def _create(
         self, topic: TopicName, partitions: int, policies: Policies, properties: dict[str, str]
     ) -> None:
-        found = _Topic(TopicInfo(topic, partitions, policies, dict(properties), self._wall_ms()))
+        kept = replace(policies, replicas=None)  # there are none
+        found = _Topic(TopicInfo(topic, partitions, kept, dict(properties), self._wall_ms()))
         for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
             self._ledgers += 1
             found.logs[partition] = _Log(self._ledgers)

@@ -36,6 +36,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import (
     AuthFailedError,
     ConnectionLoss,
+    KazooException,
     OperationTimeoutError,
     SessionExpiredError,
     SessionMovedError,
@@ -307,9 +308,13 @@ class Link:
                     _log.warning("zookeeper-silent", servers=self.where)
                     self._handler.cut()
                     return
-                self._sure_until = sent + self._granted * SURE
-                if not self._up:
-                    self._rise(session)
+                except KazooException as refused:
+                    # It is there and will not say: nothing is sure until it does.
+                    _log.warning("zookeeper-refuses", servers=self.where, error=repr(refused))
+                else:
+                    self._sure_until = sent + self._granted * SURE
+                    if not self._up:
+                        self._rise(session)
                 await asyncio.sleep(self._granted / BEATS)
 
     def _rise(self, session: int) -> None:

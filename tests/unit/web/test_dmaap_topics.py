@@ -38,6 +38,8 @@ DETAILS = {
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": "7", "deduplication": True},
             {"retentionMs": 5, "retentionBytes": -1, "backlogBytes": 7, "deduplication": True},
         ),
+        # this store keeps one copy, whatever is asked for
+        ({"replicationCount": 3}, {}),
         ({"partitionCount": None, "transactionEnabled": False, "topicDescription": None}, {}),
     ],
 )  # fmt: skip
