@@ -122,6 +122,42 @@ class TopicNotFoundError(RouterError):
     code = "topic-not-found"
 
 
+class NamespaceNotFoundError(TopicNotFoundError):
+    """No such tenant or namespace exists."""
+
+    code = "namespace-not-found"
+
+
+class SchemaNotFoundError(RouterError):
+    """The topic has no such schema."""
+
+    code = "schema-not-found"
+
+
+class InvalidSchemaError(BadRequestError):
+    """The definition is not one of its type of schema."""
+
+    code = "invalid-schema"
+
+
+class IncompatibleSchemaError(RouterError):
+    """The topic's other schemas do not go together with this one."""
+
+    code = "incompatible-schema"
+
+
+class PayloadMismatchError(BadRequestError):
+    """A message does not fit its schema."""
+
+    code = "payload-mismatch"
+
+
+class NotSupportedError(RouterError):
+    """The backend cannot do this."""
+
+    code = "not-supported"
+
+
 class TopicExistsError(RouterError):
     """The topic exists already."""
 
@@ -214,6 +250,19 @@ class DiskFullError(PublishRefusedError):
     code = "disk-full"
 
 
+class TopicTerminatedError(PublishRefusedError):
+    """The topic was terminated: it takes no more messages."""
+
+    code = "topic-terminated"
+    retriable = False
+
+
+class TopicHeldError(PublishRefusedError):
+    """A producer has the topic for itself; others may publish when it goes."""
+
+    code = "topic-held"
+
+
 class QuotaExceededError(PublishRefusedError):
     """The backlog quota of the topic is used up."""
 
@@ -231,6 +280,19 @@ class ConflictError(RouterError):
 
     code = "conflict"
     retriable = True
+
+
+class ConsumerExistsError(ConflictError):
+    """The subscription has a consumer of this name already."""
+
+    code = "consumer-exists"
+    retriable = False
+
+
+class ConsumerNotFoundError(RouterError):
+    """The subscription has no such consumer."""
+
+    code = "consumer-not-found"
 
 
 class MethodNotAllowedError(RouterError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import IntEnum
 from typing import Final, NamedTuple
 
 from router.errors import BadNameError
@@ -75,6 +76,10 @@ class TopicName:
 class Message(NamedTuple):
     """What a publisher hands over: a value with an optional key; times in ms since 1970.
 
+    `deliver_at`: shared subscriptions get it then at the earliest. `sequence` is the publisher's
+    own number for it, carried along. `schema_version` says which schema of the topic it was written
+    by, empty: none. `null`: there is no value, which is not the same as an empty one.
+
     A tuple, because batches make and read them by the hundred, at a third of a dataclass's cost.
     """
 
@@ -82,6 +87,10 @@ class Message(NamedTuple):
     key: bytes | None = None
     properties: Mapping[str, str] = NO_PROPERTIES
     event_time: int | None = None
+    deliver_at: int | None = None
+    sequence: int | None = None
+    schema_version: bytes = b""
+    null: bool = False
 
     def size(self) -> int:
         """Return the bytes that count against limits: value, key and properties."""
@@ -108,6 +117,10 @@ class Position:
     batch_size: int = field(default=0, compare=False)
     epoch: int = field(default=0, compare=False)
 
+    def may_be_of(self, partition: int) -> bool:
+        """Tell whether a message of this partition can have such a position."""
+        return self.partition == partition and self.ledger >= 0 and self.entry >= 0
+
 
 @dataclass(frozen=True, slots=True)
 class Stored:
@@ -125,6 +138,65 @@ class Subscription:
 
     topic: TopicName
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CursorState:
+    """Where a subscription stands on one partition.
+
+    Everything up to and including `mark_delete` is acknowledged (None: nothing is), and so are the
+    `acknowledged` ranges behind it, ends included. A position without an index in its batch is the
+    whole batch. `backlog` counts the messages that are left.
+    """
+
+    partition: int
+    mark_delete: Position | None
+    acknowledged: tuple[tuple[Position, Position], ...] = ()
+    backlog: int = 0
+
+
+class SchemaType(IntEnum):
+    """What a schema describes; the numbers are those of the Pulsar protocol."""
+
+    NONE = 0
+    STRING = 1
+    JSON = 2
+    PROTOBUF = 3
+    AVRO = 4
+    BOOLEAN = 5
+    INT8 = 6
+    INT16 = 7
+    INT32 = 8
+    INT64 = 9
+    FLOAT = 10
+    DOUBLE = 11
+    DATE = 12
+    TIME = 13
+    TIMESTAMP = 14
+    KEY_VALUE = 15
+    INSTANT = 16
+    LOCAL_DATE = 17
+    LOCAL_TIME = 18
+    LOCAL_DATE_TIME = 19
+    PROTOBUF_NATIVE = 20
+    AUTO_CONSUME = 21
+    EXTERNAL = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What the values of a topic look like: a type, and its definition where the type needs one.
+
+    `data` is the definition (JSON and AVRO: an Avro schema as JSON text; KEY_VALUE: the lengths and
+    definitions of key and value, as Pulsar lays them out). `version` is opaque, as the store gave
+    it (Pulsar: 8 bytes, a big-endian number from 0); empty: not stored.
+    """
+
+    type: SchemaType
+    data: bytes = b""
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+    name: str = ""
+    version: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)

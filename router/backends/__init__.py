@@ -8,14 +8,17 @@ the node's broker process deals out for every backend alike.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
+from router.backends.nodes import Claim, Mailbox, Node, Outcome, Record, Registry
 from router.model import (
+    CursorState,
     Message,
     Policies,
     Position,
+    Schema,
     Stored,
     Subscription,
     TopicInfo,
@@ -23,20 +26,28 @@ from router.model import (
     TopicStats,
 )
 
+__all__ = [
+    "Backend",
+    "Batch",
+    "Claim",
+    "Consumer",
+    "Mailbox",
+    "Node",
+    "Outcome",
+    "Reader",
+    "Receipt",
+    "Record",
+    "Registry",
+    "Schemas",
+    "Start",
+]
+
 
 class Start(Enum):
     """Where a new subscription begins."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
-
-
-class Outcome(Enum):
-    """How a poll ended, for the limit on empty polls; refused polls do not count."""
-
-    REFUSED = "refused"
-    EMPTY = "empty"
-    DELIVERED = "delivered"
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +67,42 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """Where a batch begins; `stored` counts its messages (a duplicate's: the first append's)."""
+    """Where a batch begins; `stored` counts its messages (a duplicate's: the first append's).
+
+    `flat`: each message is an entry of its own, the next one behind the last. `parts`: it could not
+    be stored as one (it is too large, or its messages differ in time of delivery or schema).
+    """
 
     position: Position
     stored: int
     duplicate: bool = False
+    flat: bool = False
+    parts: tuple[Receipt, ...] = ()
+
+    @classmethod
+    def joined(cls, parts: Sequence[Receipt]) -> Receipt:
+        """Return the receipt of a batch that was stored in parts."""
+        if len(parts) == 1:
+            return parts[0]
+        return cls(
+            parts[0].position,
+            sum(part.stored for part in parts),
+            all(part.duplicate for part in parts),
+            parts=tuple(parts),
+        )
+
+    def at(self, index: int) -> Position:
+        """Return where one of its messages is stored."""
+        for part in self.parts:
+            if index < part.stored:
+                return part.at(index)
+            index -= part.stored
+        begin = self.position
+        if self.flat:
+            return replace(begin, entry=begin.entry + index)
+        if self.stored == 1:
+            return begin
+        return replace(begin, batch_index=index, batch_size=self.stored)
 
 
 class Consumer(Protocol):
@@ -94,20 +136,57 @@ class Consumer(Protocol):
         ...
 
 
-class Mailbox(Protocol):
-    """What wakes a waiting poll: messages, changes of the deal, a client that went away."""
+class Reader(Protocol):
+    """A reader of one partition that leaves no trace: no subscription, no acknowledgements.
 
-    def wake(self) -> None:
-        """Make the waiting call return now; callable from any thread or greenlet, and twice."""
+    It holds a connection's or a thread's share of the store until it is closed. When it fails with
+    BackendUnavailableError, another one may be opened at the last position that it gave: what was
+    received then comes once more.
+    """
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        """Return what comes next, in order; see `Consumer.receive`, whose bounds these are.
+
+        The positions may be acknowledged for any subscription.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go."""
+        ...
+
+
+class Schemas(Protocol):
+    """The schemas of topics, each topic's in the order in which they came."""
+
+    def get(self, topic: TopicName, version: bytes | None, timeout: float) -> Schema:
+        """Return a version, None: the newest one; raise SchemaNotFoundError, TopicNotFoundError."""
+        ...
+
+    def put(self, topic: TopicName, schema: Schema, timeout: float) -> bytes:
+        """Return the version of an equal schema, or of this one, stored now as the newest.
+
+        Raises IncompatibleSchemaError where it does not go together with the older ones,
+        InvalidSchemaError, TopicNotFoundError.
+        """
         ...
 
 
 class Backend(Protocol):
-    """A store of topics. Calls block the calling greenlet or thread, and may be made from many."""
+    """A store of topics. Calls block the calling greenlet or thread, and may be made from many.
+
+    `publish` of messages with `deliver_at` raises NotSupportedError, before anything is stored,
+    where no subscription would wait for it. Consumers and readers of a backend never wait: they are
+    exclusive, and an order that waited for one message would hold up all behind it.
+    """
+
+    schemas: Schemas
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; when it returns the messages are durable.
 
+        A batch that cannot be one append (`Receipt.parts`) may be stored in part: then it raises
+        PartialPublishError, which tells how many of its messages are, the first ones.
         Raises TopicNotFoundError, PublishRefusedError, BackendUnavailableError, BackendTimeoutError
         (outcome unknown: the messages may be stored). A batch above `max_entry` bytes is refused.
         """
@@ -153,6 +232,50 @@ class Backend(Protocol):
         """
         ...
 
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> Reader:
+        """Open a reader at a position (that message, or the next one there is), an end or a time.
+
+        A number is a time as in `subscribe`. A position behind the end is waited for; one without
+        an index in its batch is the first of it. Arrivals wake the mailbox. Raises
+        TopicNotFoundError, BadRequestError for a position that cannot be one of this partition;
+        SubscriptionBusyError where there are as many readers as there may be.
+        """
+        ...
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        timeout: float,
+    ) -> None:
+        """Acknowledge these messages alone, or each with all before it, whoever receives meanwhile.
+
+        Durable when it returns, and again harmless. A position without an index in its batch is the
+        whole batch; one with an index has to tell the `batch_size` too, as received ones do. Where
+        nothing is stored, nothing is acknowledged. Consumers that are open may still give what they
+        were sent before; those that open later do not.
+        Raises TopicNotFoundError, SubscriptionNotFoundError, BadRequestError; FencedError for what
+        was received before a reset; NotSupportedError where there are more gaps than can be kept,
+        and SubscriptionBusyError where the store lets nobody acknowledge beside its consumer: both
+        may leave some partitions acknowledged and others not.
+        """
+        ...
+
+    def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
+        """Return where the subscription stands, by partition; a store may cut a list of ranges.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError.
+        """
+        ...
+
     def create_topic(
         self,
         topic: TopicName,
@@ -182,136 +305,4 @@ class Backend(Protocol):
 
     def close(self) -> None:
         """Release connections and threads; calls under way fail with BackendUnavailableError."""
-        ...
-
-
-class Claim(Protocol):
-    """A poll's standing request for the partitions that the deal gives to its consumer id."""
-
-    def granted(self) -> dict[int, int]:
-        """Return the partitions held now, each with its generation."""
-        ...
-
-    def pending(self) -> dict[int, Position]:
-        """Return what this id's last poll left with `ack=next`: acknowledge it first."""
-        ...
-
-    def revoked(self) -> set[int]:
-        """Return held partitions dealt to another id by now: give up when empty-handed."""
-        ...
-
-    def holder(self) -> str | None:
-        """Return who polls under the same id, when this claim waits for that poll to end."""
-        ...
-
-    def limited(self) -> float | None:
-        """Return after how many seconds to come back, if there were too many empty polls."""
-        ...
-
-    def lost(self) -> bool:
-        """Return whether the node's broker went away: nothing is held any more."""
-        ...
-
-    def trouble(self) -> str | None:
-        """Return what keeps the node from holding leases at all, while that lasts.
-
-        Partitions that it held vanish from `granted()` then: their consumers must be closed
-        without acknowledging, and the same partition may be granted again later.
-        """
-        ...
-
-    def give_up(self, partitions: Sequence[int]) -> None:
-        """Give these partitions back; their consumers must be closed."""
-        ...
-
-    def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
-        """End the claim; callable twice. The id's next claim is handed `pending` back."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One durable fact about administration; `version` changes whenever it is written."""
-
-    name: str
-    value: bytes
-    version: int
-
-
-class Registry(Protocol):
-    """Small durable facts that all nodes share: API keys, owners and rights of topics, blacklist.
-
-    A *kind* is a set of records, such as `key`; names are unique in it. All calls raise
-    BackendUnavailableError, BackendTimeoutError.
-    """
-
-    def get(self, kind: str, name: str, timeout: float) -> Record | None:
-        """Return a record, None: there is none."""
-        ...
-
-    def put(
-        self, kind: str, name: str, value: bytes, expected: int | None, timeout: float
-    ) -> Record:
-        """Write a record durably, if it has the expected version; 0: only if there is none yet.
-
-        None overwrites whatever there is. Raises ConflictError.
-        """
-        ...
-
-    def delete(self, kind: str, name: str, timeout: float) -> bool:
-        """Delete a record; return whether there was one."""
-        ...
-
-    def list(self, kind: str, timeout: float) -> list[Record]:
-        """Return all records of a kind, by name."""
-        ...
-
-
-class Node(Protocol):
-    """The node's broker process, as workers see it: leases, registry, buckets and counters."""
-
-    registry: Registry
-
-    def confirm(
-        self, subscription: Subscription, partition: int, generation: int, timeout: float
-    ) -> None:
-        """Return if this is the newest grant of the partition and its lease certainly stands.
-
-        For backends that cannot refuse a late acknowledgement themselves: ask directly before it.
-        Raises FencedError, BackendUnavailableError, BackendTimeoutError.
-        """
-        ...
-
-    def claim(
-        self,
-        subscription: Subscription,
-        consumer: str,
-        partitions: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> Claim:
-        """Queue for the partitions (0: one, NOT_PARTITIONED); answer at once with what is free."""
-        ...
-
-    def take_token(
-        self, bucket: str, per_minute: float, burst: int, timeout: float
-    ) -> float | None:
-        """Take one token; None when granted, else the seconds until there is one."""
-        ...
-
-    def push_metrics(
-        self,
-        counters: Sequence[tuple[str, tuple[tuple[str, str], ...], float]],
-        gauges: Sequence[tuple[str, tuple[tuple[str, str], ...], float]],
-        timeout: float,
-    ) -> None:
-        """Add what this worker counted since its last push."""
-        ...
-
-    def metrics(self, timeout: float) -> str:
-        """Return the node's counters in the Prometheus text format."""
-        ...
-
-    def close(self) -> None:
-        """End this worker's part: claims are given up, gauges go."""
         ...

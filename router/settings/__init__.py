@@ -17,7 +17,8 @@ from typing import Any, cast
 from router.errors import SettingError
 from router.settings.masking import MASK, without_password
 from router.settings.parsing import duration, size
-from router.settings.table import BY_NAME, SETTINGS, Setting
+from router.settings.setting import Setting
+from router.settings.table import BY_NAME, SETTINGS
 
 __all__ = [
     "BY_NAME",

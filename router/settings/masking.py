@@ -6,10 +6,10 @@ import re
 from typing import Final
 
 MASK: Final = "***"
-# user:password@ or token@ before a host, whatever is in it that should have been escaped; and what
-# a query gives to names such as password, token, secret.
+# user:password@ or token@ before a host, whatever is in it that should have been escaped, up to
+# another URL that a query names; and what a query gives to names such as password, token, secret.
 _USER: Final = r"(?:(?<=//)|^(?![a-z+]+://))"
-_URL_PASSWORD: Final = re.compile(_USER + r"([^/?#@:]*:)(?:(?![a-z]+://).)*@", re.S)
+_URL_PASSWORD: Final = re.compile(_USER + r"([^/?#@:]*:)(?:(?!=[a-z+]+://).)*@", re.S)
 _URL_TOKEN: Final = re.compile(_USER + r"[^/?#@:]+@")
 _QUERY_SECRET: Final = re.compile(
     r"((?:^|[?&])[^=&?]*(?:pass|secret|token|key)[^=&]*=)[^&#]+", re.I

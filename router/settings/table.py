@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
+from router.settings.broker import BROKER
 from router.settings.parsing import (
-    bound,
     count,
     duration,
     flag,
@@ -17,17 +16,7 @@ from router.settings.parsing import (
     size,
     text,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting: `parse` turns text into its value and raises ValueError."""
-
-    name: str
-    parse: Callable[[str], Any]
-    default: str
-    sentence: str
-
+from router.settings.setting import Setting
 
 SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("server.host", text, "127.0.0.1", "Address that the HTTP server listens on."),
@@ -76,6 +65,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         " `kafka://host:port,host:port`.",
     ),
     Setting("backend.timeout", duration, "15s", "Time that the backend has to answer one call."),
+    Setting("pulsar.token", text, "", "Token by which the router shows Pulsar who it is."),
+    Setting(
+        "pulsar.token_file", text, "", "File with that token instead; it is read when it is needed."
+    ),
+    Setting("pulsar.ca", text, "", "PEM file of authorities to trust; empty: the system's."),
+    Setting("pulsar.cert", text, "", "PEM file of the router's own certificate for Pulsar."),
+    Setting("pulsar.key", text, "", "PEM file of that certificate's key."),
     Setting("kafka.client_id", text, "router", "Name by which Kafka knows the router's clients."),
     Setting(
         "kafka.sasl",
@@ -130,8 +126,22 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "auth.users",
         text,
         "",
-        "htpasswd file of the users; empty: everybody is anonymous, on loopback only.",
+        "htpasswd file of the users; empty, and no keys of tokens: everybody is anonymous, on"
+        " loopback only.",
     ),
+    Setting(
+        "auth.token_secret_file",
+        text,
+        "",
+        "File whose bytes are the secret of HS256 tokens (JWT); `router token key` makes one.",
+    ),
+    Setting(
+        "auth.token_public_key",
+        text,
+        "",
+        "PEM or DER file of the public key of tokens: RS256 by an RSA key, ES256 by one on P-256.",
+    ),
+    Setting("auth.token_claim", text, "sub", "Claim of a token that has its user's name."),
     Setting(
         "auth.permissions",
         text,
@@ -186,6 +196,27 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "0",
         "Partitions of topics created that way; 0: not partitioned.",
     ),
+    Setting(
+        "namespaces.auto_create",
+        flag,
+        "false",
+        "Create a missing tenant or namespace with its first topic; Pulsar does not.",
+    ),
+    Setting(
+        "schemas.compatibility",
+        one_of(
+            "ALWAYS_COMPATIBLE",
+            "ALWAYS_INCOMPATIBLE",
+            "BACKWARD",
+            "BACKWARD_TRANSITIVE",
+            "FORWARD",
+            "FORWARD_TRANSITIVE",
+            "FULL",
+            "FULL_TRANSITIVE",
+        ),
+        "BACKWARD",
+        "Which schemas may follow one another on a topic; Pulsar's own default is FULL.",
+    ),
     Setting("publish.max_message", size, "1000000", "Largest message."),
     Setting("publish.max_batch", size, "32M", "Largest body, after decompression."),
     Setting("publish.max_messages", count, "100000", "Most messages of one body."),
@@ -224,73 +255,57 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "404",
         "What a poll of an unknown topic does.",
     ),
-    Setting("storage.segment", size, "64M", "Size at which a partition starts a new segment file."),
-    Setting("storage.journal", size, "64M", "Size at which the journal is cut."),
-    Setting("storage.cache", size, "64M", "Memory for the newest entries of all partitions."),
     Setting(
-        "storage.reserve",
-        size,
-        "64M",
-        "Free disk space below which publishing is refused while reading goes on.",
-    ),
-    Setting(
-        "storage.relaxed",
+        "pip64.auto_create",
         flag,
         "false",
-        "Acknowledge before the data is on disk; a power cut then loses messages.",
-    ),
-    Setting("retention.time", duration, "7d", "How long messages are kept, acknowledged or not."),
-    Setting("retention.size", bound, "-1", "Bytes of a partition that are kept; -1: no bound."),
-    Setting(
-        "retention.backlog",
-        bound,
-        "-1",
-        "Bytes that wait for one group before the oldest go in spite of it; -1: no bound.",
+        "Create a topic that PIP 64's REST calls name and that does not exist.",
     ),
     Setting(
-        "retention.groups",
+        "pip64.ack_timeout",
         duration,
-        "7d",
-        "Time after its last poll at which a group is forgotten.",
-    ),
-    Setting("retention.max_groups", count, "1000", "Groups that one topic may have."),
-    Setting(
-        "dedup.window",
-        duration,
-        "1d",
-        "How long producers and idempotency keys are remembered after their last message.",
+        "60s",
+        "Time after which a REST consumer's unacknowledged message is given again.",
     ),
     Setting(
-        "dedup.max_producers",
+        "pip64.max_unacknowledged",
         count,
-        "100000",
-        "Producers and idempotency keys remembered for one partition; the oldest go first.",
+        "5000",
+        "Unacknowledged messages of a partition beyond which REST consumers are given no more.",
+    ),
+    Setting("pip64.max_consumers", count, "100", "REST consumers that one subscription may have."),
+    Setting(
+        "pip64.max_subscriptions", count, "10000", "Subscriptions that may have REST consumers."
     ),
     Setting(
-        "broker.pulsar",
-        text,
-        "",
-        "HOST:PORT where the broker serves Pulsar clients; empty: its socket only.",
-    ),
-    Setting(
-        "broker.linger",
+        "pip64.consumer_idle",
         duration,
-        "5s",
-        "How long a spawned broker stays after its last client left.",
+        "1h",
+        "Time after its last fetch at which a REST consumer is forgotten.",
     ),
     Setting(
-        "broker.spawn",
-        flag,
-        "true",
-        "Start a broker when none answers; `serve` says no to its workers, whose broker it starts.",
+        "stream.connections", count, "200", "Streams of server-sent events of one worker at most."
     ),
-    Setting("broker.connections", count, "10000", "Connections that the broker holds at most."),
     Setting(
-        "broker.ping",
+        "stream.heartbeat",
+        duration,
+        "15s",
+        "Silence after which a stream sends a comment, so that nobody closes it.",
+    ),
+    Setting(
+        "stream.max_duration",
+        duration,
+        "1h",
+        "Time after which a stream ends; browsers go on where it ended by themselves.",
+    ),
+    Setting("stream.buffer", size, "1M", "Bytes that a stream reads ahead of a slow client."),
+    Setting(
+        "stream.write_timeout",
         duration,
         "30s",
-        "Time of silence after which the broker pings a client; twice that closes it.",
+        "Time that a stream's client has to take what is sent before it is cut off.",
     ),
+    *BROKER,
     Setting("log.level", one_of("debug", "info", "warning", "error"), "info", "What is logged."),
     Setting("log.format", one_of("json", "text"), "json", "Form of the log lines."),
 )

@@ -1,6 +1,14 @@
 """The Pulsar binary protocol without I/O: frames, payloads, batches and compression."""
 
-from router.wire.pulsar.batches import MAX_BATCH, Unpacked, pack, unpack
+from router.wire.pulsar.batches import (
+    MAX_BATCH,
+    OURS,
+    Unpacked,
+    is_batch,
+    pack,
+    shared_header,
+    unpack,
+)
 from router.wire.pulsar.compression import compress, decompress
 from router.wire.pulsar.frames import (
     FRAME_LIMIT,
@@ -26,6 +34,7 @@ __all__ = [
     "FRAME_LIMIT",
     "MAX_BATCH",
     "MAX_MESSAGE_SIZE",
+    "OURS",
     "Frame",
     "FrameReader",
     "Payload",
@@ -37,10 +46,12 @@ __all__ = [
     "decompress",
     "encode",
     "encode_parts",
+    "is_batch",
     "join_payload",
     "pack",
     "read_broker_entry",
     "read_metadata",
+    "shared_header",
     "split_payload",
     "unpack",
     "verify_checksum",

@@ -49,6 +49,9 @@ Described = tuple[bytes | None, Mapping[str, str], int | None]
 Row = tuple[bytes, bytes | None, Mapping[str, str], int | None, int]
 Header = MessageMetadata | SingleMessageMetadata
 
+# So the producers are called that number their entries, rather than what somebody sends.
+OURS: Final = "router-"
+
 
 class Unpacked(NamedTuple):
     """A message as it came; `batch_index` is -1 outside batches, times are ms since 1970.
@@ -73,18 +76,24 @@ def pack(
     """Return the payload that stores these messages as one entry.
 
     A key that is UTF-8 is written as text, any other in base64. As official clients do, a batch
-    carries the key of its first message.
+    carries the key of its first message. An entry has one time of delivery and one version of a
+    schema: those of its first message, which the others must share (`shared_header`).
     """
     metadata = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
     )
-    if len(messages) == 1:
-        _describe(metadata, messages[0])
-        body = messages[0].value
-    else:
+    first = messages[0]
+    if first.schema_version:
+        metadata.schema_version = first.schema_version
+    if first.deliver_at is not None:
+        metadata.deliver_at_time = first.deliver_at
+    if is_batch(messages, producer_name):
         metadata.num_messages_in_batch = len(messages)
-        _write_key(metadata, messages[0].key)
+        _write_key(metadata, first.key)
         body = b"".join(write_batch(messages))
+    else:
+        _describe(metadata, first)
+        body = first.value
     if compression != NONE:
         metadata.compression = compression
         metadata.uncompressed_size = len(body)
@@ -92,12 +101,27 @@ def pack(
     return join_payload(metadata, body)
 
 
+def is_batch(messages: Sequence[Message], producer_name: str) -> bool:
+    """Return whether these are stored as a batch: several, or one that has a number of its own.
+
+    So is one by a producer whose numbers would be taken for the sender's.
+    """
+    one = len(messages) == 1 and messages[0].sequence is None
+    return not (one and producer_name.startswith(OURS))
+
+
+def shared_header(message: Message) -> tuple[int | None, bytes]:
+    """Return what all messages of an entry have in common: messages that differ are apart."""
+    return message.deliver_at, message.schema_version
+
+
 def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ()) -> list[Unpacked]:
     """Return the messages of an entry, without those that `ack_set` says are acknowledged.
 
     `ack_set` is the protocol's: 64-bit words, lowest message first, whose set bits are not yet
     acknowledged; empty means that none is. A body that would exceed `limit` bytes when decompressed
-    is refused. A null value becomes an empty one, a null key none.
+    is refused. A null key becomes none. Entries that are no batch carry the number of their
+    message as their own, but for those of the router's producers.
     Raises ProtocolError for all that is not a whole entry, a wrong checksum included.
     """
     entry = split_payload(payload)
@@ -109,15 +133,15 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
     body = _inflate(metadata, entry.body, limit)
     if not metadata.HasField("num_messages_in_batch"):
         return [_plain(metadata, body, opaque=False)]
-    unpacked = read_batch(body, metadata.num_messages_in_batch, metadata.publish_time)
+    unpacked = read_batch(body, metadata)
     return _left_over(unpacked, ack_set)
 
 
 def write_batch(messages: Iterable[Message]) -> Iterator[bytes]:
     """Yield the pieces of a batch's body: a head and a value for each message."""
     for message in messages:
-        key, value = message.key, message.value
-        if message.properties or message.event_time is not None:
+        value, key, properties, event_time, _, sequence, _, null = message
+        if properties or event_time is not None or sequence is not None or null:
             yield write_single(message)
         elif key is None:
             yield _value_head(len(value))
@@ -133,6 +157,8 @@ def write_single(message: Message) -> bytes:
     """Return the head of one message in a batch, by way of protobuf."""
     single = SingleMessageMetadata(payload_size=len(message.value))
     _describe(single, message)
+    if message.sequence is not None:
+        single.sequence_id = message.sequence
     head = single.SerializeToString()
     return _SIZE.pack(len(head)) + head
 
@@ -154,6 +180,8 @@ def _describe(header: Header, message: Message) -> None:
         header.properties.extend(KeyValue(key=k, value=v) for k, v in message.properties.items())
     if message.event_time is not None:
         header.event_time = message.event_time
+    if message.null:
+        header.null_value = True
 
 
 def _write_key(header: Header, key: bytes | None) -> None:
@@ -166,11 +194,13 @@ def _write_key(header: Header, key: bytes | None) -> None:
         header.partition_key_b64_encoded = True
 
 
-def read_batch(body: bytes, count: int, publish_time: int) -> list[Unpacked]:
+def read_batch(body: bytes, metadata: MessageMetadata) -> list[Unpacked]:
     """Return the messages of a batch's body, without those that compaction took out."""
+    count = metadata.num_messages_in_batch
     if not 0 < count <= MAX_BATCH:
         raise ProtocolError(f"batch of {count} messages")
     rows: list[Row] = []
+    numbered: dict[int, tuple[int | None, bool]] = {}
     at, end = 0, len(body)
     for index in range(count):
         start = at + _SIZE.size
@@ -188,19 +218,31 @@ def read_batch(body: bytes, count: int, publish_time: int) -> list[Unpacked]:
         if single is None:
             rows.append((body[value_at:at], key, NO_PROPERTIES, None, index))
         elif not single.compacted_out:
+            if single.null_value or single.HasField("sequence_id"):
+                numbered[len(rows)] = _number(single), single.null_value
             rows.append((body[value_at:at], *_described(single), index))
     if at != end:
         raise ProtocolError("bytes after the last message of a batch")
-    return _build(rows, publish_time)
+    return _build(rows, numbered, metadata)
 
 
-def _build(rows: list[Row], publish_time: int) -> list[Unpacked]:
+def _build(
+    rows: list[Row], numbered: Mapping[int, tuple[int | None, bool]], metadata: MessageMetadata
+) -> list[Unpacked]:
     """Return Unpacked(Message(...), ...) for each row, at a quarter of what saying so costs."""
     if not rows:
         return []
     *columns, indexes = zip(*rows, strict=True)
-    messages = map(_new, repeat(Message), zip(*columns, strict=True))
-    unpacked = zip(messages, indexes, repeat(publish_time), repeat(False), strict=False)
+    sequences: Iterable[int | None] = repeat(None)
+    nulls: Iterable[bool] = repeat(False)
+    if numbered:
+        sequences, nulls = zip(
+            *(numbered.get(place, (None, False)) for place in range(len(rows))), strict=True
+        )
+    deliver_at, version = repeat(_deliver_at(metadata)), repeat(metadata.schema_version)
+    columns_of_all = zip(*columns, deliver_at, sequences, version, nulls, strict=False)
+    messages = map(_new, repeat(Message), columns_of_all)
+    unpacked = zip(messages, indexes, repeat(metadata.publish_time), repeat(False), strict=False)
     return list(map(_new, repeat(Unpacked), unpacked))
 
 
@@ -222,7 +264,24 @@ def _read_head(head: bytes) -> tuple[int, bytes | None, SingleMessageMetadata | 
 
 
 def _plain(metadata: MessageMetadata, value: bytes, *, opaque: bool) -> Unpacked:
-    return Unpacked(Message(value, *_described(metadata)), -1, metadata.publish_time, opaque)
+    message = Message(
+        value,
+        *_described(metadata),
+        _deliver_at(metadata),
+        # Our own producers count entries: what a message's sender counted is in a batch.
+        None if metadata.producer_name.startswith(OURS) else metadata.sequence_id,
+        metadata.schema_version,
+        metadata.null_value,
+    )
+    return Unpacked(message, -1, metadata.publish_time, opaque)
+
+
+def _deliver_at(metadata: MessageMetadata) -> int | None:
+    return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None
+
+
+def _number(single: SingleMessageMetadata) -> int | None:
+    return single.sequence_id if single.HasField("sequence_id") else None
 
 
 def _left_over(unpacked: list[Unpacked], ack_set: Sequence[int]) -> list[Unpacked]:

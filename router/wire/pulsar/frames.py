@@ -63,12 +63,15 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """Turns bytes, cut anywhere, into frames; after a ProtocolError it is of no more use."""
+    """Turns bytes, cut anywhere, into frames; after a ProtocolError it is of no more use.
+
+    `wanted` is the size of the frame that has begun to arrive, head included.
+    """
 
     def __init__(self, limit: int = FRAME_LIMIT) -> None:
         self._limit: Final = limit
         self._held = bytearray()
-        self._wanted = _SIZE.size
+        self.wanted = _SIZE.size
         self._failure: ProtocolError | None = None
         # Whether the peer is a broker that we chose to connect to; None before its first command.
         self._chosen: bool | None = None
@@ -96,7 +99,7 @@ class FrameReader:
             held += view[used:]
             return frames
         held += data
-        if len(held) < self._wanted:
+        if len(held) < self.wanted:
             return []
         with memoryview(held) as view:
             frames, used = self._read(view)
@@ -112,13 +115,13 @@ class FrameReader:
                 raise ProtocolError(f"frame of {total} bytes, allowed are {self._limit}")
             stop = start + _SIZE.size + total
             if stop > end:
-                self._wanted = stop - start
+                self.wanted = stop - start
                 return frames, start
             frames.append(_read_frame(view, start, stop, chosen=self._chosen))
             if self._chosen is None:
                 self._chosen = frames[0].command.type == BaseCommand.CONNECTED
             start = stop
-        self._wanted = _SIZE.size
+        self.wanted = _SIZE.size
         return frames, start
 
 

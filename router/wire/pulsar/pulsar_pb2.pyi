@@ -859,6 +859,36 @@ class CommandWatchTopicListClose(_message.Message):
     watcher_id: int
     def __init__(self, request_id: _Optional[int] = ..., watcher_id: _Optional[int] = ...) -> None: ...
 
+class CommandTxn(_message.Message):
+    __slots__ = ("request_id",)
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    def __init__(self, request_id: _Optional[int] = ...) -> None: ...
+
+class CommandTxnResponse(_message.Message):
+    __slots__ = ("request_id", "txnid_least_bits", "txnid_most_bits", "error", "message")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    TXNID_LEAST_BITS_FIELD_NUMBER: _ClassVar[int]
+    TXNID_MOST_BITS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    txnid_least_bits: int
+    txnid_most_bits: int
+    error: ServerError
+    message: str
+    def __init__(self, request_id: _Optional[int] = ..., txnid_least_bits: _Optional[int] = ..., txnid_most_bits: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
+class CommandTcClientConnectResponse(_message.Message):
+    __slots__ = ("request_id", "error", "message")
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    request_id: int
+    error: ServerError
+    message: str
+    def __init__(self, request_id: _Optional[int] = ..., error: _Optional[_Union[ServerError, str]] = ..., message: _Optional[str] = ...) -> None: ...
+
 class Schema(_message.Message):
     __slots__ = ("name", "schema_data", "type", "properties")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
@@ -1066,7 +1096,7 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm")
+    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1085,6 +1115,24 @@ class CommandAdmin(_message.Message):
     REGISTRY_LIST_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    TERMINATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_CURSORS_FIELD_NUMBER: _ClassVar[int]
+    LIST_TENANTS_FIELD_NUMBER: _ClassVar[int]
+    PUT_TENANT_FIELD_NUMBER: _ClassVar[int]
+    DELETE_TENANT_FIELD_NUMBER: _ClassVar[int]
+    LIST_NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    CREATE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    DELETE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    GET_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    CHANGE_POLICIES_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    SKIP_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    READ_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    LIST_SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    PUT_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    DELETE_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     create_topic: CreateTopic
     delete_topic: TopicRef
@@ -1103,10 +1151,28 @@ class CommandAdmin(_message.Message):
     registry_list: str
     registry_after: str
     confirm: ConfirmLease
-    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ...) -> None: ...
+    terminate_topic: TopicRef
+    acknowledge: AcknowledgePositions
+    describe_cursors: DescribeCursors
+    list_tenants: ListNames
+    put_tenant: PutTenant
+    delete_tenant: str
+    list_namespaces: ListNames
+    create_namespace: CreateNamespace
+    delete_namespace: DeleteNamespace
+    get_namespace: str
+    change_policies: ChangePolicies
+    update_partitions: UpdatePartitions
+    skip_messages: SkipMessages
+    read_entry: ReadEntry
+    describe_clients: DescribeClients
+    list_schemas: ListSchemas
+    put_schema: PutSchema
+    delete_schema: TopicRef
+    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1117,6 +1183,13 @@ class CommandAdminResponse(_message.Message):
     RECORDS_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
     MORE_FIELD_NUMBER: _ClassVar[int]
+    LAST_POSITIONS_FIELD_NUMBER: _ClassVar[int]
+    CURSORS_FIELD_NUMBER: _ClassVar[int]
+    TENANTS_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACES_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    CLIENTS_FIELD_NUMBER: _ClassVar[int]
+    SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -1127,7 +1200,14 @@ class CommandAdminResponse(_message.Message):
     records: _containers.RepeatedCompositeFieldContainer[RegistryRecord]
     deleted: bool
     more: bool
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ...) -> None: ...
+    last_positions: _containers.RepeatedCompositeFieldContainer[MessageIdData]
+    cursors: _containers.RepeatedCompositeFieldContainer[CursorState]
+    tenants: _containers.RepeatedCompositeFieldContainer[Tenant]
+    namespaces: _containers.RepeatedCompositeFieldContainer[NamespaceInfo]
+    entry: StoredEntry
+    clients: _containers.RepeatedCompositeFieldContainer[ClientInfo]
+    schemas: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
@@ -1198,16 +1278,26 @@ class CreateTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
 
 class Policies(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication")
+    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "schema_compatibility", "schema_validation_enforced", "schema_auto_update", "auto_create", "auto_partitions")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_VALIDATION_ENFORCED_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_AUTO_UPDATE_FIELD_NUMBER: _ClassVar[int]
+    AUTO_CREATE_FIELD_NUMBER: _ClassVar[int]
+    AUTO_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
     retention_ms: int
     retention_bytes: int
     backlog_bytes: int
     deduplication: bool
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ...) -> None: ...
+    schema_compatibility: str
+    schema_validation_enforced: bool
+    schema_auto_update: bool
+    auto_create: bool
+    auto_partitions: int
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[str] = ..., schema_validation_enforced: _Optional[bool] = ..., schema_auto_update: _Optional[bool] = ..., auto_create: _Optional[bool] = ..., auto_partitions: _Optional[int] = ...) -> None: ...
 
 class ListTopics(_message.Message):
     __slots__ = ("namespace", "after")
@@ -1232,38 +1322,44 @@ class TopicInfo(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., created_ms: _Optional[int] = ...) -> None: ...
 
 class SubscriptionRef(_message.Message):
-    __slots__ = ("topic", "subscription")
+    __slots__ = ("topic", "subscription", "force")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
+    force: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
 
 class CreateSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "earliest", "timestamp_ms")
+    __slots__ = ("topic", "subscription", "earliest", "timestamp_ms", "position")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     earliest: bool
     timestamp_ms: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+    position: MessageIdData
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class ResetSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "earliest", "latest", "timestamp_ms")
+    __slots__ = ("topic", "subscription", "earliest", "latest", "timestamp_ms", "position")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    POSITION_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     earliest: bool
     latest: bool
     timestamp_ms: int
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+    position: MessageIdData
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class TopicStats(_message.Message):
     __slots__ = ("info", "partitions", "subscriptions")
@@ -1308,6 +1404,244 @@ class SubscriptionStats(_message.Message):
     mark_delete: int
     durable: bool
     def __init__(self, name: _Optional[str] = ..., partition: _Optional[int] = ..., backlog: _Optional[int] = ..., consumers: _Optional[int] = ..., mark_delete: _Optional[int] = ..., durable: _Optional[bool] = ...) -> None: ...
+
+class AcknowledgePositions(_message.Message):
+    __slots__ = ("topic", "subscription", "message_id", "cumulative")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    CUMULATIVE_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    message_id: _containers.RepeatedCompositeFieldContainer[MessageIdData]
+    cumulative: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., message_id: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cumulative: _Optional[bool] = ...) -> None: ...
+
+class DescribeCursors(_message.Message):
+    __slots__ = ("topic", "subscription", "after_partition", "after_subscription")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    AFTER_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    after_partition: int
+    after_subscription: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., after_partition: _Optional[int] = ..., after_subscription: _Optional[str] = ...) -> None: ...
+
+class CursorState(_message.Message):
+    __slots__ = ("partition", "subscription", "ledger_id", "mark_delete", "acknowledged", "partial", "backlog", "cut", "durable", "created_ms", "last_used_ms", "properties", "unacked", "type")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    MARK_DELETE_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    PARTIAL_FIELD_NUMBER: _ClassVar[int]
+    BACKLOG_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    DURABLE_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    LAST_USED_MS_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    TYPE_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    subscription: str
+    ledger_id: int
+    mark_delete: int
+    acknowledged: _containers.RepeatedCompositeFieldContainer[EntryRange]
+    partial: _containers.RepeatedCompositeFieldContainer[MessageIdData]
+    backlog: int
+    cut: bool
+    durable: bool
+    created_ms: int
+    last_used_ms: int
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    unacked: int
+    type: str
+    def __init__(self, partition: _Optional[int] = ..., subscription: _Optional[str] = ..., ledger_id: _Optional[int] = ..., mark_delete: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., partial: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., backlog: _Optional[int] = ..., cut: _Optional[bool] = ..., durable: _Optional[bool] = ..., created_ms: _Optional[int] = ..., last_used_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., unacked: _Optional[int] = ..., type: _Optional[str] = ...) -> None: ...
+
+class EntryRange(_message.Message):
+    __slots__ = ("first", "last")
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    LAST_FIELD_NUMBER: _ClassVar[int]
+    first: int
+    last: int
+    def __init__(self, first: _Optional[int] = ..., last: _Optional[int] = ...) -> None: ...
+
+class ListNames(_message.Message):
+    __slots__ = ("under", "after")
+    UNDER_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    under: str
+    after: str
+    def __init__(self, under: _Optional[str] = ..., after: _Optional[str] = ...) -> None: ...
+
+class Tenant(_message.Message):
+    __slots__ = ("name", "admin_roles", "allowed_clusters")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_ROLES_FIELD_NUMBER: _ClassVar[int]
+    ALLOWED_CLUSTERS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    admin_roles: _containers.RepeatedScalarFieldContainer[str]
+    allowed_clusters: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., admin_roles: _Optional[_Iterable[str]] = ..., allowed_clusters: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class PutTenant(_message.Message):
+    __slots__ = ("tenant", "exists")
+    TENANT_FIELD_NUMBER: _ClassVar[int]
+    EXISTS_FIELD_NUMBER: _ClassVar[int]
+    tenant: Tenant
+    exists: bool
+    def __init__(self, tenant: _Optional[_Union[Tenant, _Mapping]] = ..., exists: _Optional[bool] = ...) -> None: ...
+
+class CreateNamespace(_message.Message):
+    __slots__ = ("namespace", "policies")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    policies: Policies
+    def __init__(self, namespace: _Optional[str] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ...) -> None: ...
+
+class DeleteNamespace(_message.Message):
+    __slots__ = ("namespace", "force")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    FORCE_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    force: bool
+    def __init__(self, namespace: _Optional[str] = ..., force: _Optional[bool] = ...) -> None: ...
+
+class NamespaceInfo(_message.Message):
+    __slots__ = ("namespace", "policies", "created_ms")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    policies: Policies
+    created_ms: int
+    def __init__(self, namespace: _Optional[str] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., created_ms: _Optional[int] = ...) -> None: ...
+
+class ChangePolicies(_message.Message):
+    __slots__ = ("namespace", "topic", "policies", "clear")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    POLICIES_FIELD_NUMBER: _ClassVar[int]
+    CLEAR_FIELD_NUMBER: _ClassVar[int]
+    namespace: str
+    topic: str
+    policies: Policies
+    clear: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, namespace: _Optional[str] = ..., topic: _Optional[str] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., clear: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class UpdatePartitions(_message.Message):
+    __slots__ = ("topic", "partitions")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    partitions: int
+    def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ...) -> None: ...
+
+class SkipMessages(_message.Message):
+    __slots__ = ("topic", "subscription", "count", "all", "before_ms")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    ALL_FIELD_NUMBER: _ClassVar[int]
+    BEFORE_MS_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    count: int
+    all: bool
+    before_ms: int
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., count: _Optional[int] = ..., all: _Optional[bool] = ..., before_ms: _Optional[int] = ...) -> None: ...
+
+class ReadEntry(_message.Message):
+    __slots__ = ("topic", "entry", "subscription", "earliest", "latest", "nth")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    LATEST_FIELD_NUMBER: _ClassVar[int]
+    NTH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    entry: int
+    subscription: str
+    earliest: bool
+    latest: bool
+    nth: int
+    def __init__(self, topic: _Optional[str] = ..., entry: _Optional[int] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., nth: _Optional[int] = ...) -> None: ...
+
+class StoredEntry(_message.Message):
+    __slots__ = ("message_id", "payload", "timestamp_ms", "index")
+    MESSAGE_ID_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    message_id: MessageIdData
+    payload: bytes
+    timestamp_ms: int
+    index: int
+    def __init__(self, message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., payload: _Optional[bytes] = ..., timestamp_ms: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class DescribeClients(_message.Message):
+    __slots__ = ("topic", "after")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    AFTER_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    after: int
+    def __init__(self, topic: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
+
+class ClientInfo(_message.Message):
+    __slots__ = ("partition", "name", "id", "address", "version", "subscription", "permits", "unacked", "connected_ms", "dropped")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ID_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PERMITS_FIELD_NUMBER: _ClassVar[int]
+    UNACKED_FIELD_NUMBER: _ClassVar[int]
+    CONNECTED_MS_FIELD_NUMBER: _ClassVar[int]
+    DROPPED_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    name: str
+    id: int
+    address: str
+    version: str
+    subscription: str
+    permits: int
+    unacked: int
+    connected_ms: int
+    dropped: int
+    def __init__(self, partition: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., subscription: _Optional[str] = ..., permits: _Optional[int] = ..., unacked: _Optional[int] = ..., connected_ms: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+
+class ListSchemas(_message.Message):
+    __slots__ = ("topic", "first")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    first: int
+    def __init__(self, topic: _Optional[str] = ..., first: _Optional[int] = ...) -> None: ...
+
+class PutSchema(_message.Message):
+    __slots__ = ("topic", "schema", "try_only")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    TRY_ONLY_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    schema: Schema
+    try_only: bool
+    def __init__(self, topic: _Optional[str] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., try_only: _Optional[bool] = ...) -> None: ...
+
+class SchemaVersion(_message.Message):
+    __slots__ = ("version", "schema", "created_ms")
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    CREATED_MS_FIELD_NUMBER: _ClassVar[int]
+    version: int
+    schema: Schema
+    created_ms: int
+    def __init__(self, version: _Optional[int] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., created_ms: _Optional[int] = ...) -> None: ...
 
 class TakeToken(_message.Message):
     __slots__ = ("bucket", "per_minute", "burst")
@@ -1416,7 +1750,7 @@ class CommandRelease(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class BaseCommand(_message.Message):
-    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "getOrCreateSchema", "getOrCreateSchemaResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "admin", "admin_response", "claim", "claim_update", "release")
+    __slots__ = ("type", "connect", "connected", "subscribe", "producer", "send", "send_receipt", "send_error", "message", "ack", "flow", "unsubscribe", "success", "error", "close_producer", "close_consumer", "producer_success", "ping", "pong", "redeliverUnacknowledgedMessages", "partitionMetadata", "partitionMetadataResponse", "lookupTopic", "lookupTopicResponse", "consumerStats", "consumerStatsResponse", "reachedEndOfTopic", "seek", "getLastMessageId", "getLastMessageIdResponse", "active_consumer_change", "getTopicsOfNamespace", "getTopicsOfNamespaceResponse", "getSchema", "getSchemaResponse", "authChallenge", "authResponse", "ackResponse", "getOrCreateSchema", "getOrCreateSchemaResponse", "newTxn", "newTxnResponse", "addPartitionToTxn", "addPartitionToTxnResponse", "addSubscriptionToTxn", "addSubscriptionToTxnResponse", "endTxn", "endTxnResponse", "endTxnOnPartition", "endTxnOnPartitionResponse", "endTxnOnSubscription", "endTxnOnSubscriptionResponse", "tcClientConnectRequest", "tcClientConnectResponse", "watchTopicList", "watchTopicListSuccess", "watchTopicUpdate", "watchTopicListClose", "admin", "admin_response", "claim", "claim_update", "release")
     class Type(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
         __slots__ = ()
         CONNECT: _ClassVar[BaseCommand.Type]
@@ -1585,6 +1919,20 @@ class BaseCommand(_message.Message):
     ACKRESPONSE_FIELD_NUMBER: _ClassVar[int]
     GETORCREATESCHEMA_FIELD_NUMBER: _ClassVar[int]
     GETORCREATESCHEMARESPONSE_FIELD_NUMBER: _ClassVar[int]
+    NEWTXN_FIELD_NUMBER: _ClassVar[int]
+    NEWTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ADDPARTITIONTOTXN_FIELD_NUMBER: _ClassVar[int]
+    ADDPARTITIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ADDSUBSCRIPTIONTOTXN_FIELD_NUMBER: _ClassVar[int]
+    ADDSUBSCRIPTIONTOTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXN_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONPARTITION_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONPARTITIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONSUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    ENDTXNONSUBSCRIPTIONRESPONSE_FIELD_NUMBER: _ClassVar[int]
+    TCCLIENTCONNECTREQUEST_FIELD_NUMBER: _ClassVar[int]
+    TCCLIENTCONNECTRESPONSE_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICLIST_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICLISTSUCCESS_FIELD_NUMBER: _ClassVar[int]
     WATCHTOPICUPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -1634,6 +1982,20 @@ class BaseCommand(_message.Message):
     ackResponse: CommandAckResponse
     getOrCreateSchema: CommandGetOrCreateSchema
     getOrCreateSchemaResponse: CommandGetOrCreateSchemaResponse
+    newTxn: CommandTxn
+    newTxnResponse: CommandTxnResponse
+    addPartitionToTxn: CommandTxn
+    addPartitionToTxnResponse: CommandTxnResponse
+    addSubscriptionToTxn: CommandTxn
+    addSubscriptionToTxnResponse: CommandTxnResponse
+    endTxn: CommandTxn
+    endTxnResponse: CommandTxnResponse
+    endTxnOnPartition: CommandTxn
+    endTxnOnPartitionResponse: CommandTxnResponse
+    endTxnOnSubscription: CommandTxn
+    endTxnOnSubscriptionResponse: CommandTxnResponse
+    tcClientConnectRequest: CommandTxn
+    tcClientConnectResponse: CommandTcClientConnectResponse
     watchTopicList: CommandWatchTopicList
     watchTopicListSuccess: CommandWatchTopicListSuccess
     watchTopicUpdate: CommandWatchTopicUpdate
@@ -1643,4 +2005,4 @@ class BaseCommand(_message.Message):
     claim: CommandClaim
     claim_update: CommandClaimUpdate
     release: CommandRelease
-    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[CommandGetOrCreateSchema, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[CommandGetOrCreateSchemaResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ...) -> None: ...
+    def __init__(self, type: _Optional[_Union[BaseCommand.Type, str]] = ..., connect: _Optional[_Union[CommandConnect, _Mapping]] = ..., connected: _Optional[_Union[CommandConnected, _Mapping]] = ..., subscribe: _Optional[_Union[CommandSubscribe, _Mapping]] = ..., producer: _Optional[_Union[CommandProducer, _Mapping]] = ..., send: _Optional[_Union[CommandSend, _Mapping]] = ..., send_receipt: _Optional[_Union[CommandSendReceipt, _Mapping]] = ..., send_error: _Optional[_Union[CommandSendError, _Mapping]] = ..., message: _Optional[_Union[CommandMessage, _Mapping]] = ..., ack: _Optional[_Union[CommandAck, _Mapping]] = ..., flow: _Optional[_Union[CommandFlow, _Mapping]] = ..., unsubscribe: _Optional[_Union[CommandUnsubscribe, _Mapping]] = ..., success: _Optional[_Union[CommandSuccess, _Mapping]] = ..., error: _Optional[_Union[CommandError, _Mapping]] = ..., close_producer: _Optional[_Union[CommandCloseProducer, _Mapping]] = ..., close_consumer: _Optional[_Union[CommandCloseConsumer, _Mapping]] = ..., producer_success: _Optional[_Union[CommandProducerSuccess, _Mapping]] = ..., ping: _Optional[_Union[CommandPing, _Mapping]] = ..., pong: _Optional[_Union[CommandPong, _Mapping]] = ..., redeliverUnacknowledgedMessages: _Optional[_Union[CommandRedeliverUnacknowledgedMessages, _Mapping]] = ..., partitionMetadata: _Optional[_Union[CommandPartitionedTopicMetadata, _Mapping]] = ..., partitionMetadataResponse: _Optional[_Union[CommandPartitionedTopicMetadataResponse, _Mapping]] = ..., lookupTopic: _Optional[_Union[CommandLookupTopic, _Mapping]] = ..., lookupTopicResponse: _Optional[_Union[CommandLookupTopicResponse, _Mapping]] = ..., consumerStats: _Optional[_Union[CommandConsumerStats, _Mapping]] = ..., consumerStatsResponse: _Optional[_Union[CommandConsumerStatsResponse, _Mapping]] = ..., reachedEndOfTopic: _Optional[_Union[CommandReachedEndOfTopic, _Mapping]] = ..., seek: _Optional[_Union[CommandSeek, _Mapping]] = ..., getLastMessageId: _Optional[_Union[CommandGetLastMessageId, _Mapping]] = ..., getLastMessageIdResponse: _Optional[_Union[CommandGetLastMessageIdResponse, _Mapping]] = ..., active_consumer_change: _Optional[_Union[CommandActiveConsumerChange, _Mapping]] = ..., getTopicsOfNamespace: _Optional[_Union[CommandGetTopicsOfNamespace, _Mapping]] = ..., getTopicsOfNamespaceResponse: _Optional[_Union[CommandGetTopicsOfNamespaceResponse, _Mapping]] = ..., getSchema: _Optional[_Union[CommandGetSchema, _Mapping]] = ..., getSchemaResponse: _Optional[_Union[CommandGetSchemaResponse, _Mapping]] = ..., authChallenge: _Optional[_Union[CommandAuthChallenge, _Mapping]] = ..., authResponse: _Optional[_Union[CommandAuthResponse, _Mapping]] = ..., ackResponse: _Optional[_Union[CommandAckResponse, _Mapping]] = ..., getOrCreateSchema: _Optional[_Union[CommandGetOrCreateSchema, _Mapping]] = ..., getOrCreateSchemaResponse: _Optional[_Union[CommandGetOrCreateSchemaResponse, _Mapping]] = ..., newTxn: _Optional[_Union[CommandTxn, _Mapping]] = ..., newTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., addPartitionToTxn: _Optional[_Union[CommandTxn, _Mapping]] = ..., addPartitionToTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., addSubscriptionToTxn: _Optional[_Union[CommandTxn, _Mapping]] = ..., addSubscriptionToTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., endTxn: _Optional[_Union[CommandTxn, _Mapping]] = ..., endTxnResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., endTxnOnPartition: _Optional[_Union[CommandTxn, _Mapping]] = ..., endTxnOnPartitionResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., endTxnOnSubscription: _Optional[_Union[CommandTxn, _Mapping]] = ..., endTxnOnSubscriptionResponse: _Optional[_Union[CommandTxnResponse, _Mapping]] = ..., tcClientConnectRequest: _Optional[_Union[CommandTxn, _Mapping]] = ..., tcClientConnectResponse: _Optional[_Union[CommandTcClientConnectResponse, _Mapping]] = ..., watchTopicList: _Optional[_Union[CommandWatchTopicList, _Mapping]] = ..., watchTopicListSuccess: _Optional[_Union[CommandWatchTopicListSuccess, _Mapping]] = ..., watchTopicUpdate: _Optional[_Union[CommandWatchTopicUpdate, _Mapping]] = ..., watchTopicListClose: _Optional[_Union[CommandWatchTopicListClose, _Mapping]] = ..., admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ...) -> None: ...
