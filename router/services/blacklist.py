@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable, Iterator
-from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_network
 from itertools import count
 from typing import Final
 
 import structlog
 
+from router.access.logins import Address, parse_address
 from router.backends import Registry
 from router.errors import BadRequestError, RouterError
 
@@ -23,9 +24,10 @@ LOOK_EVERY: Final = 2.0
 MOST_REMEMBERED: Final = 10_000
 _MAPPED: Final = 96
 
+__all__ = ["Address", "Blacklist", "Network", "normal", "parse_address", "parse_network"]
+
 _log = structlog.get_logger(__name__)
 
-Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 
@@ -106,17 +108,6 @@ def _networks(names: Iterable[str]) -> Iterator[Network]:
             yield ip_network(name)
         except ValueError as error:  # written by somebody else
             _log.error("a record of the blacklist is no address", reason=str(error))
-
-
-def parse_address(text: str) -> Address | None:
-    """Return an address, IPv4 where it is one written as IPv6; None for what is no address."""
-    try:
-        found = ip_address(text.partition("%")[0])
-    except ValueError:
-        return None
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
-        return found.ipv4_mapped
-    return found
 
 
 def parse_network(text: str) -> Network:

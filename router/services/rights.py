@@ -1,8 +1,7 @@
 """Whose a topic is, and whom its owner lets publish to it and read it.
 
-A record of the kind `topic` is named by the topic's full name and holds JSON: `owner`,
-`description`, `transactional`, `readers`, `writers`. It is kept beside the backend because not
-every backend keeps properties of a topic. A topic without a record has no owner.
+The record of a topic (router/access/owners.py) is kept beside the backend because not every
+backend keeps properties of a topic. A topic without a record has no owner.
 
 Theory of operation. Store and registry have no common transaction, so the order of steps decides
 what a failure between them leaves. A topic that is made gets its record first and again once it is
@@ -17,12 +16,12 @@ a topic deleted and made again by other protocols alone keeps its record.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
-import orjson
 import structlog
 
+from router.access.owners import KIND, NOBODY, TopicRights
 from router.backends import Record, Registry
 from router.errors import (
     BackendTimeoutError,
@@ -35,63 +34,14 @@ from router.errors import (
 from router.model import TopicName
 from router.services.remembered import Remembered
 
-KIND: Final = "topic"
 REMEMBERED: Final = 1.0
 MOST_REMEMBERED: Final = 20_000
 MOST_LISTED: Final = 200
 TRIES: Final = 10
 
+__all__ = ["KIND", "NOBODY", "Rights", "TopicRights", "listing"]
+
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class TopicRights:
-    """What is written down about one topic; owner "": everybody may use it."""
-
-    owner: str = ""
-    readers: frozenset[str] = frozenset()
-    writers: frozenset[str] = frozenset()
-    description: str = ""
-    transactional: bool = False
-
-    @classmethod
-    def load(cls, record: Record) -> TopicRights:
-        """Read a record."""
-        found = orjson.loads(record.value)
-        return cls(
-            found.get("owner", ""),
-            frozenset(found.get("readers", ())),
-            frozenset(found.get("writers", ())),
-            found.get("description", ""),
-            found.get("transactional", False),
-        )
-
-    def dump(self) -> bytes:
-        """Write the value of a record."""
-        return orjson.dumps(
-            {
-                "owner": self.owner,
-                "readers": sorted(self.readers),
-                "writers": sorted(self.writers),
-                "description": self.description,
-                "transactional": self.transactional,
-            }
-        )
-
-    def owned_by(self, name: str) -> bool:
-        """Return whether the topic is this principal's, or nobody's."""
-        return self.owner in {"", name}
-
-    def may_publish(self, name: str) -> bool:
-        """Return whether the owner lets this principal publish."""
-        return self.owned_by(name) or (name != "" and name in self.writers)
-
-    def may_read(self, name: str) -> bool:
-        """Return whether the owner lets this principal read."""
-        return self.owned_by(name) or (name != "" and name in self.readers)
-
-
-NOBODY: Final = TopicRights()
 
 
 class Rights:

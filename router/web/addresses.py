@@ -6,26 +6,32 @@ the client wrote. The client is therefore the right-most hop that is no trusted 
 alternative, the first entry, lets everybody choose an address.
 
 REMOTE_ADDR is set to it before anything else looks: rations of logins, blacklist, transaction ids
-and logs then agree. Other headers of proxies (X-Forwarded-Host, -Proto, -Prefix) are not read:
-nothing here makes an address out of them, and proxies hand on what a client wrote there.
+and logs then agree. The address by which the client reached us, X-Forwarded-Host and -Proto, counts
+from trusted proxies only and for one thing, the addresses that answers hold: a client that writes
+them itself, where its proxy lets it, misleads nobody but itself.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv6Address, ip_network
+from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+from router.access.logins import Address, parse_address
 from router.errors import SettingError
-from router.services.blacklist import Address, Network, parse_address
+from router.services.blacklist import Network
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 MOST_HOPS: Final = 50
-# What a network gives to one client in IPv6, who then has all of its addresses.
-SHARE_BITS: Final = 64
 _HEADER: Final = "HTTP_X_FORWARDED_FOR"
+_PROXIED: Final = "router.proxied"
+_HOST: Final = re.compile(
+    r"[A-Za-z0-9._-]{1,255}(?::[0-9]{1,5})?|\[[0-9A-Fa-f:.]{2,45}\](?::[0-9]{1,5})?"
+)
+_PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]{1,80}){0,10}")
 # What proxies add. Loopback is only trusted as loopback where nothing of this is there.
 _MARKS: Final = (_HEADER, "HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP")
 
@@ -42,6 +48,7 @@ class Forwarded:
         nearest = parse_address(environ.get("REMOTE_ADDR", ""))
         if nearest is not None and self._trusts(nearest):
             environ["REMOTE_ADDR"] = str(self._client(nearest, environ.get(_HEADER, "")))
+            environ[_PROXIED] = True
         return self._application(environ, start)
 
     def _client(self, nearest: Address, header: str) -> Address:
@@ -57,6 +64,26 @@ class Forwarded:
 
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._proxies)
+
+
+def root(environ: WSGIEnvironment) -> str:
+    """Return the address by which a client reached the application, without a slash at its end."""
+    scheme, host, prefix = environ["wsgi.url_scheme"], environ.get("HTTP_HOST", ""), ""
+    if environ.get(_PROXIED):
+        scheme = _last(environ, "HTTP_X_FORWARDED_PROTO").lower() or scheme
+        host = _last(environ, "HTTP_X_FORWARDED_HOST") or host
+        prefix = _last(environ, "HTTP_X_FORWARDED_PREFIX").rstrip("/")
+    if not _HOST.fullmatch(host):
+        host = f"{environ['SERVER_NAME']}:{environ['SERVER_PORT']}"
+    if scheme not in {"http", "https"}:
+        scheme = environ["wsgi.url_scheme"]
+    mounted = environ.get("SCRIPT_NAME", "")
+    return f"{scheme}://{host}{prefix if _PREFIX.fullmatch(prefix) else ''}{mounted}"
+
+
+def _last(environ: WSGIEnvironment, header: str) -> str:
+    """Return what the nearest proxy wrote into a header that each of them adds to."""
+    return str(environ.get(header, "")).rpartition(",")[2].strip()
 
 
 def trusted(words: Sequence[str]) -> tuple[Network, ...]:
@@ -83,14 +110,6 @@ def is_local(environ: WSGIEnvironment) -> bool:
         return False
     address = parse_address(environ.get("REMOTE_ADDR", ""))
     return address is not None and address.is_loopback
-
-
-def share(address: str) -> str:
-    """Return what a ration is for: the address, of IPv6 the network of its client."""
-    found = parse_address(address)
-    if isinstance(found, IPv6Address):
-        return str(ip_network((found, SHARE_BITS), strict=False))
-    return address if found is None else str(found)
 
 
 def _is_here(host: str) -> bool:

@@ -10,12 +10,12 @@ from typing import Any, Final
 
 from flask import Blueprint, Response, request
 
+from router.access.logins import share
 from router.backends import Node
 from router.errors import KeyNotFoundError, TooManyRequestsError
 from router.services.keys import ApiKey, Keys
 from router.web import forms, intake
 from router.web.access import Access
-from router.web.addresses import share
 from router.web.names import consumer_name
 
 FIELDS: Final = ("email", "description")

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from router.access.grants import known
 from router.backends.opening import scheme
 from router.errors import SettingError
 from router.settings import Settings
@@ -97,14 +98,15 @@ def bind_address(host: str, port: int) -> str:
 
 def check_exposure(settings: Settings) -> None:
     """Raise SettingError when everybody could publish and subscribe from outside this machine."""
-    if settings.text("auth.users") or settings.flag("auth.insecure"):
+    if known(settings) or settings.flag("auth.insecure"):
         return
     host = settings.text("server.host")
     if not is_loopback(host):
         raise SettingError(
             f"server.host = {host!r} is reachable from other machines and there are no users, so"
             " everybody could publish and subscribe: name a users file (auth.users, made with"
-            " `router user add`), listen on 127.0.0.1, or say --insecure"
+            " `router user add`) or a key of tokens (auth.token_secret_file), listen on 127.0.0.1,"
+            " or say --insecure"
         )
 
 

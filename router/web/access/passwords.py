@@ -1,33 +1,25 @@
 """Names and passwords of HTTP Basic: checked, rationed, and remembered for a short while.
 
-A password check costs a tenth of a second and 64 MB on purpose, so its result is remembered for a
-short while under a keyed hash of the credentials (never the credentials themselves), and forgotten
-when the file changes. Checks are rationed by the node for each user and address *before* the
-costly hash; requests that come meanwhile with the same credentials wait for the one check.
+What is remembered and what a ration is for is in router/access/logins.py. Checks are rationed
+*before* the costly hash; requests that come meanwhile with the same credentials wait for the one
+check.
 """
 
 from __future__ import annotations
 
 import base64
-import hmac
-import secrets
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
-from typing import Final
 
+from router.access.logins import Verified, bucket
+from router.access.users import Users
 from router.backends import Node
 from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError, from_code
 from router.metrics import Metrics
 from router.model import Principal
 from router.settings import Settings
 from router.web import offload
-from router.web.access.users import Users
-from router.web.addresses import share
-
-MOST_REMEMBERED: Final = 10_000
 
 
 class _Check:
@@ -38,13 +30,6 @@ class _Check:
         self.failure = RouterError("the check broke off")
 
 
-@dataclass(frozen=True, slots=True)
-class _Verified:
-    principal: Principal
-    until: float
-    version: int
-
-
 class Passwords:
     """Answers whose credentials these are; callable from many threads or greenlets."""
 
@@ -52,14 +37,11 @@ class Passwords:
         self, settings: Settings, node: Node, metrics: Metrics, clock: Callable[[], float]
     ) -> None:
         self._users = Users(Path(settings.text("auth.users")), clock)
-        self._keep = settings.seconds("auth.cache")
         self._attempts = settings.number("auth.attempts_per_minute")
         self._timeout = settings.seconds("backend.timeout")
         self._node = node
         self._metrics = metrics
-        self._clock = clock
-        self._secret = secrets.token_bytes(32)
-        self._verified: dict[bytes, _Verified] = {}
+        self._verified = Verified(settings.seconds("auth.cache"), clock)
         self._checks: dict[bytes, _Check] = {}
         self._lock = threading.Lock()
 
@@ -68,18 +50,9 @@ class Passwords:
 
         Raises UnauthenticatedError, or TooManyRequestsError after too many checks.
         """
-        digest = hmac.digest(self._secret, authorization.encode("latin-1", "replace"), "sha256")
-        known = self._remembered(digest)
+        digest = self._verified.digest(authorization.encode("latin-1", "replace"))
+        known = self._verified.get(digest, self._users.version())
         return known if known is not None else self._check(digest, authorization, address)
-
-    def _remembered(self, digest: bytes) -> Principal | None:
-        found = self._verified.get(digest)
-        if found is None:
-            return None
-        if found.until <= self._clock() or found.version != self._users.version():
-            self._verified.pop(digest, None)
-            return None
-        return found.principal
 
     def _check(self, digest: bytes, authorization: str, address: str) -> Principal:
         """Check a password, or wait for the check of the same one that is under way."""
@@ -88,7 +61,7 @@ class Passwords:
             check = self._checks.setdefault(digest, mine)
         if check is not mine:
             check.done.wait(self._timeout)
-            if (known := self._remembered(digest)) is not None:
+            if (known := self._verified.get(digest, self._users.version())) is not None:
                 return known
             failure = check.failure
             raise from_code(failure.code, str(failure), failure.retry_after)
@@ -111,17 +84,14 @@ class Passwords:
             raise UnauthenticatedError("The name or the password is wrong.")
         self._metrics.inc("router_logins_total", outcome="verified")
         principal = Principal(name)
-        if len(self._verified) >= MOST_REMEMBERED:
-            self._verified.clear()
-        self._verified[digest] = _Verified(principal, self._clock() + self._keep, version)
+        self._verified.keep(digest, principal, version)
         return principal
 
     def _take_token(self, name: str, address: str) -> None:
         if not self._attempts:
             return
-        # Names come from strangers and may be long; a bucket's name is not.
-        bucket = "login:" + sha256(f"{share(address)}\0{name}".encode()).hexdigest()
-        after = self._node.take_token(bucket, self._attempts, self._attempts, self._timeout)
+        ration = bucket(address, name)
+        after = self._node.take_token(ration, self._attempts, self._attempts, self._timeout)
         if after is not None:
             self._metrics.inc("router_logins_total", outcome="limited")
             raise TooManyRequestsError(

@@ -15,6 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.access import tokens
+from router.access import users as users_module
+from router.access.permissions import Rule
+from router.access.users import Users, parse
 from router.backends.memory import MemoryNode
 from router.errors import (
     ForbiddenError,
@@ -28,9 +32,7 @@ from router.services.keys import Keys
 from router.services.rights import Rights
 from router.settings import Settings, load
 from router.web.access import Access, Passwords, Permissions, Right, Signatures
-from router.web.access import users as users_module
-from router.web.access.permissions import Rule
-from router.web.access.users import Users, parse
+from router.web.access.authorization import Authorization
 from tests.processes import ManualClock
 from tests.unit.web.applications import CHEAP, HASHES, header
 
@@ -90,6 +92,54 @@ def test_everybody_is_anonymous_without_a_users_file() -> None:
     for sent in (None, "", "Basic !!", header("a", "b")):
         assert access.principal(request(sent, "10.0.0.1")) == Principal()
     access.demand(Principal(), TOPIC, Right.MANAGE)
+
+
+SECRET = b"s" * 32
+
+
+def bearer(name: str, secret: bytes = SECRET, expires: float | None = None) -> str:
+    claims = {"sub": name} | ({} if expires is None else {"exp": expires})
+    return f"Bearer {tokens.signed(tokens.Key('HS256', secret), claims)}"
+
+
+def with_tokens(folder: Path, **settings: str) -> Access:
+    (folder / "secret").write_bytes(SECRET)
+    given = {name.replace("_", ".", 1): text for name, text in settings.items()}
+    given["auth.token_secret_file"] = str(folder / "secret")
+    loaded, node, clock = load(None, {}, given), MemoryNode(), ManualClock()
+    passwords = Passwords(loaded, node, Metrics(), clock) if "auth.users" in given else None
+    signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
+    authorization = Authorization(passwords, tokens.Tokens(loaded, clock, clock))
+    return Access(loaded, authorization, signatures, Rights(node.registry, 1, clock), clock)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
+def test_token_names_who_makes_a_request(tmp_path: Path, scheme: str) -> None:
+    sent = bearer("anna", expires=1_001).replace("Bearer", scheme)
+    assert with_tokens(tmp_path).principal(request(sent, "10.0.0.1")) == Principal("anna")
+
+
+def test_token_and_password_name_the_same_user_with_the_same_rights(tmp_path: Path) -> None:
+    (tmp_path / "users").write_text(f"anna:{HASHES['argon2']}\n")
+    (tmp_path / "permissions").write_text("anna orders.* publish\n")
+    files = {f"auth_{name}": str(tmp_path / name) for name in ("users", "permissions")}
+    access = with_tokens(tmp_path, **files)
+    for sent in (bearer("anna"), header("anna", "secret")):
+        principal = access.principal(request(sent, "10.0.0.1"))
+        access.demand(principal, TOPIC, Right.PUBLISH)
+        with pytest.raises(ForbiddenError):
+            access.demand(principal, TOPIC, Right.SUBSCRIBE)
+
+
+@pytest.mark.parametrize(
+    "sent", [None, "", "Bearer", "Bearer a.b.c", bearer("a", b"x" * 32), bearer("a", expires=1_000)]
+)
+def test_request_without_a_good_token_is_refused(tmp_path: Path, sent: str | None) -> None:
+    access = with_tokens(tmp_path)
+    assert access.enforced
+    for authorization in (sent, header("anna", "secret")):
+        with pytest.raises(UnauthenticatedError):
+            access.principal(request(authorization, "10.0.0.1"))
 
 
 @pytest.mark.parametrize("kind", sorted(HASHES))

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.access.logins import share
 from router.errors import SettingError
-from router.web.addresses import Forwarded, is_local, share, trusted
+from router.web.addresses import Forwarded, is_local, trusted
 
 PROXIES = ("10.0.0.0/8", "::1", "192.0.2.7")
 addresses = st.ip_addresses()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from cryptography.hazmat.primitives import serialization
 
+from router.access import certificates
 from router.errors import SettingError
 from router.settings import load
 from router.web import tls
@@ -131,7 +132,7 @@ def test_options_check_the_files(tmp_path: Path) -> None:
 def test_context_stays_the_same_while_the_files_do(
     pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     assert made.context() is made.context()
 
@@ -139,7 +140,7 @@ def test_context_stays_the_same_while_the_files_do(
 def test_context_is_renewed_with_the_files_as_soon_as_they_go_together(
     authority: Authority, pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     fresh = authority.issue("fresh")
@@ -152,7 +153,7 @@ def test_context_is_renewed_with_the_files_as_soon_as_they_go_together(
 def test_context_is_not_looked_at_again_at_once(
     authority: Authority, pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_EVERY", math.inf)
+    monkeypatch.setattr(certificates, "LOOK_EVERY", math.inf)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     fresh = authority.issue("fresh")
@@ -164,7 +165,7 @@ def test_context_is_not_looked_at_again_at_once(
 def test_context_goes_on_when_the_files_vanish(
     pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tls, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     pair.cert.unlink()
@@ -203,14 +204,14 @@ TWO_AT_ONCE = {"subject": ((("commonName", "anna"), ("commonName", "ben")),)}
     ],
 )
 def test_common_name_is_that_of(certificate: dict[str, Any] | None, name: str | None) -> None:
-    assert tls.common_name(lambda: certificate) == name
+    assert certificates.common_name(lambda: certificate) == name
 
 
 def test_common_name_is_none_when_the_connection_is_gone() -> None:
     def gone() -> None:
         raise OSError
 
-    assert tls.common_name(gone) is None
+    assert certificates.common_name(gone) is None
 
 
 def told(client: object) -> WSGIEnvironment:

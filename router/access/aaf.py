@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from router.web.access.permissions import Right, Rule, compiled
+from router.access.permissions import Right, Rule, compiled
 
 DEFAULT_NAMESPACE: Final = "org.onap.dmaap.mr"
 HOME: Final = "org.onap"

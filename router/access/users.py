@@ -9,7 +9,7 @@ from typing import Final
 
 from passlib.context import CryptContext
 
-from router.web.access.watched import Watched
+from router.access.watched import Watched, in_text
 
 LONGEST_PASSWORD: Final = 1_024
 LONGEST_BCRYPT: Final = 72
@@ -21,7 +21,7 @@ class Users:
     """Names and password hashes; a change of the file counts within a second."""
 
     def __init__(self, path: Path, clock: Callable[[], float]) -> None:
-        self._file = Watched(path, parse, clock)
+        self._file = Watched(path, in_text(parse), clock)
 
     def version(self) -> int:
         """Return a number that grows when the file changes."""

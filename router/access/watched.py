@@ -18,13 +18,13 @@ _log = structlog.get_logger(__name__)
 
 
 class Watched(Generic[T]):
-    """What a file says, at most a second old.
+    """What a file says, at most a second old; `parse` raises ValueError where it says nothing.
 
     Opening raises SettingError when the file cannot be read or understood. Later that is logged,
     and what it said last stays in force: a half-written file must not let anybody in or all out.
     """
 
-    def __init__(self, path: Path, parse: Callable[[str], T], clock: Callable[[], float]) -> None:
+    def __init__(self, path: Path, parse: Callable[[bytes], T], clock: Callable[[], float]) -> None:
         self._path = path
         self._parse = parse
         self._clock = clock
@@ -53,14 +53,23 @@ class Watched(Generic[T]):
     def _read(self) -> tuple[tuple[int, ...], T]:
         try:
             stamp = self._stat()
-            text = self._path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            found = self._path.read_bytes()
+        except OSError as error:
             raise SettingError(f"{self._path}: {error}") from error
         try:
-            return stamp, self._parse(text)
+            return stamp, self._parse(found)
         except ValueError as error:
             raise SettingError(f"{self._path}: {error}") from error
 
     def _stat(self) -> tuple[int, ...]:
         found = self._path.stat()
         return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def in_text(parse: Callable[[str], T]) -> Callable[[bytes], T]:
+    """Return the parser of a file that holds text in UTF-8."""
+
+    def decoded(data: bytes) -> T:
+        return parse(data.decode())  # what is no UTF-8 raises a ValueError as well
+
+    return decoded

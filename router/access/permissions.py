@@ -20,7 +20,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from router.web.access.watched import Watched
+from router.access.watched import Watched, in_text
 
 MOST_REMEMBERED: Final = 20_000
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]+")
@@ -78,7 +78,7 @@ class Permissions:
         clock: Callable[[], float],
         read: Callable[[str], Sequence[Rule]] | None = None,
     ) -> None:
-        self._file = Watched(path, read or parse, clock)
+        self._file = Watched(path, in_text(read or parse), clock)
         # With the rules that it follows from: an answer worked out while the file changed is kept
         # beside the old rules, and goes with them.
         self._remembered: tuple[Sequence[Rule], dict[tuple[str, str, Right], bool]] = ((), {})
@@ -103,9 +103,9 @@ class Permissions:
             {r.user for r in self._file.get() if right in implied(r.rights) and r.covers(topic)}
         )
 
-    def administers(self, user: str) -> bool:
-        """Return whether the user may manage every topic."""
-        return Right.MANAGE in _joined(
+    def everywhere(self, user: str, right: Right) -> bool:
+        """Return whether the user has the right on every topic that there can be."""
+        return right in _joined(
             rule for rule in self._file.get() if rule.user in {"*", user} and rule.covers_all()
         )
 
