@@ -41,7 +41,7 @@ async def topic_stats(
     The first page has all partitions, later ones none.
     """
     counting = Counting()
-    page = list(islice(_after(partitions, after), PAGE))
+    page = list(islice(subscriptions_after(partitions, after), PAGE))
     return TopicStats(
         topic_info(record),
         () if after else tuple(_partition_stats(partition) for partition in partitions),
@@ -49,7 +49,10 @@ async def topic_stats(
     )
 
 
-def _after(partitions: Sequence[Partition], after: Place | None) -> Iterator[Subscription]:
+def subscriptions_after(
+    partitions: Sequence[Partition], after: Place | None
+) -> Iterator[Subscription]:
+    """Yield the subscriptions by partition and name, beginning after this one."""
     for partition in partitions:
         if after is not None and partition.index < after[0]:
             continue

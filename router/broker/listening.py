@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+import time
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+from router.access.certificates import Certificates, File
+from router.access.grants import known
+from router.broker.advertised import Advertised
+from router.broker.gate import check_files
 from router.errors import SettingError
 from router.settings import Settings
 
 BACKLOG: Final = 1024
+PLAIN: Final = "broker.pulsar"
+TLS: Final = "broker.pulsar_tls"
 
 
 class ListenError(Exception):
@@ -26,43 +33,83 @@ class Address:
     port: int
 
     @classmethod
-    def parse(cls, text: str) -> Address:
+    def parse(cls, text: str, setting: str = PLAIN) -> Address:
         """Read HOST:PORT, with an IPv6 host in brackets; raise SettingError."""
         host, colon, port = text.rpartition(":")
         if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise SettingError(f"broker.pulsar = {text!r}: expected HOST:PORT")
+            raise SettingError(f"{setting} = {text!r}: expected HOST:PORT")
         return cls(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+class Listeners(NamedTuple):
+    """Where Pulsar clients are served, None: not there; `certificates` are those of `tls`."""
+
+    plain: Address | None
+    tls: Address | None
+    certificates: Certificates
+
+    @classmethod
+    def of(cls, settings: Settings) -> Listeners:
+        """Return what settings say; raise SettingError."""
+        plain, tls = settings.text(PLAIN), settings.text(TLS)
+        return cls(
+            Address.parse(plain) if plain else None,
+            Address.parse(tls, TLS) if tls else None,
+            _certificates(settings),
+        )
 
 
 def check(settings: Settings) -> None:
     """Refuse settings that do not go together, or under which strangers would be served.
 
-    The Pulsar listener does not ask who its clients are, so it serves loopback only, and nobody
-    where users are set up. Raises SettingError.
+    Where there are neither users nor keys of tokens everybody is anonymous, so that only loopback
+    is served. Raises SettingError.
     """
     _check_nodes(settings)
-    text = settings.text("broker.pulsar")
-    if not text:
-        return
-    host = Address.parse(text).host
+    Advertised.parse(settings.text("broker.advertised"))
+    listeners = Listeners.of(settings)
+    for name, address in ((PLAIN, listeners.plain), (TLS, listeners.tls)):
+        if address is not None:
+            _check_listener(settings, name, address)
+    if listeners.tls is not None:
+        _check_certificates(settings, listeners.certificates)
+    if listeners.plain or listeners.tls:
+        # Files that cannot be used shall be known before anything starts.
+        check_files(settings, time.monotonic)
+
+
+def _check_listener(settings: Settings, name: str, address: Address) -> None:
+    text = settings.text(name)
     if not has_log(settings):
         raise SettingError(
-            f"broker.pulsar = {text}: there is nothing to serve, for messages live in"
+            f"{name} = {text}: there is nothing to serve, for messages live in"
             f" {elsewhere(settings)}; leave it empty, Pulsar clients are served by the backend"
             " embedded only"
         )
-    if settings.flag("auth.insecure"):
-        return
-    if settings.text("auth.users"):
+    if not (known(settings) or settings.flag("auth.insecure") or _is_loopback(address.host)):
         raise SettingError(
-            "auth.users is set, and Pulsar clients are not asked who they are: leave broker.pulsar"
-            " empty, or set auth.insecure"
+            f"{name} = {text}: there are neither users (auth.users) nor keys of tokens"
+            " (auth.token_secret_file, auth.token_public_key), so that Pulsar clients are served"
+            " anonymously, therefore on loopback only (127.0.0.1); set auth.insecure to serve other"
+            " addresses all the same"
         )
-    if not _is_loopback(host):
+
+
+def _check_certificates(settings: Settings, certificates: Certificates) -> None:
+    if not (settings.text("broker.cert") or settings.text("server.cert")):
         raise SettingError(
-            f"broker.pulsar = {text}: Pulsar clients are served anonymously, therefore on loopback"
-            " only (127.0.0.1); set auth.insecure to serve other addresses"
+            f"{TLS} is set, but no certificate: name one with broker.cert or server.cert"
         )
+    certificates.load()
+
+
+def _certificates(settings: Settings) -> Certificates:
+    """Return the certificate of the listener: its own, or else that of HTTPS."""
+    whose = "broker" if settings.text("broker.cert") else "server"
+    ca = "broker.client_ca" if settings.text("broker.client_ca") else "server.client_ca"
+    return Certificates(
+        *(File(name, settings.text(name)) for name in (f"{whose}.cert", f"{whose}.key", ca))
+    )
 
 
 def has_log(settings: Settings) -> bool:

@@ -23,6 +23,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from enum import Enum
 from pathlib import Path
@@ -35,13 +36,16 @@ from router import log, node_socket
 from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.folder import MARK, FolderBusyError, FolderError, hold
+from router.broker.gate import Gate
 from router.broker.keeping import Keeping, open_keeping
 from router.broker.leases import Leases
 from router.broker.ledger import StoreError
-from router.broker.listening import Address, ListenError, bind, check
+from router.broker.listening import ListenError, Listeners, bind, check
+from router.broker.owners import Owners
 from router.broker.pulsar import ListenerOptions, PulsarListener
 from router.broker.registry import FileRegistry, RegistryDamagedError
 from router.build import build_id
+from router.coordination import Registry
 from router.coordination.opening import Coordination, open_coordination
 from router.errors import SettingError
 from router.settings import Settings
@@ -109,38 +113,69 @@ def _run(folder: Path, settings: Settings, stay: bool) -> int:
 
 async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
     began = time.monotonic()
-    text = settings.text("broker.pulsar")
+    listeners = Listeners.of(settings)
     # Before the store: a port that is taken should not cost a recovery.
-    tcp = bind(Address.parse(text)) if text else None
+    tcp = bind(listeners.plain) if listeners.plain else None
+    tls = bind(listeners.tls) if listeners.tls else None
     async with AsyncExitStack() as stack:
         file = await FileRegistry.open(folder)
         stack.push_async_callback(file.close)
         keeping = await open_keeping(folder, settings, file)
         coordination = open_coordination(settings, file)
         stack.push_async_callback(coordination.coordinator.close)
-        broker = _Broker(keeping, coordination, settings)
+        guard = _Guard(coordination.registry)
+        if tcp is not None or tls is not None:
+            await guard.post(settings)
+            stack.callback(guard.close)
+        broker = _Broker(keeping, coordination, guard, settings)
         await stack.enter_async_context(keeping.tended())
         await broker.listener.serve_unix(node_socket.listen(folder))
         if tcp is not None:
             await broker.listener.serve_tcp(tcp)
+        if tls is not None:
+            broker.listener.serve_tls(tls, listeners.certificates)
         # What was loaded stays: no need to look through it at each collection.
         gc.freeze()
         seconds = round(time.monotonic() - began, 3)
         _log.info("broker-started", folder=str(folder), build=build_id(), seconds=seconds)
         if stay:
-            _announce(folder, tcp)
+            _announce(folder, {"pulsar": tcp, "pulsar+ssl": tls})
         ending = await broker.ending(None if stay else settings.seconds("broker.linger"))
         return await broker.end(ending)
+
+
+class _Guard:
+    """What stands between strangers and the broker; nothing where only its own socket is served."""
+
+    def __init__(self, registry: Registry) -> None:
+        self.counters = Counters(time.monotonic)
+        self.gate: Gate | None = None
+        self.registry = registry
+
+    async def post(self, settings: Settings) -> None:
+        """Have clients say who they are, and be refused what they may not do."""
+        owners = Owners(self.registry)
+        self.gate = Gate(settings, owners, self.counters, time.time, time.monotonic)  # noqa: TID251 - the clock that is passed around
+        if self.gate.enforced:
+            await owners.load()
+            self.registry = owners
+
+    def close(self) -> None:
+        """Check nobody any more."""
+        if self.gate is not None:
+            self.gate.close()
 
 
 class _Broker:
     """The parts of a running broker."""
 
-    def __init__(self, keeping: Keeping, coordination: Coordination, settings: Settings) -> None:
+    def __init__(
+        self, keeping: Keeping, coordination: Coordination, guard: _Guard, settings: Settings
+    ) -> None:
         loop = asyncio.get_running_loop()
         self._told = asyncio.Event()
         self._keeping = keeping
-        counters = Counters(time.monotonic)
+        counters = guard.counters
         leases = Leases(
             keeping.boot,
             settings.seconds("consume.idle"),
@@ -150,9 +185,9 @@ class _Broker:
             loop.call_later,
         )
         served = keeping.serve(leases, counters)
-        admin = Admin(served.topics, coordination.registry, counters, leases, self._told.set)
+        admin = Admin(served.topics, guard.registry, counters, leases, self._told.set)
         options = ListenerOptions.from_settings(settings, f"message-router {build_id()}")
-        self.listener = PulsarListener(served.messages, admin, leases, options)
+        self.listener = PulsarListener(served.messages, admin, leases, options, guard.gate)
         for told in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(told, self._told.set)
 
@@ -210,11 +245,14 @@ def _end_soon(status: int) -> None:
     watchdog.start()
 
 
-def _announce(folder: Path, tcp: socket.socket | None) -> None:
+def _announce(folder: Path, listening: Mapping[str, socket.socket | None]) -> None:
     where = [str((folder / node_socket.SOCKET).absolute())]
-    if tcp is not None:
-        host, port = tcp.getsockname()[:2]
-        where.append(f"pulsar://[{host}]:{port}" if ":" in host else f"pulsar://{host}:{port}")
+    for scheme, listener in listening.items():
+        if listener is not None:
+            host, port = listener.getsockname()[:2]
+            where.append(
+                f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
+            )
     sys.stdout.write(f"Broker listens on {' and '.join(where)}\n")
     sys.stdout.flush()
 

@@ -30,15 +30,16 @@ FILE: Final = "registry.db"
 MAX_WAITING: Final = 1_000
 PAGE: Final = 1 << 20
 
-_VERSION: Final = 1
-_SCHEMA: Final = """
+_FORMS: Final = (
+    """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE records (
     kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
     PRIMARY KEY (kind, name)
 ) WITHOUT ROWID;
 INSERT INTO meta VALUES ('boot', 0), ('version', 0);
-"""
+""",
+)
 
 
 class RegistryDamagedError(StoreError):
@@ -118,7 +119,7 @@ class FileRegistry:
 def _connect(file: Path, disk: Disk) -> sqlite3.Connection:
     # Made here, for SQLite would let others read it: there are secrets in it.
     disk.close(disk.open(file, os.O_RDWR | os.O_CREAT))
-    return connect(file, disk, _SCHEMA, _VERSION)
+    return connect(file, disk, _FORMS)
 
 
 def _next(connection: sqlite3.Connection, counter: str) -> int:

@@ -1,58 +1,136 @@
-"""Administration of topics and subscriptions, as CommandAdmin asks for it."""
+"""Administration of topics, as CommandAdmin asks for it, and who answers its other requests."""
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any, Final, Protocol, runtime_checkable
 
 from router.broker.admin import Counting
+from router.broker.cursor_admin import CursorAdmin, Forgetting
 from router.broker.descriptions import PAGE
-from router.broker.dispatch import Whence
+from router.broker.dispatch import Partition
+from router.broker.fleeting import Topic as FleetingTopic
 from router.broker.ledger import DamagedError
+from router.broker.namespace_admin import NamespaceAdmin
+from router.broker.schema_admin import SchemaAdmin
+from router.broker.schemas import TopicSchemas
+from router.broker.topic_changes import grow, terminate
 from router.broker.topics import Topics
-from router.errors import BadRequestError, ReadFailedError
-from router.model import Policies, TopicInfo, TopicStats
+from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
+from router.model import NOT_PARTITIONED, Policies, TopicInfo, TopicName, TopicStats
 from router.wire.pulsar import pulsar_pb2 as pb
 
-MAX_NAME: Final = 1_024
+NOWHERE: Final = 2**64 - 1
 LIST_BYTES: Final = 192 * 1024
 """Of a page of topics; more could have more fields than a frame may have."""
+CLIENTS: Final = 1_000
+"""Of a page of producers and consumers."""
+MOST_CLIENTS: Final = 1 << 32
+"""Of all pages."""
+
+Answering = Callable[[Any, pb.CommandAdminResponse], Awaitable[None]]
+"""Answers one kind of request; raises RouterError, StoreError."""
 
 
-class Forgetting(Protocol):
-    """The node's leases, as the administration of topics uses them."""
+@runtime_checkable
+class Client(Protocol):
+    """A producer's or consumer's connection that can be named to people."""
 
-    def forget(self, topic: str, subscription: str | None = None) -> None:
-        """Drop positions left for a next poll."""
-        ...
+    peer: str
+    client: str
 
 
 class TopicAdmin:
     """Answers requests about the topics of the log."""
 
-    def __init__(self, topics: Topics, counters: Counting, leases: Forgetting) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        counters: Counting,
+        leases: Forgetting,
+        schemas: TopicSchemas | None = None,
+    ) -> None:
         self._topics = topics
         self._counters = counters
         self._leases = leases
+        cursors, namespaces = CursorAdmin(topics, leases), NamespaceAdmin(topics, self.delete)
+        of_schemas = SchemaAdmin(topics, schemas or TopicSchemas())
+        self._answers: Mapping[str, Answering] = {
+            "create_topic": self._create_topic,
+            "delete_topic": self._delete_topic,
+            "list_topics": self._list,
+            "describe_topic": self._describe,
+            "describe_clients": self._describe_clients,
+            "terminate_topic": self._terminate,
+            "update_partitions": self._grow,
+            "create_subscription": cursors.create,
+            "delete_subscription": cursors.delete,
+            "reset_subscription": cursors.reset,
+            "acknowledge": cursors.acknowledge,
+            "describe_cursors": cursors.describe,
+            "skip_messages": cursors.skip,
+            "read_entry": cursors.read,
+            "list_tenants": namespaces.tenants,
+            "put_tenant": namespaces.put_tenant,
+            "delete_tenant": namespaces.delete_tenant,
+            "list_namespaces": namespaces.namespaces,
+            "get_namespace": namespaces.namespace,
+            "create_namespace": namespaces.create,
+            "delete_namespace": namespaces.delete,
+            "change_policies": namespaces.change_policies,
+            "list_schemas": of_schemas.versions,
+            "put_schema": of_schemas.put,
+            "delete_schema": of_schemas.delete,
+        }
         counters.watch("router_broker_topics", lambda: topics.count)
 
     async def answer(self, asked: pb.CommandAdmin, response: pb.CommandAdminResponse) -> None:
         """Fill in the response; raise RouterError, StoreError."""
-        if asked.HasField("create_topic"):
-            await self._create_topic(asked.create_topic)
-        elif asked.HasField("delete_topic"):
-            await self._delete_topic(asked.delete_topic)
-        elif asked.HasField("list_topics"):
-            self._list(asked.list_topics, response)
-        elif asked.HasField("describe_topic"):
-            await self._describe(asked.describe_topic, response)
-        else:
-            try:
-                await self._answer_subscription(asked)
-            except (DamagedError, OSError) as failure:
-                raise ReadFailedError(str(failure)) from failure
+        for field, body in asked.ListFields():
+            if (answering := self._answers.get(field.name)) is not None:
+                try:
+                    await answering(body, response)
+                except (DamagedError, OSError) as failure:
+                    raise ReadFailedError(str(failure)) from failure
+                return
+        raise BadRequestError("this broker does not know the request")
+
+    async def delete(self, name: TopicName) -> None:
+        """Delete a topic, with the positions that polls left; raise TopicNotFoundError."""
+        if self._topics.fleeting.serves(str(name)):
+            self._fleeting(str(name)).close()
+            return
+        await self._topics.delete(name)
+        self._leases.forget(str(name))
+
+    async def _create_topic(self, asked: pb.CreateTopic, _: pb.CommandAdminResponse) -> None:
+        properties = {pair.key: pair.value for pair in asked.properties}
+        policies = _policies(asked.policies)
+        name = self._topics.parse(asked.topic)
+        await self._topics.create(name, asked.partitions, policies, properties)
+
+    async def _delete_topic(self, asked: pb.TopicRef, _: pb.CommandAdminResponse) -> None:
+        fleeting = self._topics.fleeting.serves(asked.topic)
+        await self.delete(
+            TopicName.parse(asked.topic) if fleeting else self._topics.parse(asked.topic)
+        )
+
+    async def _grow(self, asked: pb.UpdatePartitions, _: pb.CommandAdminResponse) -> None:
+        await grow(self._topics, self._topics.parse(asked.topic), asked.partitions)
+
+    async def _terminate(self, asked: pb.TopicRef, response: pb.CommandAdminResponse) -> None:
+        for last in await terminate(self._topics, self._topics.parse(asked.topic)):
+            entry = NOWHERE if last.entry < 0 else last.entry
+            response.last_positions.add(
+                ledgerId=last.ledger, entryId=entry, partition=last.partition
+            )
 
     async def _describe(self, asked: pb.TopicRef, response: pb.CommandAdminResponse) -> None:
         """Answer a page of what a topic holds."""
+        if self._topics.fleeting.serves(asked.topic):
+            response.stats.CopyFrom(_fleeting_stats(self._fleeting(asked.topic)))
+            return
         after = (asked.after_partition, asked.after_subscription)
         first = not asked.HasField("after_subscription")
         name = self._topics.parse(asked.topic)
@@ -60,48 +138,19 @@ class TopicAdmin:
         response.stats.CopyFrom(_stats(stats))
         response.more = len(stats.subscriptions) == PAGE
 
-    async def _answer_subscription(self, asked: pb.CommandAdmin) -> None:
-        if asked.HasField("create_subscription"):
-            await self._create_subscription(asked.create_subscription)
-        elif asked.HasField("delete_subscription"):
-            await self._delete_subscription(asked.delete_subscription)
-        elif asked.HasField("reset_subscription"):
-            await self._reset_subscription(asked.reset_subscription)
+    async def _describe_clients(
+        self, asked: pb.DescribeClients, response: pb.CommandAdminResponse
+    ) -> None:
+        """Answer a page of a topic's producers and consumers."""
+        if self._topics.fleeting.serves(asked.topic):
+            found = _fleeting_clients(self._fleeting(asked.topic))
         else:
-            raise BadRequestError("this broker does not know the request")
+            found = _clients(self._topics.pieces(self._topics.parse(asked.topic)))
+        after = min(asked.after, MOST_CLIENTS)
+        response.clients.extend(islice(found, after, after + CLIENTS))
+        response.more = len(response.clients) == CLIENTS
 
-    async def _create_topic(self, asked: pb.CreateTopic) -> None:
-        properties = {pair.key: pair.value for pair in asked.properties}
-        policies = _policies(asked.policies)
-        name = self._topics.parse(asked.topic)
-        await self._topics.create(name, asked.partitions, policies, properties)
-
-    async def _delete_topic(self, asked: pb.TopicRef) -> None:
-        name = self._topics.parse(asked.topic)
-        await self._topics.delete(name)
-        self._leases.forget(str(name))
-
-    async def _create_subscription(self, asked: pb.CreateSubscription) -> None:
-        if not 1 <= len(asked.subscription) <= MAX_NAME:
-            raise BadRequestError(f"a subscription's name has 1 to {MAX_NAME} characters")
-        when = asked.timestamp_ms if asked.HasField("timestamp_ms") else None
-        name = self._topics.parse(asked.topic)
-        await self._topics.subscribe(name, asked.subscription, Whence(asked.earliest, when))
-
-    async def _delete_subscription(self, asked: pb.SubscriptionRef) -> None:
-        name = self._topics.parse(asked.topic)
-        await self._topics.unsubscribe(name, asked.subscription)
-        self._leases.forget(str(name), asked.subscription)
-
-    async def _reset_subscription(self, asked: pb.ResetSubscription) -> None:
-        name = self._topics.parse(asked.topic)
-        if [asked.earliest, asked.latest, asked.HasField("timestamp_ms")].count(True) != 1:
-            raise BadRequestError("exactly one of earliest, latest and a time is needed")
-        when = asked.timestamp_ms if asked.HasField("timestamp_ms") else None
-        await self._topics.reset(name, asked.subscription, Whence(asked.earliest, when))
-        self._leases.forget(str(name), asked.subscription)
-
-    def _list(self, asked: pb.ListTopics, response: pb.CommandAdminResponse) -> None:
+    async def _list(self, asked: pb.ListTopics, response: pb.CommandAdminResponse) -> None:
         """Answer a page of topics."""
         size = 0
         for info in self._topics.listed_after(asked.after):
@@ -112,6 +161,12 @@ class TopicAdmin:
             if not asked.HasField("namespace") or asked.namespace == namespace:
                 response.topics.append(_info(info))
                 size += response.topics[-1].ByteSize()
+
+    def _fleeting(self, text: str) -> FleetingTopic:
+        found = self._topics.fleeting.find(TopicName.parse(text))
+        if found is None:
+            raise TopicNotFoundError(f"there is no topic {text}")
+        return found
 
     def count(self) -> None:
         """Hand the counters what grew since they were shown last."""
@@ -177,3 +232,75 @@ def _stats(stats: TopicStats) -> pb.TopicStats:
             for subscription in stats.subscriptions
         ],
     )
+
+
+def _fleeting_stats(topic: FleetingTopic) -> pb.TopicStats:
+    return pb.TopicStats(
+        info=pb.TopicInfo(topic=str(topic.name)),
+        partitions=[
+            pb.PartitionStats(
+                partition=NOT_PARTITIONED,
+                messages=topic.messages,
+                bytes=topic.size,
+                producers=len(topic.producers),
+            )
+        ],
+        subscriptions=[
+            pb.SubscriptionStats(
+                name=subscription.name,
+                partition=NOT_PARTITIONED,
+                backlog=0,
+                consumers=len(subscription.consumers),
+                durable=False,
+            )
+            for subscription in topic.subscriptions.values()
+        ],
+    )
+
+
+def _clients(partitions: list[Partition]) -> Iterator[pb.ClientInfo]:
+    for partition in partitions:
+        for producer in partition.producers:
+            yield pb.ClientInfo(
+                partition=partition.index,
+                name=producer.name,
+                id=producer.producer_id,
+                **_whereabouts(producer.link),
+            )
+        for subscription in partition.subscriptions.values():
+            for consumer in subscription.consumers:
+                yield pb.ClientInfo(
+                    partition=partition.index,
+                    name=consumer.name,
+                    id=consumer.consumer_id,
+                    subscription=subscription.name,
+                    permits=max(0, consumer.permits),
+                    unacked=consumer.held_messages,
+                    connected_ms=consumer.since_ms,
+                    **_whereabouts(consumer.link),
+                )
+
+
+def _fleeting_clients(topic: FleetingTopic) -> Iterator[pb.ClientInfo]:
+    for producer in topic.producers.values():
+        yield pb.ClientInfo(
+            partition=NOT_PARTITIONED,
+            name=producer.name,
+            id=producer.producer_id,
+            **_whereabouts(producer.link),
+        )
+    for subscription in topic.subscriptions.values():
+        for consumer in subscription.consumers:
+            yield pb.ClientInfo(
+                partition=NOT_PARTITIONED,
+                name=consumer.name,
+                id=consumer.consumer_id,
+                subscription=subscription.name,
+                permits=max(0, consumer.permits),
+                dropped=consumer.dropped,
+                **_whereabouts(consumer.link),
+            )
+
+
+def _whereabouts(link: object) -> dict[str, Any]:
+    return {"address": link.peer, "version": link.client} if isinstance(link, Client) else {}

@@ -1,4 +1,4 @@
-"""The node's topics at run time: finding them by name, making and deleting them, tending them.
+"""The node's topics at run time: finding them by name, making, growing and deleting them.
 
 Theory of operation. The names of all topics are in memory; a partition is loaded when somebody
 first produces to it or subscribes, so that a restart with many topics is quick. Whatever changes
@@ -8,30 +8,28 @@ create the same topic together make one.
 `<topic>-partition-<n>` is the name of a partition wherever a partitioned topic of that name exists,
 and of nothing at all where none does. Pulsar lets such a topic come into being by itself, and then
 it stands in the way of the real one.
+
+What topics inherit from their namespace is asked for whenever it is needed (`policies`). Who wants
+to know which topics come and go is told at once, after the change.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from dataclasses import asdict, dataclass
+from typing import TypeVar
 
-import structlog
-
+from router.broker.advertised import NOWHERE, Advertised
 from router.broker.descriptions import Place, topic_info, topic_stats
-from router.broker.dispatch import Whence
 from router.broker.dispatch.partition import Broker, Partition, Tally
-from router.broker.dispatch.subscription import Subscription
-from router.broker.ledger import Store, SubscriptionRecord, TopicRecord
+from router.broker.fleeting import FleetingTopics
+from router.broker.ledger import Store, TopicRecord
+from router.broker.namespaces import NamespacePolicies, Namespaces, check_policies, namespace_of
+from router.broker.topic_names import check_new, parent_of, partition_names
 from router.errors import (
-    BadNameError,
-    BadRequestError,
     NotAllowedError,
-    SubscriptionBusyError,
-    SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
 )
@@ -42,24 +40,18 @@ from router.model import (
     TopicInfo,
     TopicName,
     TopicStats,
-    check_name,
 )
 from router.settings import Settings
 
-MAX_PARTITIONS: Final = 1_000
-MAX_PROPERTIES: Final = 100
-MAX_PROPERTY: Final = 4_096
-TEND_EVERY: Final = 60.0
-TEND_AT_ONCE: Final = 200
-
-_PARTITION: Final = re.compile(r"(.+)-partition-(0|[1-9]\d{0,5})")
-_log = structlog.get_logger(__name__)
 _T = TypeVar("_T")
+
+Listener = Callable[[str, Sequence[str], Sequence[str]], None]
+"""Is told a topic's name, and the names of its partitions that came and that went."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicOptions:
-    """What settings say about topics and their groups."""
+    """What settings say about topics and their groups, and where lookups send clients."""
 
     auto_create: bool = True
     auto_partitions: int = 0
@@ -67,6 +59,8 @@ class TopicOptions:
     groups_ms: int = 7 * 86_400_000
     tenant: str = "public"
     namespace: str = "default"
+    auto_namespaces: bool = False
+    advertised: Advertised = NOWHERE
 
     @classmethod
     def from_settings(cls, settings: Settings) -> TopicOptions:
@@ -78,24 +72,43 @@ class TopicOptions:
             groups_ms=round(settings.seconds("retention.groups") * 1000),
             tenant=settings.text("names.tenant"),
             namespace=settings.text("names.namespace"),
+            auto_namespaces=settings.flag("namespaces.auto_create"),
+            advertised=Advertised.parse(settings.text("broker.advertised")),
         )
 
 
 class Topics:
-    """All topics of the node; `clock` counts seconds since 1970. One object for the process."""
+    """All topics of the node; `clock` counts seconds since 1970. One object for the process.
 
-    def __init__(self, store: Store, options: TopicOptions, clock: Callable[[], float]) -> None:
+    Without `namespaces`, there are those that topics are in and that topics are made in. Those in
+    `listeners` are told which topics come and go.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        options: TopicOptions,
+        clock: Callable[[], float],
+        namespaces: Namespaces | None = None,
+    ) -> None:
         self.store = store
         self.tally = Tally()
         self.options = options
+        self.namespaces = namespaces or Namespaces(auto_create=True)
+        self.namespaces.changed = self._namespace_changed
+        self.fleeting = FleetingTopics(options.max_groups)
+        self.listeners: set[Listener] = set()
         self._clock = clock
-        self._broker = Broker(store, self.tally, options.max_groups, self.now_ms)
+        self._broker = Broker(
+            store, self.tally, options.max_groups, self.now_ms, policies=self.policies
+        )
         self._records: dict[str, TopicRecord] = {}
         self._kafka_names: dict[str, str] = {}
         self._partitions: dict[str, Partition] = {}
         self._busy: dict[str, asyncio.Future[None]] = {}
         for record in store.topics():
             self._remember(record)
+        store.resolve(self.policies)
 
     @property
     def count(self) -> int:
@@ -117,6 +130,12 @@ class Topics:
             raise NotAllowedError(f"{text}: only persistent topics are served")
         return name
 
+    def check_namespace(self, text: str) -> None:
+        """Raise NamespaceNotFoundError where a topic neither is nor may be; see also `parse`."""
+        name = self.parse(text)
+        if str(name) not in self._records:
+            self.namespaces.check(name)
+
     def opened(self, text: str) -> Partition | None:
         """Return a partition, or the only one of a topic without partitions; None: no such topic.
 
@@ -133,11 +152,11 @@ class Topics:
                 f"Found partitioned metadata for non-partitioned topic: {full}; name a partition"
             )
         if record is None:
-            match = _PARTITION.fullmatch(name.local)
-            if match is None:
+            found = parent_of(name)
+            if found is None:
                 return None
-            parent = TopicName(name.tenant, name.namespace, match[1])
-            record, index = self._records.get(str(parent)), int(match[2])
+            parent, index = found
+            record = self._records.get(str(parent))
             if record is None or index >= record.partitions:
                 raise TopicNotFoundError(f"there is no topic {parent} with a partition {index}")
         return self._load(full, record, index)
@@ -150,7 +169,7 @@ class Topics:
         partition = self.opened(text)
         while partition is None:
             name = self.parse(text)
-            if not (create and self.options.auto_create):
+            if not create or self.creation(name) is None:
                 raise TopicNotFoundError(f"there is no topic {name}")
             await self.create_missing(name)
             partition = self.opened(text)
@@ -166,12 +185,49 @@ class Topics:
             for index in range(record.partitions)
         ]
 
+    def pieces(self, name: TopicName) -> list[Partition]:
+        """Return a topic's partitions, or the one that is named; raise TopicNotFoundError."""
+        if (record := self._records.get(str(name))) is not None:
+            return self.partitions(record)
+        if (partition := self.opened(str(name))) is None:
+            raise TopicNotFoundError(f"there is no topic {name}")
+        return [partition]
+
+    def loaded(self) -> list[Partition]:
+        """Return the partitions in use."""
+        return list(self._partitions.values())
+
+    def loaded_partition(self, record: TopicRecord, index: int) -> Partition | None:
+        """Return a partition if it is in use."""
+        return self._partitions.get(str(TopicName.parse(record.name).partition(index)))
+
+    def records(self) -> list[TopicRecord]:
+        """Return all topics."""
+        return list(self._records.values())
+
+    def policies(self, record: TopicRecord) -> Policies:
+        """Return what holds for a topic: its own policies, else its namespace's."""
+        return self._inherited(TopicName.parse(record.name)).over(record.policies)
+
+    def creation(self, name: TopicName) -> int | None:
+        """Return how many partitions a missing topic would get by being used; None: it is missing.
+
+        Raises NamespaceNotFoundError.
+        """
+        self.namespaces.check(name)
+        inherited = self._inherited(name)
+        auto = self.options.auto_create if inherited.auto_create is None else inherited.auto_create
+        if not auto:
+            return None
+        given = inherited.auto_partitions
+        return self.options.auto_partitions if given is None else given
+
     async def create_missing(self, name: TopicName) -> TopicRecord:
         """Return the topic, created as settings say if it is not there."""
         full = str(name)
         if full not in self._records:
             try:
-                await self.create(name, self.options.auto_partitions)
+                await self.create(name, self.creation(name) or 0)
             except TopicExistsError:
                 if full not in self._records:
                     raise
@@ -184,8 +240,12 @@ class Topics:
         policies: Policies = Policies(),  # noqa: B008 - a frozen value
         properties: Mapping[str, str] = NO_PROPERTIES,
     ) -> TopicRecord:
-        """Create a topic; raise TopicExistsError, BadNameError, BadRequestError."""
-        _check_new(name, partitions, properties)
+        """Create a topic.
+
+        Raises TopicExistsError, BadNameError, BadRequestError, NamespaceNotFoundError.
+        """
+        check_new(name, partitions, properties)
+        check_policies(asdict(policies))
         full, kafka_name = str(name), self._kafka_name(name)
 
         async def make() -> TopicRecord:
@@ -195,8 +255,12 @@ class Topics:
                     f"the topic {taken} exists already"
                     + ("" if taken == full else f"; Kafka would know both as {kafka_name}")
                 )
+            await self.namespaces.check_or_create(name)
             record = await self.store.create_topic(full, partitions, policies, properties)
             self._remember(record)
+            # Back again, should it have been deleted for having no topics meanwhile.
+            await self.namespaces.ensure(namespace_of(name))
+            self._tell(full, partition_names(record), ())
             return record
 
         return await self._alone(kafka_name, make)
@@ -212,10 +276,30 @@ class Topics:
                 partition = self._partitions.pop(str(name.partition(index)), None)
                 if partition is not None:
                     partition.close()
+            self._tell(record.name, (), partition_names(record))
             await self.store.delete_topic(record.id)
             del self._kafka_names[self._kafka_name(name)]
 
         await self._alone(self._kafka_name(name), unmake)
+
+    async def change(
+        self, name: TopicName, change: Callable[[TopicRecord], Awaitable[TopicRecord]]
+    ) -> TopicRecord:
+        """Change a topic while nobody else does; return it as it was. Raises TopicNotFoundError."""
+
+        async def alone() -> TopicRecord:
+            before = self.known(name)
+            changed = await change(before)
+            self._records[changed.name] = changed
+            for index in range(changed.partitions) or (NOT_PARTITIONED,):
+                if (partition := self.loaded_partition(changed, index)) is not None:
+                    partition.topic = changed
+                    self._deduplicate(partition)
+            if added := partition_names(changed)[max(1, before.partitions) :]:
+                self._tell(changed.name, added, ())
+            return before
+
+        return await self._alone(self._kafka_name(name), alone)
 
     def known(self, name: TopicName) -> TopicRecord:
         """Return the topic; raise TopicNotFoundError."""
@@ -224,12 +308,15 @@ class Topics:
             raise TopicNotFoundError(f"there is no topic {name}")
         return record
 
-    def list(self, tenant: str | None = None, namespace: str | None = None) -> list[TopicInfo]:
-        """Return the topics by name, of one namespace or of all."""
-        infos = [topic_info(record) for _, record in sorted(self._records.items())]
-        if tenant is None:
-            return infos
-        return [i for i in infos if (i.topic.tenant, i.topic.namespace) == (tenant, namespace)]
+    def names(self, namespace: str, matches: Callable[[str], bool] | None = None) -> list[str]:
+        """Return the names of all partitions of a namespace's topics, or of those that match."""
+        prefix = f"persistent://{namespace}/"
+        return [
+            name
+            for full in sorted(self._records)
+            if full.startswith(prefix) and (matches is None or matches(full))
+            for name in partition_names(self._records[full])
+        ]
 
     def listed_after(self, name: str) -> Iterator[TopicInfo]:
         """Yield the topics by name, beginning after this one; none may come or go meanwhile."""
@@ -237,105 +324,14 @@ class Topics:
         for place in range(bisect_right(names, name), len(names)):
             yield topic_info(self._records[names[place]])
 
+    def has_topics(self, namespace: str) -> bool:
+        """Return whether topics are in a namespace."""
+        return any(namespace_of(TopicName.parse(name)) == namespace for name in self._records)
+
     async def describe(self, name: TopicName, after: Place | None = None) -> TopicStats:
         """Return a page of what a topic holds, see `topic_stats`; raise TopicNotFoundError."""
         record = self.known(name)
         return await topic_stats(record, self.partitions(record), after)
-
-    async def subscribe(self, name: TopicName, subscription: str, whence: Whence) -> None:
-        """Make a subscription exist on all partitions of a topic; raise TopicNotFoundError.
-
-        One that exists is left as it is. Raises DamagedError, OSError as `Whence.entry` does.
-        """
-        partitions = self.partitions(self.known(name))
-        missing = [p for p in partitions if subscription not in p.subscriptions]
-        for partition in missing:
-            partition.check_room()
-        entries = {partition: await whence.entry(partition.ledger) for partition in missing}
-        for partition in partitions:
-            await partition.subscribe(subscription, entries.get(partition, 0))
-
-    async def reset(self, name: TopicName, subscription: str, whence: Whence) -> None:
-        """Move a topic's subscription on each partition that has it; its consumers are let go.
-
-        Raises TopicNotFoundError, SubscriptionNotFoundError, and DamagedError, OSError as
-        `Whence.entry` does; then nothing was moved.
-        """
-        found = self.subscriptions(name, subscription)
-        entries = [await whence.entry(moving.ledger) for moving in found]
-        # All at once, so that nobody sees one partition moved and another not; what went while
-        # files were read is left out.
-        self.subscriptions(name, subscription)
-        moved = [
-            moving.reset_durably(entry)
-            for moving, entry in zip(found, entries, strict=True)
-            if moving.partition.subscriptions.get(subscription) is moving
-        ]
-        await asyncio.gather(*moved)
-
-    async def unsubscribe(self, name: TopicName, subscription: str) -> None:
-        """Delete a topic's subscription that nobody reads.
-
-        Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
-        """
-        found = self.subscriptions(name, subscription)
-        if consumers := sum(len(ending.consumers) for ending in found):
-            raise SubscriptionBusyError(
-                f"{subscription} is read by {consumers} consumers", retry_after=1
-            )
-        for ending in found:
-            await ending.partition.delete(ending)
-
-    def subscriptions(self, name: TopicName, subscription: str) -> Sequence[Subscription]:
-        """Return a topic's subscription on each partition that has it.
-
-        Raises TopicNotFoundError, SubscriptionNotFoundError.
-        """
-        found = [
-            partition.subscriptions[subscription]
-            for partition in self.partitions(self.known(name))
-            if subscription in partition.subscriptions
-        ]
-        if not found:
-            raise SubscriptionNotFoundError(f"{name} has no subscription {subscription!r}")
-        return found
-
-    async def tend(self) -> None:
-        """Apply retention, and forget the groups that nobody used for long."""
-        now = self.now_ms()
-        await self.store.retain(now)
-        for partition in list(self._partitions.values()):
-            partition.drop_unread()
-        for count, record in enumerate(list(self._records.values())):
-            for index, ledger_id in enumerate(record.ledger_ids):
-                for known in list(self.store.subscriptions(ledger_id)):
-                    await self._look_at_group(record, index, known, now)
-            if count % TEND_AT_ONCE == 0:
-                await asyncio.sleep(0)
-
-    async def tend_for_ever(self, every: float = TEND_EVERY) -> None:
-        """Tend again and again until cancelled; a failure is logged and tried again."""
-        while True:
-            await asyncio.sleep(every)
-            try:
-                await self.tend()
-            except Exception:  # noqa: BLE001 - the rim of a task: retention must go on
-                _log.exception("tending-failed")
-
-    async def _look_at_group(
-        self, record: TopicRecord, place: int, known: SubscriptionRecord, now_ms: int
-    ) -> None:
-        index = place if record.partitions else NOT_PARTITIONED
-        partition = self._partitions.get(str(TopicName.parse(record.name).partition(index)))
-        subscription = partition.subscriptions.get(known.name) if partition else None
-        if subscription is not None and subscription.consumers:
-            known.last_used_ms = now_ms
-        elif known.last_used_ms <= now_ms - self.options.groups_ms:
-            _log.info("group-expired", topic=record.name, partition=index, group=known.name)
-            if partition is not None and subscription is not None:
-                await partition.delete(subscription)
-            else:
-                await self.store.delete_subscription(known.id)
 
     def _load(self, full: str, record: TopicRecord, index: int) -> Partition:
         partition = self._partitions.get(full)
@@ -347,6 +343,24 @@ class Topics:
     def _remember(self, record: TopicRecord) -> None:
         self._records[record.name] = record
         self._kafka_names[self._kafka_name(TopicName.parse(record.name))] = record.name
+
+    def _namespace_changed(self, namespace: str) -> None:
+        for partition in self.loaded():
+            if namespace_of(TopicName.parse(partition.topic.name)) == namespace:
+                self._deduplicate(partition)
+
+    def _deduplicate(self, partition: Partition) -> None:
+        """Have producers that are there deduplicated; a policy that ends is for those to come."""
+        if self.policies(partition.topic).deduplication:
+            for producer in partition.producers:
+                producer.deduplicated = True
+
+    def _inherited(self, name: TopicName) -> NamespacePolicies:
+        return self.namespaces.policies(namespace_of(name))
+
+    def _tell(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
+        for listener in tuple(self.listeners):
+            listener(name, created, deleted)
 
     def _kafka_name(self, name: TopicName) -> str:
         if (name.tenant, name.namespace) == (self.options.tenant, self.options.namespace):
@@ -363,16 +377,3 @@ class Topics:
         finally:
             del self._busy[key]
             done.set_result(None)
-
-
-def _check_new(name: TopicName, partitions: int, properties: Mapping[str, str]) -> None:
-    if _PARTITION.fullmatch(name.local):
-        raise BadNameError(f"{name.local}: names that end in -partition-<n> are partitions")
-    if not 0 <= partitions <= MAX_PARTITIONS:
-        raise BadRequestError(f"a topic has 0 to {MAX_PARTITIONS} partitions")
-    if partitions:
-        check_name(name.partition(partitions - 1).local, "partition")
-    if len(properties) > MAX_PROPERTIES or any(
-        len(key) + len(value) > MAX_PROPERTY for key, value in properties.items()
-    ):
-        raise BadRequestError("too many or too large properties")

@@ -71,6 +71,8 @@ def test_topic_is_not_created_when_kafka_would_take_it_for_another(
     raw: RawClient, topic: str
 ) -> None:
     name = local(topic)
+    admin(raw, put_tenant=pb.PutTenant(tenant=pb.Tenant(name="a")))
+    admin(raw, create_namespace=pb.CreateNamespace(namespace="a/b"))
     admin(raw, create_topic=pb.CreateTopic(topic=f"persistent://a/b/{name}"))
     refused = admin(raw, create_topic=pb.CreateTopic(topic=f"a.b.{name}"))
     assert refused.code == "topic-exists"
@@ -273,3 +275,93 @@ def test_silent_client_is_pinged_and_closed_when_it_stays_silent(
     assert silent.closed_while_silent()
     polite.send("PING")
     polite.expect("PONG")
+
+
+def test_entries_that_a_shared_consumer_holds_are_acknowledged_without_it(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    raw.producer(topic)
+    raw.subscribe(topic, subType=pb.CommandSubscribe.Shared)
+    for sequence_id in range(3):
+        raw.publish(b"v", sequence_id=sequence_id)
+    raw.send("FLOW", consumer_id=0, messagePermits=10)
+    held = [raw.expect("MESSAGE").message_id for _ in range(3)]
+    places = held[:2]
+    acknowledged = pb.AcknowledgePositions(topic=topic, subscription="s", message_id=places)
+    assert not admin(other, acknowledge=acknowledged).HasField("code")
+    asked = pb.DescribeCursors(topic=topic, subscription="s")
+    (state,) = admin(other, describe_cursors=asked).cursors
+    assert (state.mark_delete, state.unacked, state.type) == (1, 1, "Shared")
+    raw.send("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=0)
+    assert raw.expect("MESSAGE").message_id.entryId == 2
+    assert raw.silent()
+
+
+def test_entries_that_are_skipped_are_held_by_nobody(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    raw.producer(topic)
+    raw.subscribe(topic, subType=pb.CommandSubscribe.Shared)
+    for sequence_id in range(3):
+        raw.publish(b"v", sequence_id=sequence_id)
+    raw.send("FLOW", consumer_id=0, messagePermits=10)
+    assert [raw.expect("MESSAGE").message_id.entryId for _ in range(3)] == [0, 1, 2]
+    skipped = pb.SkipMessages(topic=topic, subscription="s", count=2)
+    assert not admin(other, skip_messages=skipped).HasField("code")
+    asked = pb.DescribeCursors(topic=topic, subscription="s")
+    (state,) = admin(other, describe_cursors=asked).cursors
+    assert (state.mark_delete, state.unacked) == (1, 1)
+
+
+def test_producers_and_consumers_of_a_topic_are_named(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    raw.producer(topic, producer_name="me")
+    raw.subscribe(topic, 4, consumer_name="you")
+    raw.send("FLOW", consumer_id=4, messagePermits=10)
+    found = admin(other, describe_clients=pb.DescribeClients(topic=topic)).clients
+    assert [(f.name, f.id, f.subscription, f.permits) for f in found] == [
+        ("me", 0, "", 0),
+        ("you", 4, "s", 10),
+    ]
+    assert {f.version for f in found} == {"raw"}
+    assert all(f.address.startswith("127.0.0.1:") for f in found)
+    later = admin(other, describe_clients=pb.DescribeClients(topic=topic, after=1)).clients
+    assert [f.name for f in later] == ["you"]
+    beyond = admin(other, describe_clients=pb.DescribeClients(topic=topic, after=2**64 - 1))
+    assert (beyond.code, list(beyond.clients), beyond.more) == ("", [], False)
+
+
+def test_namespace_goes_with_all_its_topics_when_that_is_forced(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    namespace = f"public/{local(topic)}"
+    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace))
+    (found,) = admin(raw, get_namespace=namespace).namespaces
+    assert found.created_ms > 1_700_000_000_000
+    raw.producer(f"persistent://{namespace}/t")
+    raw.producer(f"non-persistent://{namespace}/t", 1)
+    refused = admin(other, delete_namespace=pb.DeleteNamespace(namespace=namespace))
+    assert refused.code == "conflict"
+    forced = pb.DeleteNamespace(namespace=namespace, force=True)
+    assert not admin(other, delete_namespace=forced).HasField("code")
+    assert {raw.expect("CLOSE_PRODUCER").producer_id for _ in range(2)} == {0, 1}
+    assert admin(raw, get_namespace=namespace).code == "namespace-not-found"
+    refused = raw.ask("PRODUCER", "ERROR", topic=f"persistent://{namespace}/t", producer_id=2)
+    assert refused.error == pb.TopicNotFound
+    listed = admin(raw, list_namespaces=pb.ListNames(under="public")).namespaces
+    assert namespace not in [found.namespace for found in listed]
+
+
+def test_deduplication_of_a_namespace_holds_for_producers_that_are_there(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    namespace = f"public/{local(topic)}"
+    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace))
+    raw.producer(f"persistent://{namespace}/t", producer_name="p")
+    first, again = raw.publish(b"a", sequence_id=1), raw.publish(b"a", sequence_id=1)
+    assert first.message_id != again.message_id
+    policies = pb.Policies(deduplication=True)
+    admin(other, change_policies=pb.ChangePolicies(namespace=namespace, policies=policies))
+    third, last = raw.publish(b"a", sequence_id=2), raw.publish(b"a", sequence_id=2)
+    assert third.message_id == last.message_id

@@ -209,14 +209,6 @@ def test_name_is_free_when_its_producer_is_closed(
     assert other.producer(topic, producer_name="me").producer_name == "me"
 
 
-@pytest.mark.parametrize("mode", [pb.Exclusive, pb.WaitForExclusive, pb.ExclusiveWithFencing])
-def test_access_modes_other_than_shared_are_not_allowed(
-    raw: RawClient, topic: str, mode: pb.ProducerAccessMode
-) -> None:
-    refused = raw.ask("PRODUCER", "ERROR", topic=topic, producer_id=0, producer_access_mode=mode)
-    assert refused.error == pb.NotAllowedError
-
-
 def test_subscribing_again_with_the_same_number_succeeds(raw: RawClient, topic: str) -> None:
     raw.subscribe(topic, 4)
     raw.subscribe(topic, 4)
@@ -253,12 +245,14 @@ def test_subscription_is_busy_for_consumers_of_another_type(raw: RawClient, topi
 @pytest.mark.parametrize(
     ("fields", "number"),
     [
-        ({"subType": 3}, pb.NotAllowedError),
+        (
+            {"subType": 3, "keySharedMeta": pb.KeySharedMeta(keySharedMode=pb.STICKY)},
+            pb.ConsumerAssignError,
+        ),
         ({"subscription": ""}, pb.NotAllowedError),
         ({"subscription": "s" * 1025}, pb.NotAllowedError),
         ({"force_topic_creation": False}, pb.TopicNotFound),
         ({"topic": "persistent://public/default/a b"}, pb.InvalidTopicName),
-        ({"topic": "non-persistent://public/default/x"}, pb.NotAllowedError),
         ({"topic": "persistent://public/default/none-partition-0"}, pb.TopicNotFound),
     ],
 )
@@ -270,7 +264,7 @@ def test_subscribe_is_refused_when_it_asks_for_what_is_not_there(
 
 
 def test_lookup_of_a_bad_name_fails(raw: RawClient) -> None:
-    looked = raw.ask("LOOKUP", "LOOKUP_RESPONSE", topic="persistent://a/b/c?d")
+    looked = raw.ask("LOOKUP", "LOOKUP_RESPONSE", topic="persistent://public/default/")
     assert looked.response == pb.CommandLookupTopicResponse.Failed
     assert looked.error == pb.InvalidTopicName
 
@@ -308,25 +302,49 @@ def test_schema_is_not_found(raw: RawClient, topic: str) -> None:
     assert raw.ask("GET_SCHEMA", "GET_SCHEMA_RESPONSE", topic=topic).error_code == pb.TopicNotFound
 
 
-def test_requests_that_are_not_served_are_not_allowed(raw: RawClient, topic: str) -> None:
-    watch = raw.ask(
-        "WATCH_TOPIC_LIST", "ERROR", watcher_id=1, namespace="public/default", topics_pattern=".*"
-    )
-    assert watch.error == pb.NotAllowedError
-    schema = pb.Schema(name="s", schema_data=b"", type=pb.Schema.String)
-    create = raw.ask("GET_OR_CREATE_SCHEMA", "ERROR", topic=topic, schema=schema)
-    assert create.error == pb.NotAllowedError
-
-
 def test_transactions_are_not_enabled(raw: RawClient) -> None:
-    # {type: NEW_TXN, newTxn {request_id: 77, txn_ttl_seconds: 5}}, which our definitions leave out
+    # {type: NEW_TXN, newTxn {request_id: 77, txn_ttl_seconds: 5}}
     new_txn = bytes([0x08, 50, 0x92, 0x03, 4, 0x08, 77, 0x10, 5])
     raw.send_bytes(
         (len(new_txn) + 4).to_bytes(4, "big") + len(new_txn).to_bytes(4, "big") + new_txn
     )
-    refused = raw.expect("ERROR")
+    refused = raw.expect("NEW_TXN_RESPONSE")
     assert (refused.request_id, refused.error) == (77, pb.NotAllowedError)
     assert refused.message == "Transactions are not enabled."
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"),
+    [
+        ("ADD_PARTITION_TO_TXN", "ADD_PARTITION_TO_TXN_RESPONSE"),
+        ("ADD_SUBSCRIPTION_TO_TXN", "ADD_SUBSCRIPTION_TO_TXN_RESPONSE"),
+        ("END_TXN", "END_TXN_RESPONSE"),
+        ("END_TXN_ON_PARTITION", "END_TXN_ON_PARTITION_RESPONSE"),
+        ("END_TXN_ON_SUBSCRIPTION", "END_TXN_ON_SUBSCRIPTION_RESPONSE"),
+        ("TC_CLIENT_CONNECT_REQUEST", "TC_CLIENT_CONNECT_RESPONSE"),
+    ],
+)
+def test_each_command_of_a_transaction_is_refused_in_kind(
+    raw: RawClient, asked: str, answered: str
+) -> None:
+    assert raw.ask(asked, answered).error == pb.NotAllowedError
+
+
+def test_client_that_wants_transactions_is_told_at_its_first_question(raw: RawClient) -> None:
+    topic = "persistent://pulsar/system/transaction_coordinator_assign"
+    answer = raw.ask("PARTITIONED_METADATA", "PARTITIONED_METADATA_RESPONSE", topic=topic)
+    assert (answer.error, answer.message) == (
+        pb.NotAllowedError,
+        "not-allowed: Transactions are not enabled.",
+    )
+
+
+def test_message_of_a_transaction_is_not_stored(raw: RawClient, topic: str) -> None:
+    raw.producer(topic, txn_enabled=True)
+    payload = pack([Message(b"v")], "raw", 0, 1_000)
+    raw.send("SEND", payload, producer_id=0, sequence_id=0, txnid_most_bits=0, txnid_least_bits=0)
+    assert raw.expect("SEND_ERROR").error == pb.NotAllowedError
+    assert raw.publish(b"next", sequence_id=1).message_id.entryId == 0
 
 
 def test_frames_for_a_consumer_wait_until_it_is_open(raw: RawClient, topic: str) -> None:

@@ -153,13 +153,19 @@ def test_unacknowledged_messages_go_to_the_other_when_a_shared_consumer_closes(
 def test_failover_consumer_takes_over_when_the_active_one_closes(
     client: pulsar.Client, topic: str
 ) -> None:
-    active = client.subscribe(topic, "s", pulsar.ConsumerType.Failover, consumer_name="a")
-    spare = client.subscribe(topic, "s", pulsar.ConsumerType.Failover, consumer_name="b")
-    publish(client, topic, 3)
-    assert receive(active, 2) == [b"m0", b"m1"]
+    active, spare = (
+        client.subscribe(topic, "s", pulsar.ConsumerType.Failover, consumer_name=name)
+        for name in ("a", "b")
+    )
+    publish(client, topic, 1)
+    # Which one is chosen depends on the topic's name too; a change takes a second.
+    while quiet(active):
+        active, spare = spare, active
+    publish(client, topic, 2, start=1)
+    assert receive(active, 1) == [b"m1"]
     assert quiet(spare)
     active.close()
-    assert receive(spare, 1) == [b"m2"]
+    assert receive(spare, 2) == [b"m0", b"m2"]
 
 
 def test_redeliveries_are_counted_when_messages_are_refused(
@@ -350,13 +356,6 @@ def test_topics_of_the_namespace_are_matched_by_pattern(client: pulsar.Client, t
     publish(client, f"{topic}-b", 1)
     consumer = client.subscribe(re.compile(f"{topic}-.*"), "s", **EARLIEST)
     assert receive(consumer, 2) == [b"m0", b"m0"]
-
-
-def test_schema_travels_in_the_client_only(client: pulsar.Client, topic: str) -> None:
-    schema = pulsar.schema.StringSchema()
-    consumer = client.subscribe(topic, "s", schema=schema)
-    client.create_producer(topic, schema=schema).send("text")
-    assert consumer.receive(SOON).value() == "text"
 
 
 @pytest.fixture

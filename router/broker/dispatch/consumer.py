@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
+from router.broker.dispatch.rates import Flow
 from router.broker.ledger import Entry
 
 if TYPE_CHECKING:
@@ -19,6 +20,28 @@ class Kind(Enum):
     EXCLUSIVE = "Exclusive"
     SHARED = "Shared"
     FAILOVER = "Failover"
+    KEY_SHARED = "Key_Shared"
+
+    @property
+    def individual(self) -> bool:
+        """Tell whether its consumers share entries, so that each is acknowledged by itself."""
+        return self in {Kind.SHARED, Kind.KEY_SHARED}
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPolicy:
+    """Which keys a consumer of a Key_Shared subscription asks for: a share, or its own `ranges`.
+
+    Ranges are of slots (`hashing`), ends included. `out_of_order`: keys may change hands while
+    their messages are under way.
+    """
+
+    sticky: bool = False
+    ranges: tuple[tuple[int, int], ...] = ()
+    out_of_order: bool = False
+
+
+ANY_KEYS: Final = KeyPolicy()
 
 
 class Link(Protocol):
@@ -47,6 +70,10 @@ class Link(Protocol):
         """Tell the client whether it is the one that a failover subscription delivers to."""
         ...
 
+    def reached_end(self, consumer: Consumer) -> None:
+        """Tell the client that it has acknowledged all that there will ever be."""
+        ...
+
     def probe(self) -> None:
         """Find out whether the client is still there, and close the connection if not."""
         ...
@@ -61,20 +88,28 @@ class Consumer:
     name: str
     subscription: Subscription
     priority: int = 0
+    keys: KeyPolicy = ANY_KEYS
+    # Milliseconds since 1970.
+    since_ms: int = 0
     permits: int = 0
     # The client's count of its own redelivery requests, echoed so that it can tell old from new.
     epoch: int | None = None
     # Entries that a shared consumer holds, each with its number of messages.
     held: dict[int, int] = field(default_factory=dict)
     held_messages: int = 0
-    delivered: int = 0
+    told_end: bool = False
+    # It brought no schema of its own, and takes the topic's whichever that is.
+    reads_any: bool = False
+    flow: Flow = field(default_factory=Flow)
 
     def deliver(
         self, entry: Entry, messages: int, redeliveries: int, ack_set: Sequence[int]
     ) -> None:
         """Send an entry for as many permits as it has messages; permits may go below zero."""
         self.permits -= messages
-        self.delivered += 1
+        flow = self.flow
+        flow.messages += messages
+        flow.bytes += len(entry.payload)
         self.link.deliver(self, entry, redeliveries, ack_set)
 
     def hold(self, entry: int, messages: int) -> None:

@@ -1,9 +1,8 @@
 """One partition at run time: its ledger, its producers, its subscriptions.
 
-The names of producers are unique within it, so that deduplication means something. Making a
-subscription waits for the disk; whoever asks for the same one meanwhile waits for the same task,
-and what exists is found without waiting. A lock around all of it, the alternative, would let one
-new group hold up every consumer that opens.
+Making a subscription waits for the disk; whoever asks for the same one meanwhile waits for the same
+task, and what exists is found without waiting. A lock around all of it, the alternative, would let
+one new group hold up every consumer that opens.
 """
 
 from __future__ import annotations
@@ -12,23 +11,22 @@ import asyncio
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Protocol
+from operator import attrgetter
+from typing import TYPE_CHECKING
 
+from router.broker.dispatch.producers import ProducerTable
 from router.broker.dispatch.subscription import Subscription
 from router.broker.ledger import Ledger, Store, TopicRecord
 from router.errors import (
     NotAllowedError,
     SubscriptionLimitError,
     TopicNotFoundError,
+    TopicTerminatedError,
 )
-from router.model import NO_PROPERTIES
+from router.model import NO_PROPERTIES, Policies, Position
 
 if TYPE_CHECKING:
-    from router.broker.dispatch.dispatchers import Dispatcher
-
-
-class NameBusyError(Exception):
-    """Another producer of this partition has the name."""
+    from router.broker.dispatch.dispatcher import Dispatcher
 
 
 @dataclass(slots=True)
@@ -53,36 +51,13 @@ class Broker:
     tally: Tally
     max_groups: int
     now_ms: Callable[[], int]
+    # What holds for a topic, its own policies or inherited ones.
+    policies: Callable[[TopicRecord], Policies] = attrgetter("policies")
     _epochs: Iterator[int] = field(default_factory=lambda: count(1))
 
     def new_epoch(self) -> int:
         """Return a number that no subscription had as its epoch, over restarts too."""
         return (self.store.boot << 32) + next(self._epochs)
-
-
-class ProducerLink(Protocol):
-    """The connection of a producer. No call waits."""
-
-    def producer_closed(self, producer: Producer) -> None:
-        """Tell the client that the broker let go of its producer."""
-        ...
-
-    def probe(self) -> None:
-        """Find out whether the client is still there, and close the connection if not."""
-        ...
-
-
-@dataclass(slots=True, eq=False)
-class Producer:
-    """A client's producer; `generated` names are the broker's own choice, and unique."""
-
-    partition: Partition
-    link: ProducerLink
-    producer_id: int
-    name: str
-    epoch: int
-    generated: bool
-    deduplicated: bool
 
 
 class Partition:
@@ -94,7 +69,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.ledger: Ledger = store.ledger(topic.ledger_ids[max(0, index)])
-        self.producers: dict[str, Producer] = {}
+        self.producers = ProducerTable(store, self.ledger)
         self.dispatchers: list[Dispatcher] = []
         self.closed = False
         self._making: dict[str, asyncio.Task[Subscription]] = {}
@@ -104,33 +79,37 @@ class Partition:
         }
         self.ledger.listeners.add(self.arrived)
 
+    @property
+    def policies(self) -> Policies:
+        """Return what holds for its topic."""
+        return self.broker.policies(self.topic)
+
     def arrived(self) -> None:
         """Send what has become durable to who waits for it."""
         # A consumer that is closed in between changes the list.
         for dispatcher in list(self.dispatchers):
             dispatcher.run()
 
-    def add_producer(self, producer: Producer) -> None:
-        """Take a producer in; raise NameBusyError.
+    async def terminate(self) -> Position:
+        """Take no more entries, for good; return the last one, entry -1 if there is none.
 
-        A generated name belongs to one client: when it comes back with a later epoch, it takes over
-        from what is left of its old connection.
+        Producers are let go. When this returns all that was taken is on disk, and consumers that
+        have received it are told. Raises StoreError.
         """
-        present = self.producers.get(producer.name)
-        if present is not None:
-            if not (producer.generated and producer.epoch > present.epoch):
-                if present.link is not producer.link:
-                    present.link.probe()
-                raise NameBusyError(
-                    f"Producer with name '{producer.name}' is already connected to topic"
-                )
-            present.link.producer_closed(present)
-        self.producers[producer.name] = producer
+        await self.store.terminate(self.ledger)
+        self.producers.let_go(TopicTerminatedError())
+        last = self.ledger.next_entry - 1
+        stored = asyncio.Event()
+        self.store.after_sync(stored.set)
+        await stored.wait()
+        self.on_terminated()
+        return Position(self.ledger.id, last, self.index)
 
-    def remove_producer(self, producer: Producer) -> None:
-        """Free a producer's name."""
-        if self.producers.get(producer.name) is producer:
-            del self.producers[producer.name]
+    def on_terminated(self) -> None:
+        """Let consumers learn that nothing will come after what is there."""
+        self.arrived()
+        for subscription in list(self.subscriptions.values()):
+            subscription.look_for_end()
 
     async def subscribe(
         self, name: str, start: int, properties: Mapping[str, str] = NO_PROPERTIES
@@ -155,8 +134,10 @@ class Partition:
     def read_from(self, name: str, start: int) -> Subscription:
         """Return the subscription that is not durable, made if it is not there to begin at `start`.
 
-        Raises SubscriptionLimitError, NotAllowedError.
+        Raises SubscriptionLimitError, NotAllowedError, TopicNotFoundError.
         """
+        if self.closed:
+            raise TopicNotFoundError
         present = self.subscriptions.get(name)
         if present is None:
             self.check_room()
@@ -200,9 +181,7 @@ class Partition:
         """Let everybody go, telling them so: the topic is deleted."""
         self.closed = True
         self.ledger.listeners.discard(self.arrived)
-        for producer in list(self.producers.values()):
-            producer.link.producer_closed(producer)
-        self.producers.clear()
+        self.producers.let_go(TopicNotFoundError())
         for subscription in list(self.subscriptions.values()):
             subscription.close()
         self.subscriptions.clear()

@@ -19,9 +19,10 @@ import structlog
 
 from router.broker.cursors import Ack, Cursor
 from router.broker.dispatch.consumer import Consumer, Kind
-from router.broker.dispatch.dispatchers import DISPATCHERS, Dispatcher
+from router.broker.dispatch.dispatcher import Dispatcher
+from router.broker.dispatch.dispatchers import DISPATCHERS
 from router.broker.ledger import SubscriptionRecord
-from router.errors import SubscriptionBusyError
+from router.errors import SubscriptionBusyError, SubscriptionNotFoundError
 
 if TYPE_CHECKING:
     from router.broker.dispatch.partition import Partition
@@ -60,6 +61,11 @@ class Subscription:
         return self.dispatcher.consumers if self.dispatcher else ()
 
     @property
+    def delayed(self) -> int:
+        """Return how many entries wait for the time at which they are to be delivered."""
+        return self.dispatcher.delayed if self.dispatcher else 0
+
+    @property
     def failure(self) -> Exception | None:
         """Return what made reading fail, once all that comes before it is acknowledged."""
         if self.dispatcher is None or self.dispatcher.feed.failure is None:
@@ -75,7 +81,12 @@ class Subscription:
         return self._blocked_at()
 
     def attach(self, consumer: Consumer, kind: Kind) -> None:
-        """Take a consumer in; raise SubscriptionBusyError."""
+        """Take a consumer in.
+
+        Raises SubscriptionBusyError, HashRangeError, SubscriptionNotFoundError.
+        """
+        if self.partition.subscriptions.get(self.name) is not self:
+            raise SubscriptionNotFoundError(f"{self.name!r} was deleted meanwhile")
         dispatcher = self.dispatcher or DISPATCHERS[kind](self)
         if dispatcher.kind is not kind:
             raise SubscriptionBusyError(
@@ -88,6 +99,8 @@ class Subscription:
         if self.dispatcher is None:
             self.dispatcher = dispatcher
             self.partition.dispatchers.append(dispatcher)
+        if self.ledger.terminated:
+            self.look_for_end()
 
     def detach(self, consumer: Consumer) -> None:
         """Let a consumer go; a consumer that is not attached is none of ours."""
@@ -112,6 +125,7 @@ class Subscription:
         """Acknowledge; `done` is called once it is durable. Entries not stored yet are ignored."""
         store, record, end = self.partition.store, self.record, self.ledger.durable_entry
         known = [ack for ack in acks if ack.entry < end]
+        consumer.flow.acknowledged += len(known)
         for ack in known:
             if record is None:
                 self.cursor.apply(ack)
@@ -120,8 +134,19 @@ class Subscription:
         if self.dispatcher is not None:
             whole = [ack.entry for ack in known if self.cursor.is_acked(ack.entry)]
             self.dispatcher.acknowledged(consumer, whole)
+            if self.ledger.terminated:
+                self.look_for_end()
         if done is not None:
             store.after_sync(done)
+
+    def look_for_end(self) -> None:
+        """Tell the consumers, each once, that all there will ever be is acknowledged, if it is."""
+        ledger = self.ledger
+        if ledger.terminated and self.cursor.next_unacked(ledger.first_entry) >= ledger.next_entry:
+            for consumer in self.consumers:
+                if not consumer.told_end:
+                    consumer.told_end = True
+                    consumer.link.reached_end(consumer)
 
     def redeliver(self, consumer: Consumer, entries: Sequence[int]) -> None:
         """Deliver again what the consumer gives back; no entries: all that it has."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from operator import attrgetter
 
 from router.broker.ledger.options import StoreOptions
 from router.broker.ledger.partition import Ledger
@@ -16,6 +17,8 @@ class Catalog:
 
     def __init__(self, found: Rows, ledgers: dict[int, Ledger], options: StoreOptions) -> None:
         self.topics: dict[int, TopicRecord] = found.topics
+        # Whose policies a topic has where it has none of its own is not known here.
+        self.policies: Callable[[TopicRecord], Policies] = attrgetter("policies")
         self.ledgers = ledgers
         self._options = options
         self._subscriptions: dict[int, dict[int, SubscriptionRecord]] = {}
@@ -49,7 +52,7 @@ class Catalog:
     def keep(self, ledger: Ledger) -> Keep:
         """Return what is kept of a ledger."""
         topic = self.topics.get(ledger.topic_id)
-        return keep_of(Policies() if topic is None else topic.policies, self._options)
+        return keep_of(Policies() if topic is None else self.policies(topic), self._options)
 
     def roll_ms(self, ledger: Ledger) -> int:
         """Return the age at which the ledger's segments end, in milliseconds."""

@@ -37,8 +37,13 @@ def check(folder: Path) -> list[Finding]:
     database = folder / "metadata.db"
     if not database.exists():
         return list(_marked(folder))
-    with _held(folder), closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as found:
-        return [*_marked(folder), *_inspect(folder, _load(found, database))]
+    try:
+        with _held(folder), metadata.looked_at(database, Disk()) as found:
+            return [*_marked(folder), *_inspect(folder, _load(found, database))]
+    except sqlite3.DatabaseError as error:
+        raise StoreError(
+            f"the metadata {database} is damaged; restore a backup: {error}"
+        ) from error
 
 
 def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding]:

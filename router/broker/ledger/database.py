@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -22,37 +22,49 @@ T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 
 
-def connect(path: Path, disk: Disk, schema: str, version: int) -> sqlite3.Connection:
-    """Open the database, made with this schema if it is not there.
+def connect(path: Path, disk: Disk, forms: Sequence[str]) -> sqlite3.Connection:
+    """Open the database, made if it is not there, and brought to the last of its forms.
 
-    Raises StoreError if another release wrote it, sqlite3.Error if it cannot be read.
+    The first form is the statements that make the tables, each later one those that lead there from
+    the form before it; what a release has written is never changed. Raises StoreError if a later
+    release wrote the database, sqlite3.Error if it cannot be read.
     """
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
-        (found,) = connection.execute("PRAGMA user_version").fetchone()
+        found = form_of(connection)
+        if found < len(forms):
+            bring_up(connection, disk, forms)
         if found == 0:
-            _create(connection, disk, schema, version)
             # The name of the new file must outlive a power cut like what is in it.
             disk.sync_folder(path.parent)
-            found = version
     except BaseException:
         connection.close()
         raise
-    if found != version:
+    if found > len(forms):
         connection.close()
         raise StoreError(f"{path} was written by another release (form {found})")
     return connection
 
 
-def _create(connection: sqlite3.Connection, disk: Disk, schema: str, version: int) -> None:
-    connection.execute("BEGIN IMMEDIATE")
-    for statement in schema.split(";"):
-        connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {version}")
-    disk.commit(connection)
+def form_of(connection: sqlite3.Connection) -> int:
+    """Return which form a database has; 0: it is empty."""
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(found)
+
+
+def bring_up(connection: sqlite3.Connection, disk: Disk, forms: Sequence[str]) -> None:
+    """Bring a database from the form it has to the last one, in one transaction."""
+
+    def change(connection: sqlite3.Connection) -> None:
+        for form in forms[form_of(connection) :]:
+            for statement in form.split(";"):
+                connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {len(forms)}")
+
+    transact(connection, disk, change)
 
 
 def transact(connection: sqlite3.Connection, disk: Disk, operation: Operation[T]) -> T:

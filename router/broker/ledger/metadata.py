@@ -8,15 +8,16 @@ to repeat what SQLite proves.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
 from router.broker.ledger import database
 from router.broker.ledger.disk import Disk
 
-VERSION: Final = 1
-
-_SCHEMA: Final = """
+FORMS: Final = (
+    """
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
     id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL,
@@ -52,12 +53,34 @@ CREATE TABLE holes (
 ) WITHOUT ROWID;
 CREATE INDEX producers_by_time ON producers (time_ms);
 INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1);
-"""
+""",
+    # A topic's epoch counts its exclusive producers; there is none before the first.
+    """
+ALTER TABLE ledgers ADD COLUMN topic_epoch INTEGER;
+ALTER TABLE ledgers ADD COLUMN terminated INTEGER NOT NULL DEFAULT 0;
+""",
+)
 
 
 def connect(path: Path, disk: Disk) -> sqlite3.Connection:
-    """Open the database, made if it is not there.
+    """Open the database, made if it is not there, and brought to its present form.
 
-    Raises StoreError if another release wrote it, sqlite3.Error if it cannot be read.
+    Raises StoreError if a later release wrote it, sqlite3.Error if it cannot be read.
     """
-    return database.connect(path, disk, _SCHEMA, VERSION)
+    return database.connect(path, disk, FORMS)
+
+
+@contextmanager
+def looked_at(path: Path, disk: Disk) -> Iterator[sqlite3.Connection]:
+    """Open the database to read it; of one in an older form, a copy in memory in the present form.
+
+    Raises sqlite3.Error if it cannot be read.
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as found:
+        if not 0 < database.form_of(found) < len(FORMS):
+            yield found
+            return
+        with closing(sqlite3.connect(":memory:", isolation_level=None)) as copy:
+            found.backup(copy)
+            database.bring_up(copy, disk, FORMS)
+            yield copy

@@ -85,6 +85,8 @@ def build_ledger(row: LedgerRow, options: StoreOptions, parts: Parts) -> Ledger:
     ledger = Ledger(row.id, row.topic_id, producers, parts)
     ledger.restore(row.segments, row.next_entry, row.next_index)
     ledger.holes = row.holes
+    ledger.topic_epoch = row.topic_epoch
+    ledger.terminated = bool(row.terminated)
     return ledger
 
 

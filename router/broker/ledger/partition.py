@@ -26,6 +26,7 @@ from router.broker.ledger.records import HEAD, MAX_PAYLOAD, Entry, Record, make_
 from router.broker.ledger.rounds import entry_prefix, pack_mark
 from router.broker.ledger.rows import Hole, LedgerChange
 from router.broker.ledger.segments import Point, Segment
+from router.errors import TopicTerminatedError
 
 ENTRY_OVERHEAD: Final = 400
 """What an entry in memory takes besides its payload, about."""
@@ -85,7 +86,9 @@ class Ledger:
 
     `first_entry` is the oldest that is kept, `next_entry` the next to be assigned; all below
     `durable_entry` are on disk and readable. `listeners` are called once for each round that made
-    entries durable. `producers` remembers what each named producer stored last.
+    entries durable. `producers` remembers what each named producer stored last. Of a ledger that is
+    `terminated` no more than is there will ever be; `topic_epoch` is the newest of its exclusive
+    producers' epochs, None before the first; both are written down through the store.
     """
 
     def __init__(self, ledger_id: int, topic_id: int, producers: Producers, parts: Parts) -> None:
@@ -97,7 +100,8 @@ class Ledger:
         self.next_index = 0
         self.segments: tuple[Segment, ...] = ()
         self.holes: list[Hole] = []
-        self.deleted = False
+        self.deleted = self.terminated = False
+        self.topic_epoch: int | None = None
         self.unflushed: list[Record] = []
         self.flushed_entry = self.flushed_index = 0
         self._recorded_entry = 0
@@ -149,12 +153,15 @@ class Ledger:
         """Append an entry of so many messages and return its id.
 
         `done` is called with the id once the entry is on disk. `mark`, a producer's name and the
-        sequence id, is remembered with it. Raises StoreError once the disk has failed or the topic
-        is deleted, ValueError if an entry cannot have so many messages or bytes.
+        sequence id, is remembered with it. Raises TopicTerminatedError, StoreError once the disk
+        has failed or the topic is deleted, ValueError if an entry cannot have so many messages or
+        bytes.
         """
         journal = self._parts.journal
         if journal.failed.done() or self.deleted:
             raise StoreError("the store takes no more entries")
+        if self.terminated:
+            raise TopicTerminatedError
         if not 0 < messages <= MAX_MESSAGES or len(payload) > MAX_PAYLOAD:
             raise ValueError(f"an entry of {messages} messages and {len(payload)} bytes")
         payload = bytes(payload)

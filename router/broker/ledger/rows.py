@@ -68,6 +68,8 @@ class LedgerRow:
     partition: int
     next_entry: int
     next_index: int
+    topic_epoch: int | None = None
+    terminated: bool = False
     segments: list[Segment] = field(default_factory=list)
     producers: list[tuple[str, Mark]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
@@ -115,7 +117,8 @@ def load(connection: sqlite3.Connection) -> Rows:
     ledgers = {
         row[0]: LedgerRow(*row)
         for row in connection.execute(
-            "SELECT id, topic_id, partition, next_entry, next_index FROM ledgers"
+            "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated"
+            " FROM ledgers"
         )
     }
     for ledger, *rest in connection.execute(
@@ -223,6 +226,16 @@ def insert_subscription(connection: sqlite3.Connection, record: SubscriptionReco
         ),
     )
     return row.lastrowid or 0
+
+
+def save_epoch(connection: sqlite3.Connection, ledger: int, epoch: int) -> None:
+    """Store the epoch of a ledger's exclusive producer."""
+    connection.execute("UPDATE ledgers SET topic_epoch = ? WHERE id = ?", (epoch, ledger))
+
+
+def save_terminated(connection: sqlite3.Connection, ledger: int) -> None:
+    """Store that a ledger takes no more entries."""
+    connection.execute("UPDATE ledgers SET terminated = 1 WHERE id = ?", (ledger,))
 
 
 def delete_subscription(connection: sqlite3.Connection, subscription_id: int) -> None:

@@ -20,12 +20,13 @@ import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
 from router.broker.cursors import Ack, Cursor
-from router.broker.ledger import rows
+from router.broker.ledger import rows, topic_rows
 from router.broker.ledger.catalog import Catalog
 from router.broker.ledger.database import Database
 from router.broker.ledger.disk import Disk
@@ -153,12 +154,37 @@ class Store:
             topic = await self._run(lambda c: rows.insert_topic(c, wanted))
         except sqlite3.IntegrityError as error:
             raise TopicExistsError(f"topic {name} exists already") from error
-        self._catalog.topics[topic.id] = topic
-        for partition, ledger_id in enumerate(topic.ledger_ids):
-            row = LedgerRow(ledger_id, topic.id, partition, 0, 0)
-            ledger = build_ledger(row, self._ground.options, self._ground.parts)
-            self._catalog.ledgers[ledger_id] = ledger
+        self._take_in(topic, 0)
         return topic
+
+    def resolve(self, policies: Callable[[TopicRecord], Policies]) -> None:
+        """Have retention ask for the policies of a topic here, not for its own alone."""
+        self._catalog.policies = policies
+
+    async def grow_topic(self, topic: TopicRecord, partitions: int) -> TopicRecord:
+        """Give a topic more partitions, with the subscriptions of the others at their beginning.
+
+        Raises TopicNotFoundError, DiskFullError, StoreError.
+        """
+        self._refuse_full()
+        names = {r.name: r.properties for i in topic.ledger_ids for r in self.subscriptions(i)}
+        now_ms = self._now_ms()
+        try:
+            grown, made = await self._run(
+                lambda c: topic_rows.grow_topic(c, topic, partitions, names, now_ms)
+            )
+        except sqlite3.IntegrityError as error:
+            raise TopicNotFoundError("there is no such topic any more") from error
+        self._take_in(grown, topic.partitions)
+        for record in made:
+            self._catalog.add(record)
+        return grown
+
+    async def change_policies(self, topic: TopicRecord, policies: Policies) -> TopicRecord:
+        """Give a topic other policies; on disk on return. Raises StoreError."""
+        await self._run(lambda c: topic_rows.save_policies(c, topic.id, policies))
+        changed = self._catalog.topics[topic.id] = replace(topic, policies=policies)
+        return changed
 
     async def delete_topic(self, topic_id: int) -> None:
         """Remove a topic with everything that belongs to it; raise TopicNotFoundError."""
@@ -205,6 +231,20 @@ class Store:
         if record is not None:
             self._keeper.cursors.pop(record, None)
         await self._run(lambda c: rows.delete_subscription(c, subscription_id))
+
+    async def save_epoch(self, ledger: Ledger) -> None:
+        """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""
+        epoch = ledger.topic_epoch
+        if epoch is not None:
+            await self._run(lambda c: rows.save_epoch(c, ledger.id, epoch))
+
+    async def terminate(self, ledger: Ledger) -> None:
+        """Have a ledger take no more entries, for good; on disk on return. Raises StoreError.
+
+        What is appended before the return is stored.
+        """
+        await self._run(lambda c: rows.save_terminated(c, ledger.id))
+        ledger.terminated = True
 
     def acknowledge(
         self, subscription: SubscriptionRecord, ack: Ack, done: Callable[[], object] | None = None
@@ -276,6 +316,14 @@ class Store:
         except (OSError, sqlite3.Error) as error:
             self.fail(error)
             raise StoreError(f"the store failed: {error}") from error
+
+    def _take_in(self, topic: TopicRecord, first: int) -> None:
+        """Take note of a topic, and of its new partitions from this one on."""
+        self._catalog.topics[topic.id] = topic
+        for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
+            row = LedgerRow(ledger_id, topic.id, partition, 0, 0)
+            ledger = build_ledger(row, self._ground.options, self._ground.parts)
+            self._catalog.ledgers[ledger_id] = ledger
 
     def _refuse_full(self) -> None:
         if self.full:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
+
 from router.broker.dispatch import Consumer, Counting, Subscription
+from router.broker.dispatch.individual import MAX_HELD
 from router.broker.pulsar.positions import NOWHERE
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -38,6 +41,14 @@ def active_change(consumer_id: int, active: bool) -> pb.BaseCommand:
     )
 
 
+def reached_end(consumer_id: int) -> pb.BaseCommand:
+    """Return a REACHED_END_OF_TOPIC."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.REACHED_END_OF_TOPIC,
+        reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=consumer_id),
+    )
+
+
 def last_message(
     request_id: int, subscription: Subscription, place: pb.MessageIdData
 ) -> pb.BaseCommand:
@@ -56,8 +67,10 @@ def last_message(
     )
 
 
-async def stats(request_id: int, consumer: Consumer | None, address: str) -> pb.BaseCommand:
-    """Return the answer to CONSUMER_STATS; rates are not kept, they are left out."""
+async def stats(
+    request_id: int, consumer: Consumer | None, address: str, now: float
+) -> pb.BaseCommand:
+    """Return the answer to CONSUMER_STATS; `now` is by the clock of the consumer's `flow`."""
     if consumer is None:
         response = pb.CommandConsumerStatsResponse(
             request_id=request_id,
@@ -66,17 +79,32 @@ async def stats(request_id: int, consumer: Consumer | None, address: str) -> pb.
         )
     else:
         subscription = consumer.subscription
-        kind = subscription.dispatcher.kind.value if subscription.dispatcher else ""
+        rates = consumer.flow.rates(now)
+        since = datetime.fromtimestamp(consumer.since_ms / 1000, UTC)
         response = pb.CommandConsumerStatsResponse(
             request_id=request_id,
+            msgRateOut=rates.messages,
+            msgThroughputOut=rates.bytes,
+            msgRateRedeliver=rates.redelivered,
+            msgRateExpired=0.0,
+            messageAckRate=rates.acknowledged,
             consumerName=consumer.name,
+            # Below zero after a batch that was larger than what was left of them.
             availablePermits=max(0, consumer.permits),
-            unackedMessages=consumer.held_messages,
-            blockedConsumerOnUnackedMsgs=False,
-            address=address,
-            type=kind,
+            unackedMessages=_unacknowledged(consumer),
+            blockedConsumerOnUnackedMsgs=consumer.held_messages >= MAX_HELD,
+            address=f"/{address}",
+            connectedSince=since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            type=subscription.dispatcher.kind.value if subscription.dispatcher else "",
             msgBacklog=await Counting().backlog(subscription.ledger, subscription.cursor),
         )
     return pb.BaseCommand(
         type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response
     )
+
+
+def _unacknowledged(consumer: Consumer) -> int:
+    """Return how many messages a shared consumer holds, acknowledged ones of a batch left out."""
+    held = consumer.held
+    partly = (part for part in consumer.subscription.cursor.partials() if part[0] in held)
+    return consumer.held_messages - sum(max(0, held[entry] - left) for entry, left in partly)

@@ -14,21 +14,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 from router.broker.cursors import Ack
-from router.broker.dispatch import Consumer, Kind, Partition, Subscription
+from router.broker.dispatch import Consumer, HashRangeError, Subscription
+from router.broker.dispatch.rates import Flow
+from router.broker.ledger import DamagedError
 from router.broker.pulsar import answers
 from router.broker.pulsar.delivering import Delivery
 from router.broker.pulsar.failures import answer, error, request_failed
 from router.broker.pulsar.positions import cached_position, last_entry, read_position, start_entry
+from router.broker.pulsar.schemas import admit_reader, reads_any
 from router.broker.pulsar.slots import Slots
+from router.broker.pulsar.subscribing import KINDS, check, keys_of, only_existing, start_of
 from router.errors import (
     BadRequestError,
     FencedError,
     NotAllowedError,
     RouterError,
-    SubscriptionBusyError,
     SubscriptionNotFoundError,
 )
 from router.wire.pulsar import Frame
@@ -40,19 +44,10 @@ if TYPE_CHECKING:
     from router.broker.pulsar.log import LogMessages
 
 MAX_CONSUMERS: Final = 20_000
-MAX_NAME: Final = 1_024
 MAX_PERMITS: Final = 1 << 31
 MAX_ACK_SET: Final = 2_048
 GENERATION: Final = "router-generation"
-# A consumer that says so does not make the subscription that it asks for: by Pulsar's own rules it
-# would begin where this consumer happens to come, and not where its group was told to begin.
-EXISTING: Final = "router-existing"
-
-_KINDS: Final = {
-    pb.CommandSubscribe.Exclusive: Kind.EXCLUSIVE,
-    pb.CommandSubscribe.Shared: Kind.SHARED,
-    pb.CommandSubscribe.Failover: Kind.FAILOVER,
-}
+_NOT_ALONE: Final = "Unconnected or shared consumer attempting to unsubscribe"
 
 
 class Consuming:
@@ -98,7 +93,7 @@ class Consuming:
             if subscription is not None:
                 self._attach(subscription, asked)
                 return
-        except RouterError as failure:
+        except (RouterError, HashRangeError) as failure:
             self._connection.send(request_failed(asked.request_id, failure))
             return
         self._slots.begin(asked.consumer_id)
@@ -218,33 +213,27 @@ class Consuming:
     def _check(self, asked: pb.CommandSubscribe) -> None:
         if self._slots.full:
             raise NotAllowedError(f"a connection has at most {MAX_CONSUMERS} consumers")
-        if asked.subType not in _KINDS:
-            raise NotAllowedError("Key_Shared subscriptions are not served")
-        if not asked.subscription or len(asked.subscription) > MAX_NAME:
-            raise BadRequestError(f"a subscription's name has 1 to {MAX_NAME} characters")
-        if len(asked.consumer_name) > MAX_NAME:
-            raise BadRequestError(f"a consumer's name has at most {MAX_NAME} characters")
-        if asked.ByteSize() > 1 << 16:
-            raise BadRequestError("the properties of the subscription are too large")
+        check(asked)
 
     def _present(self, asked: pb.CommandSubscribe) -> Subscription | None:
         """Return the subscription if nothing has to be waited for."""
         partition = self._topics.opened(asked.topic)
-        if partition is None:
+        if partition is None or asked.HasField("schema"):
             return None
         if not asked.durable and not asked.start_message_rollback_duration_sec:
-            return partition.read_from(asked.subscription, _start(partition, asked))
+            return partition.read_from(asked.subscription, start_of(partition, asked))
         subscription = partition.subscriptions.get(asked.subscription)
         return subscription if subscription is not None and subscription.durable else None
 
     async def _open_later(self, asked: pb.CommandSubscribe) -> None:
         try:
             partition = await self._topics.open(asked.topic, create=asked.force_topic_creation)
-            start = _start(partition, asked)
+            await admit_reader(self._messages.schemas, partition, asked)
+            start = start_of(partition, asked)
             if back := asked.start_message_rollback_duration_sec:
                 start = await partition.ledger.find_time(self._topics.now_ms() - back * 1000)
             if asked.durable:
-                if asked.subscription not in partition.subscriptions and _only_existing(asked):
+                if asked.subscription not in partition.subscriptions and only_existing(asked):
                     raise SubscriptionNotFoundError(f"there is no {asked.subscription!r}")
                 properties = {pair.key: pair.value for pair in asked.subscription_properties}
                 subscription = await partition.subscribe(asked.subscription, start, properties)
@@ -252,7 +241,7 @@ class Consuming:
                 subscription = partition.read_from(asked.subscription, start)
             if not self._connection.closed:
                 self._attach(subscription, asked)
-        except RouterError as failure:
+        except (RouterError, HashRangeError, DamagedError, OSError) as failure:
             self._connection.send(request_failed(asked.request_id, failure))
         finally:
             self._slots.settle(asked.consumer_id)
@@ -264,9 +253,13 @@ class Consuming:
             name=asked.consumer_name or self._messages.new_name("consumer"),
             subscription=subscription,
             priority=asked.priority_level,
+            keys=keys_of(asked),
+            since_ms=self._topics.now_ms(),
+            flow=Flow(monotonic()),
             epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else None,
+            reads_any=reads_any(asked),
         )
-        subscription.attach(consumer, _KINDS[asked.subType])
+        subscription.attach(consumer, KINDS[asked.subType])
         self._slots.found[asked.consumer_id] = consumer
         epoch = subscription.epoch if self._connection.ours else None
         self._connection.send(answers.success(asked.request_id, epoch))
@@ -285,7 +278,7 @@ class Consuming:
         subscription = consumer.subscription
         dispatcher = subscription.dispatcher
         if asked.ack_type == pb.CommandAck.Cumulative and (
-            len(asked.message_id) > 1 or (dispatcher and dispatcher.kind is Kind.SHARED)
+            len(asked.message_id) > 1 or (dispatcher and dispatcher.kind.individual)
         ):
             raise NotAllowedError("a cumulative acknowledgement names one message, and not shared")
         if any(len(place.ack_set) > MAX_ACK_SET for place in asked.message_id):
@@ -329,13 +322,15 @@ class Consuming:
         self._connection.send(answers.last_message(request_id, subscription, place))
 
     async def _stats(self, consumer: Consumer | None, request_id: int) -> None:
-        self._connection.send(await answers.stats(request_id, consumer, self._connection.peer))
+        connection = self._connection
+        answered = await answers.stats(request_id, consumer, connection.peer, monotonic())
+        connection.send(answered)
 
     async def _unsubscribe(self, consumer: Consumer, asked: pb.CommandUnsubscribe) -> None:
         subscription = consumer.subscription
         if len(subscription.consumers) > 1 and not asked.force:
-            failure = SubscriptionBusyError("the subscription has other consumers")
-            self._connection.send(request_failed(asked.request_id, failure))
+            refused = error(asked.request_id, pb.MetadataError, _NOT_ALONE)
+            self._connection.send(refused)
             return
         self._slots.found.pop(consumer.consumer_id, None)
         subscription.detach(consumer)
@@ -345,7 +340,11 @@ class Consuming:
 
     async def _seek_time(self, consumer: Consumer, asked: pb.CommandSeek) -> None:
         ledger = consumer.subscription.ledger
-        entry = await ledger.find_time(asked.message_publish_time)
+        try:
+            entry = await ledger.find_time(asked.message_publish_time)
+        except (DamagedError, OSError) as failure:
+            self._connection.send(request_failed(asked.request_id, failure))
+            return
         if self._slots.found.get(consumer.consumer_id) is consumer:
             self._seek(consumer, entry, asked.request_id)
         else:
@@ -358,15 +357,3 @@ class Consuming:
 
     def _forget(self, subscription: Subscription) -> None:
         self._messages.leases.forget(subscription.partition.topic.name, subscription.name)
-
-
-def _only_existing(asked: pb.CommandSubscribe) -> bool:
-    return any(pair.key == EXISTING and pair.value == "true" for pair in asked.metadata)
-
-
-def _start(partition: Partition, asked: pb.CommandSubscribe) -> int:
-    if not asked.durable and asked.HasField("start_message_id"):
-        return start_entry(partition.ledger, asked.start_message_id)
-    if asked.initialPosition == pb.CommandSubscribe.Earliest:
-        return partition.ledger.first_entry
-    return partition.ledger.durable_entry

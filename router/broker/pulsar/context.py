@@ -7,11 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from router.broker.admin import Admin
+from router.broker.pulsar.room import Room
 from router.settings import Settings
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
+    from router.broker.gate import Gate
     from router.broker.leases import Peer
     from router.broker.pulsar.connection import Connection
 
@@ -89,10 +91,17 @@ class ListenerOptions:
 
 @dataclass(slots=True)
 class Context:
-    """The parts that connections work with."""
+    """The parts that connections work with.
+
+    `gate` is None where only the node's own socket is served, and everybody trusted. Strangers are
+    connections of whom nobody knows yet who they are.
+    """
 
     messages: Messages
     admin: Admin
     leases: LeaseTable
     options: ListenerOptions
+    gate: Gate | None = None
     connections: set[Connection] = field(default_factory=set)
+    strangers: dict[Connection, None] = field(default_factory=dict)
+    room: Room = field(default_factory=Room)

@@ -39,6 +39,16 @@ class Delivery:
         """Tell whether the connection takes entries now."""
         return self._connection.writable
 
+    @property
+    def peer(self) -> str:
+        """Tell people where the client is."""
+        return self._connection.peer
+
+    @property
+    def client(self) -> str:
+        """Tell people what the client calls itself."""
+        return self._connection.client
+
     def when_writable(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when it is writable again."""
         self._connection.when_writable(resume)
@@ -66,6 +76,11 @@ class Delivery:
         """Tell the client whether its failover consumer is the active one."""
         command = answers.active_change(consumer.consumer_id, active)
         # Behind the answer to the SUBSCRIBE that brought it about.
+        self._connection.soon(partial(self._connection.send, command))
+
+    def reached_end(self, consumer: Consumer) -> None:
+        """Tell the client that it has acknowledged all that there will ever be."""
+        command = answers.reached_end(consumer.consumer_id)
         self._connection.soon(partial(self._connection.send, command))
 
     def probe(self) -> None:

@@ -12,11 +12,11 @@ from router.wire.pulsar import pulsar_pb2 as pb
 if TYPE_CHECKING:
     from router.broker.pulsar.connection import Connection
 
-_REFUSAL = "administration is served on the node's socket and to clients on the same machine"
+_REFUSAL = "administration is served on the node's socket and to administrators"
 
 
 class Extension:
-    """What one connection asks of the node; over the network only from the same machine."""
+    """What one connection asks of the node, if its client may administer it."""
 
     def __init__(self, connection: Connection, context: Context) -> None:
         self._connection = connection
@@ -34,7 +34,7 @@ class Extension:
     def administer(self, frame: Frame) -> None:
         """Answer a request, now or when it is done."""
         asked = frame.command.admin
-        if not self._connection.local:
+        if not self._connection.who.administers:
             refusal = pb.CommandAdminResponse(
                 request_id=asked.request_id, code=NotAllowedError.code, message=_REFUSAL
             )
@@ -49,7 +49,7 @@ class Extension:
     def claim(self, frame: Frame) -> None:
         """Queue a poll; the node's leases answer."""
         asked = frame.command.claim
-        if self._connection.local:
+        if self._connection.who.administers:
             self._leases.claim(self._connection, asked)
             return
         refusal = pb.CommandClaimUpdate(

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from router import errors
-from router.broker.dispatch import NameBusyError
+from router.broker.dispatch import HashRangeError, NameBusyError, ProducerFencedError
 from router.broker.ledger import DamagedError, StoreError
 from router.errors import RouterError
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -35,6 +35,12 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.BlacklistedError.code: pb.AuthorizationError,
     errors.KeyNotFoundError.code: pb.NotAllowedError,
     errors.TopicNotFoundError.code: pb.TopicNotFound,
+    errors.NamespaceNotFoundError.code: pb.TopicNotFound,
+    errors.SchemaNotFoundError.code: pb.TopicNotFound,
+    errors.InvalidSchemaError.code: pb.IncompatibleSchema,
+    errors.IncompatibleSchemaError.code: pb.IncompatibleSchema,
+    errors.PayloadMismatchError.code: pb.NotAllowedError,
+    errors.NotSupportedError.code: pb.NotAllowedError,
     errors.TopicExistsError.code: pb.NotAllowedError,
     errors.SubscriptionNotFoundError.code: pb.SubscriptionNotFound,
     errors.SubscriptionLimitError.code: pb.NotAllowedError,
@@ -47,8 +53,12 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.BackendTimeoutError.code: pb.ServiceNotReady,
     errors.CoordinationUnavailableError.code: pb.ServiceNotReady,
     errors.ConflictError.code: pb.NotAllowedError,
+    errors.ConsumerExistsError.code: pb.ConsumerBusy,
+    errors.ConsumerNotFoundError.code: pb.ConsumerNotFound,
     errors.ReadFailedError.code: pb.PersistenceError,
     errors.DiskFullError.code: pb.PersistenceError,
+    errors.TopicTerminatedError.code: pb.TopicTerminatedError,
+    errors.TopicHeldError.code: pb.ProducerBusy,
     errors.QuotaExceededError.code: pb.ProducerBlockedQuotaExceededError,
     errors.NotAllowedError.code: pb.NotAllowedError,
     errors.MethodNotAllowedError.code: pb.NotAllowedError,
@@ -56,11 +66,18 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.SettingError.code: pb.UnknownError,
 }
 
+# Worded as Apache Pulsar words them.
+_OF_DISPATCH: Final[Mapping[type[Exception], pb.ServerError]] = {
+    NameBusyError: pb.ProducerBusy,
+    ProducerFencedError: pb.ProducerFenced,
+    HashRangeError: pb.ConsumerAssignError,
+}
+
 
 def answer(failure: Exception) -> tuple[pb.ServerError, str]:
     """Return the error number and sentence that tell a client of this failure."""
-    if isinstance(failure, NameBusyError):
-        return pb.ProducerBusy, str(failure)
+    if (number := _OF_DISPATCH.get(type(failure))) is not None:
+        return number, str(failure)
     if isinstance(failure, DamagedError | OSError):
         return pb.PersistenceError, f"{errors.ReadFailedError.code}: {failure}"
     if isinstance(failure, StoreError):

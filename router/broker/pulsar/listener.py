@@ -6,9 +6,12 @@ import asyncio
 import socket
 from typing import Final
 
+from router.access.certificates import Certificates
 from router.broker.admin import Admin
+from router.broker.gate import Gate
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context, LeaseTable, ListenerOptions, Messages
+from router.broker.pulsar.handshakes import Handshakes
 
 LOOKS_PER_PING: Final = 4
 
@@ -17,10 +20,15 @@ class PulsarListener:
     """Serves the Pulsar protocol on any number of bound, listening sockets."""
 
     def __init__(
-        self, messages: Messages, admin: Admin, leases: LeaseTable, options: ListenerOptions
+        self,
+        messages: Messages,
+        admin: Admin,
+        leases: LeaseTable,
+        options: ListenerOptions,
+        gate: Gate | None = None,
     ) -> None:
-        self._context = Context(messages, admin, leases, options)
-        self._servers: list[asyncio.Server] = []
+        self._context = Context(messages, admin, leases, options, gate)
+        self._servers: list[asyncio.Server | Handshakes] = []
         self._looking: asyncio.Task[None] | None = None
         admin.watch("router_broker_connections", lambda: self.connections)
 
@@ -32,12 +40,16 @@ class PulsarListener:
     async def serve_unix(self, sock: socket.socket) -> None:
         """Serve a listening unix socket from now on."""
         loop = asyncio.get_running_loop()
-        await self._serve(await loop.create_unix_server(self._connection, sock=sock))
+        self._serve(await loop.create_unix_server(self._connection, sock=sock))
 
     async def serve_tcp(self, sock: socket.socket) -> None:
         """Serve a listening TCP socket from now on."""
         loop = asyncio.get_running_loop()
-        await self._serve(await loop.create_server(self._connection, sock=sock))
+        self._serve(await loop.create_server(self._connection, sock=sock))
+
+    def serve_tls(self, sock: socket.socket, certificates: Certificates) -> None:
+        """Serve a listening TCP socket from now on, to clients that speak TLS."""
+        self._serve(Handshakes(sock, certificates, self._connection))
 
     async def drain(self) -> None:
         """Accept nobody and read nothing any more; return when all that was read is answered."""
@@ -62,7 +74,7 @@ class PulsarListener:
     def _connection(self) -> Connection:
         return Connection(self._context)
 
-    async def _serve(self, server: asyncio.Server) -> None:
+    def _serve(self, server: asyncio.Server | Handshakes) -> None:
         self._servers.append(server)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 from router.broker.pulsar.consuming import Consuming
 from router.broker.pulsar.context import Handler, LeaseTable
+from router.broker.pulsar.fleeting import Fleeting
 from router.broker.pulsar.lookups import Lookups
 from router.broker.pulsar.producing import Producing
+from router.broker.pulsar.schemas import SchemaRequests
+from router.broker.pulsar.topic_lists import TopicLists
+from router.broker.pulsar.watching import Watching
+from router.broker.schemas import TopicSchemas
 from router.broker.topics import Topics
 
 if TYPE_CHECKING:
@@ -22,9 +27,17 @@ Watch = Callable[[str, Callable[[], float]], None]
 class LogMessages:
     """The Messages of a broker that has a log."""
 
-    def __init__(self, topics: Topics, leases: LeaseTable, watch: Watch) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        leases: LeaseTable,
+        watch: Watch,
+        schemas: TopicSchemas | None = None,
+    ) -> None:
         self.topics = topics
+        self.schemas = schemas or TopicSchemas()
         self.leases = leases
+        self.lists = TopicLists(topics)
         self.all: set[LogTraffic] = set()
         self._names = 0
         watch("router_broker_producers", lambda: sum(t.producing.count for t in self.all))
@@ -56,14 +69,20 @@ class LogTraffic:
         self.producing = Producing(connection, messages)
         self.consuming = Consuming(connection, messages)
         self._lookups = Lookups(connection, messages)
+        self._schemas = SchemaRequests(connection, messages)
+        self._watching = Watching(connection, messages.lists)
+        self._fleeting = Fleeting(connection, messages)
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served."""
-        return {
+        handlers = {
             **self.producing.handlers(),
             **self.consuming.handlers(),
             **self._lookups.handlers(),
+            **self._schemas.handlers(),
+            **self._watching.handlers(),
         }
+        return {**handlers, **self._fleeting.handlers(handlers)}
 
     def read(self) -> None:
         """Read no more for now, if more waits to be stored than may."""
@@ -74,3 +93,5 @@ class LogTraffic:
         self._messages.all.discard(self)
         self.producing.gone()
         self.consuming.gone()
+        self._watching.gone()
+        self._fleeting.gone()

@@ -1,17 +1,22 @@
-"""Finding topics: partition counts, lookups, names of a namespace, schemas (there are none).
+"""Finding topics: partition counts, lookups, names of a namespace.
 
-Every lookup is answered with this broker, reached the way the client came, for it is the only one.
-Schemas are not kept: a client that brings one is served, and finds none. Refusing it would shut out
-clients that use schemas among themselves, whose messages are whole without the broker knowing them.
+Every lookup is answered with this broker, for it is the only one: reached the way the client came,
+unless settings say where it is to be looked for. Clients are told to go through that address in
+either case, so that port maps, containers and proxies need nothing else.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
 
-from router.broker.pulsar.failures import answer
-from router.errors import RouterError, TopicNotFoundError
-from router.model import NOT_PARTITIONED, TopicInfo
+from router.broker.advertised import NOWHERE
+from router.broker.namespaces import check_namespace
+from router.broker.pulsar.failures import answer, request_failed
+from router.broker.pulsar.patterns import Matcher, PatternError, matcher, topics_hash
+from router.broker.pulsar.watching import MAX_NAMES
+from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
+from router.model import TopicName
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -20,6 +25,9 @@ if TYPE_CHECKING:
     from router.broker.pulsar.context import Handler
     from router.broker.pulsar.log import LogMessages
 
+# What clients ask for first when they are told to use transactions.
+_COORDINATOR: Final = "persistent://pulsar/system/transaction_coordinator_assign"
+
 
 class Lookups:
     """What one connection asks about topics."""
@@ -27,6 +35,7 @@ class Lookups:
     def __init__(self, connection: Connection, messages: LogMessages) -> None:
         self._connection = connection
         self._topics = messages.topics
+        self._fleeting = messages.topics.fleeting
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""
@@ -34,7 +43,6 @@ class Lookups:
             pb.BaseCommand.PARTITIONED_METADATA: self.partitions,
             pb.BaseCommand.LOOKUP: self.lookup,
             pb.BaseCommand.GET_TOPICS_OF_NAMESPACE: self.names,
-            pb.BaseCommand.GET_SCHEMA: self.schema,
         }
 
     def partitions(self, frame: Frame) -> None:
@@ -45,6 +53,12 @@ class Lookups:
         """
         asked = frame.command.partitionMetadata
         try:
+            if asked.topic.startswith(_COORDINATOR):
+                raise NotAllowedError("Transactions are not enabled.")
+            if self._fleeting.serves(asked.topic):
+                self._topics.namespaces.check(TopicName.parse(asked.topic))
+                self._metadata(asked.request_id, 0)
+                return
             count = self._count(asked)
         except RouterError as failure:
             self._metadata_failed(asked.request_id, failure)
@@ -59,33 +73,46 @@ class Lookups:
         asked = frame.command.lookupTopic
         response = pb.CommandLookupTopicResponse(request_id=asked.request_id)
         try:
-            self._topics.parse(asked.topic)
+            self._check(asked.topic)
         except RouterError as failure:
             response.response = pb.CommandLookupTopicResponse.Failed
             response.error, response.message = answer(failure)
         else:
-            # The client is to come the way that it came: ports may be mapped, names may differ.
             response.response = pb.CommandLookupTopicResponse.Connect
-            response.brokerServiceUrl = self._connection.service_url
+            self._address(response)
             response.authoritative = True
             response.proxy_through_service_url = True
         self._connection.send(
             pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=response)
         )
 
+    def _check(self, topic: str) -> None:
+        """Raise the RouterError that tells why a topic is not served here and never will be."""
+        if self._fleeting.serves(topic):
+            self._topics.namespaces.check(TopicName.parse(topic))
+            return
+        try:
+            self._topics.check_namespace(topic)
+        except BadNameError:
+            # Java clients look a pattern up, to watch for topics where it would be served.
+            namespace, _, pattern = topic.rpartition("/")
+            if not pattern or "://" not in namespace:
+                raise
+            self._topics.check_namespace(f"{namespace}/any")
+
     def names(self, frame: Frame) -> None:
         """List the topics of a namespace, each partition by its own name."""
         asked = frame.command.getTopicsOfNamespace
-        tenant, _, namespace = asked.namespace.partition("/")
-        response = pb.CommandGetTopicsOfNamespaceResponse(
-            request_id=asked.request_id,
-            topics=[
-                name
-                for info in self._topics.list(tenant, namespace)
-                if asked.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT
-                for name in _names(info)
-            ],
-        )
+        response = pb.CommandGetTopicsOfNamespaceResponse(request_id=asked.request_id)
+        try:
+            names = self._names(asked, response)
+        except RouterError as failure:
+            self._connection.send(request_failed(asked.request_id, failure))
+            return
+        response.topics_hash = topics_hash(names)
+        response.changed = response.topics_hash != asked.topics_hash
+        if response.changed:
+            response.topics.extend(names)
         self._connection.send(
             pb.BaseCommand(
                 type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
@@ -93,28 +120,50 @@ class Lookups:
             )
         )
 
-    def schema(self, frame: Frame) -> None:
-        """Say that the topic has no schema."""
-        asked = frame.command.getSchema
-        response = pb.CommandGetSchemaResponse(
-            request_id=asked.request_id,
-            error_code=pb.TopicNotFound,
-            error_message="Topic not found or no-schema",
-        )
-        self._connection.send(
-            pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
-        )
+    def _names(
+        self,
+        asked: pb.CommandGetTopicsOfNamespace,
+        response: pb.CommandGetTopicsOfNamespaceResponse,
+    ) -> list[str]:
+        check_namespace(asked.namespace)
+        matches: Matcher | None = None
+        if asked.HasField("topics_pattern"):
+            # Clients look for themselves in a list that is not filtered.
+            with suppress(PatternError):
+                matches = matcher(asked.topics_pattern)
+                response.filtered = True
+        names: list[str] = []
+        if asked.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
+            names += self._topics.names(asked.namespace, matches)
+        if asked.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
+            names += self._fleeting.names(asked.namespace, matches)
+        names = self._connection.who.shown(names)
+        if sum(map(len, names)) > MAX_NAMES:
+            raise NotAllowedError("these are more topics than one answer can name; use a pattern")
+        return names
+
+    def _address(self, response: pb.CommandLookupTopicResponse) -> None:
+        advertised = self._topics.options.advertised
+        if advertised != NOWHERE:
+            response.brokerServiceUrl = advertised.plain
+            response.brokerServiceUrlTls = advertised.tls
+        elif self._connection.secure:
+            response.brokerServiceUrlTls = self._connection.service_url
+        else:
+            response.brokerServiceUrl = self._connection.service_url
 
     def _count(self, asked: pb.CommandPartitionedTopicMetadata) -> int | None:
+        """Return how many partitions a topic has; None: it has to be made first."""
         record = self._topics.find(asked.topic)
         if record is not None:
             return record.partitions
         if self._topics.opened(asked.topic) is not None:
             return 0
-        options = self._topics.options
-        if not (options.auto_create and asked.metadata_auto_creation_enabled):
-            raise TopicNotFoundError(f"there is no topic {self._topics.parse(asked.topic)}")
-        return None if options.auto_partitions else 0
+        name = self._topics.parse(asked.topic)
+        partitions = self._topics.creation(name)
+        if partitions is None or not asked.metadata_auto_creation_enabled:
+            raise TopicNotFoundError(f"there is no topic {name}")
+        return None if partitions else 0
 
     async def _create(self, asked: pb.CommandPartitionedTopicMetadata) -> None:
         try:
@@ -151,8 +200,3 @@ class Lookups:
                 partitionMetadataResponse=response,
             )
         )
-
-
-def _names(info: TopicInfo) -> list[str]:
-    indexes = range(info.partitions) or (NOT_PARTITIONED,)
-    return [str(info.topic.partition(index)) for index in indexes]

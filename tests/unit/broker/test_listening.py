@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from router.broker.listening import Address, check, elsewhere, has_log
 from router.errors import SettingError
 from router.settings import Settings, load
+from tests.servers.certificates import Authority
 
 KAFKA = "kafka://somebody:s3cr3t@k1:9092,k2:9092/?sasl.password=hidden"
 
@@ -31,11 +34,40 @@ def test_other_addresses_are_refused_unless_insecure(address: str) -> None:
     checked(broker_pulsar=address, auth_insecure="true")
 
 
-def test_pulsar_clients_are_refused_when_users_are_set_up_unless_insecure() -> None:
-    with pytest.raises(SettingError, match=r"auth\.users"):
-        checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd")
-    checked(broker_pulsar="127.0.0.1:6650", auth_users="users.htpasswd", auth_insecure="true")
-    checked(auth_users="users.htpasswd")
+@pytest.mark.parametrize("setting", ["auth_users", "auth_token_secret_file"])
+@pytest.mark.parametrize("listener", ["broker_pulsar", "broker_pulsar_tls"])
+def test_all_addresses_are_served_when_clients_say_who_they_are(
+    tmp_path: Path, setting: str, listener: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"#" * 32)
+    pair = Authority(tmp_path).issue("server")
+    given = {listener: "0.0.0.0:6650", setting: str(file)}
+    checked(**given, broker_cert=str(pair.cert), broker_key=str(pair.key))
+
+
+@pytest.mark.parametrize("setting", ["auth_users", "auth_token_secret_file", "auth_permissions"])
+def test_files_that_cannot_be_used_are_refused_where_clients_are_served(
+    tmp_path: Path, setting: str
+) -> None:
+    given = {setting: str(tmp_path / "missing")}
+    checked(**given)
+    with pytest.raises(SettingError):
+        checked(**given, broker_pulsar="127.0.0.1:6650")
+
+
+def test_tls_is_refused_when_it_has_no_certificate_or_one_that_does_not_load(
+    tmp_path: Path,
+) -> None:
+    address = "127.0.0.1:6651"
+    with pytest.raises(SettingError, match=r"broker\.cert"):
+        checked(broker_pulsar_tls=address)
+    pair, other = Authority(tmp_path).issue("a"), Authority(tmp_path / "b").issue("b")
+    for whose in ("broker", "server"):
+        given = {f"{whose}_cert": str(pair.cert), f"{whose}_key": str(other.key)}
+        with pytest.raises(SettingError, match=rf"{whose}\.key .* is not the key"):
+            checked(broker_pulsar_tls=address, **given)
+    checked(broker_pulsar_tls=address, server_cert=str(pair.cert), server_key=str(pair.key))
 
 
 @pytest.mark.parametrize("text", ["6650", "host", "host:", "host:65536", "host:-1", "host:6 6"])

@@ -15,7 +15,7 @@ from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.leases import Leases
 from router.broker.ledger import Store, StoreOptions
-from router.broker.pulsar import ListenerOptions, LogMessages, connection, producing
+from router.broker.pulsar import ListenerOptions, LogMessages, connection, producers, producing
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context
 from router.broker.registry import FileRegistry
@@ -31,6 +31,8 @@ TOPIC = "persistent://public/default/t"
 
 class UnixPeer:
     """The socket of a process that connected over a unix socket."""
+
+    family = socket.AF_UNIX
 
     def getsockopt(self, level: int, option: int, size: int) -> bytes:
         assert (level, option) == (socket.SOL_SOCKET, socket.SO_PEERCRED)
@@ -289,7 +291,7 @@ def test_broker_lets_go_of_everything_when_the_connection_is_lost(folder: Path) 
         client.send(send(0))
         client.connection.connection_lost(None)
         await client.settle()
-        assert (partition.producers, partition.dispatchers) == ({}, [])
+        assert (len(partition.producers), partition.dispatchers) == (0, [])
         assert partition.ledger.durable_entry == 1
         assert context.connections == set()
 
@@ -539,7 +541,7 @@ def test_sends_are_dropped_when_the_broker_closed_their_producer(folder: Path) -
 def test_only_so_many_closed_producers_are_remembered(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(producing, "MAX_PRODUCERS", 2)
+    monkeypatch.setattr(producers, "MAX_PRODUCERS", 2)
 
     async def test(client: Client, context: Context) -> None:
         for number in range(3):

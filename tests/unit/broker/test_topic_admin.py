@@ -13,11 +13,12 @@ import pytest
 from router.backends import Start
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.link import Link, Make
-from router.broker import descriptions, topic_admin
+from router.broker import cursor_admin, descriptions, topic_admin
 from router.broker.counters import Counters
 from router.broker.dispatch import Whence
 from router.broker.ledger import DamagedError, Ledger, Store, StoreOptions
 from router.broker.topic_admin import TopicAdmin
+from router.broker.topic_groups import Groups
 from router.broker.topics import TopicOptions, Topics
 from router.errors import ReadFailedError, SubscriptionNotFoundError
 from router.model import Subscription, TopicInfo, TopicName
@@ -100,7 +101,7 @@ def test_topics_are_listed_in_pages(
 
 def test_a_page_fits_into_a_frame_however_long_its_names_are() -> None:
     longest = pb.SubscriptionStats(
-        name="\U0001f600" * topic_admin.MAX_NAME,
+        name="\U0001f600" * cursor_admin.MAX_NAME,
         partition=999,
         backlog=2**63,
         consumers=2**31,
@@ -136,14 +137,14 @@ def test_a_subscription_that_goes_during_a_reset_is_not_moved(
     async def work() -> None:
         topics = direct.topics
         await topics.create(T)
-        await topics.subscribe(T, "g", Whence())
+        await Groups(topics).subscribe(T, "g", Whence())
 
         async def slow(whence: Whence, ledger: Ledger) -> int:
-            await topics.unsubscribe(T, "g")
+            await Groups(topics).unsubscribe(T, "g")
             return ledger.first_entry
 
         monkeypatch.setattr(Whence, "entry", slow)
         with pytest.raises(SubscriptionNotFoundError):
-            await topics.reset(T, "g", Whence(earliest=True))
+            await Groups(topics).reset(T, "g", Whence(earliest=True))
 
     direct.runner.run(work())

@@ -11,6 +11,8 @@ import pytest
 
 from router.broker.dispatch import Whence
 from router.broker.ledger import Store, StoreOptions
+from router.broker.tending import Tending
+from router.broker.topic_groups import Groups
 from router.broker.topics import TopicOptions, Topics
 from router.errors import (
     BadNameError,
@@ -48,7 +50,7 @@ def test_topics_and_groups_are_there_again_when_the_store_is_opened_again(folder
     async def make(topics: Topics) -> None:
         policies = Policies(retention_ms=7, deduplication=True)
         await topics.create(T, 3, policies, {"owner": "me"})
-        await topics.subscribe(T, "g", Whence(earliest=True))
+        await Groups(topics).subscribe(T, "g", Whence(earliest=True))
 
     async def look(topics: Topics) -> None:
         stats = await topics.describe(T)
@@ -132,8 +134,12 @@ def test_topics_are_listed_by_namespace_in_order(folder: Path) -> None:
     async def test(topics: Topics) -> None:
         for name in ("b", "a", "x/y/c"):
             await topics.create(topics.parse(name))
-        assert [info.topic.local for info in topics.list()] == ["a", "b", "c"]
-        assert [info.topic.local for info in topics.list("x", "y")] == ["c"]
+        await topics.create(topics.parse("p"), 2)
+        assert [info.topic.local for info in topics.listed_after("")] == ["a", "b", "p", "c"]
+        assert topics.names("x/y") == ["persistent://x/y/c"]
+        assert topics.names("public/default", lambda name: name.endswith("/p")) == [
+            f"persistent://public/default/p-partition-{index}" for index in range(2)
+        ]
 
     with_topics(folder, test)
 
@@ -143,9 +149,9 @@ def test_group_is_made_nowhere_when_one_partition_has_no_room(folder: Path) -> N
         record = await topics.create(T, 2)
         await topics.partitions(record)[1].subscribe("other", 0)
         with pytest.raises(SubscriptionLimitError):
-            await topics.subscribe(T, "g", Whence())
+            await Groups(topics).subscribe(T, "g", Whence())
         with pytest.raises(SubscriptionNotFoundError):
-            topics.subscriptions(T, "g")
+            Groups(topics).find(T, "g")
 
     with_topics(folder, test, max_groups=1)
 
@@ -158,10 +164,10 @@ def test_groups_are_forgotten_when_nobody_used_them_for_long(folder: Path) -> No
         await partition.subscribe("old", 0)
         clock.advance(6 * DAY)
         await partition.subscribe("young", 0)
-        await topics.tend()
+        await Tending(topics).tend()
         assert set(partition.subscriptions) == {"old", "young"}
         clock.advance(DAY)
-        await topics.tend()
+        await Tending(topics).tend()
         assert set(partition.subscriptions) == {"young"}
         assert [record.name for record in topics.store.subscriptions(partition.ledger.id)] == [
             "young"
@@ -175,11 +181,11 @@ def test_groups_of_partitions_that_are_not_loaded_are_forgotten_too(folder: Path
 
     async def make(topics: Topics) -> None:
         await topics.create(T, 2)
-        await topics.subscribe(T, "g", Whence())
+        await Groups(topics).subscribe(T, "g", Whence())
 
     async def expire(topics: Topics) -> None:
         clock.advance(8 * DAY)
-        await topics.tend()
+        await Tending(topics).tend()
         assert (await topics.describe(T)).subscriptions == ()
 
     with_topics(folder, make, clock)
@@ -190,9 +196,9 @@ def test_reader_that_never_came_back_is_forgotten_at_the_second_look(folder: Pat
     async def test(topics: Topics) -> None:
         partition = await topics.open("t", create=True)
         partition.read_from("r", 0)
-        await topics.tend()
+        await Tending(topics).tend()
         assert "r" in partition.subscriptions
-        await topics.tend()
+        await Tending(topics).tend()
         assert "r" not in partition.subscriptions
 
     with_topics(folder, test)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,104 +13,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.broker.cursors import Ack
-from router.broker.dispatch import Consumer, Counting, Kind, Partition, Subscription, dispatchers
-from router.broker.ledger import Entry, Store, StoreOptions
+from router.broker.dispatch import (
+    Consumer,
+    Counting,
+    Kind,
+    Subscription,
+    exclusive,
+    individual,
+)
+from router.broker.ledger import Store, StoreOptions
 from router.broker.topics import TopicOptions, Topics
-from router.errors import NotAllowedError, SubscriptionBusyError, SubscriptionLimitError
+from router.errors import (
+    NotAllowedError,
+    SubscriptionBusyError,
+    SubscriptionLimitError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
 from router.model import Message, TopicName
-from router.wire.pulsar import pack
+from tests.unit.broker.dispatch.bench import Bench, on_a_partition
 
 pytestmark = pytest.mark.timeout(30)
-
-
-class Notes:
-    """A connection that notes what it is given, and is writable as long as it is told to be."""
-
-    def __init__(self) -> None:
-        self.room = 10**9
-        self.got: list[tuple[str, int, int]] = []
-        self.ack_sets: dict[int, list[int]] = {}
-        self.closed: list[str] = []
-        self.active: list[tuple[str, bool]] = []
-        self.probes = 0
-        self.waiting: list[Callable[[], None]] = []
-
-    @property
-    def writable(self) -> bool:
-        return self.room > 0
-
-    def when_writable(self, resume: Callable[[], None]) -> None:
-        if resume not in self.waiting:
-            self.waiting.append(resume)
-
-    def drain(self, room: int) -> None:
-        self.room = room
-        waiting, self.waiting = self.waiting, []
-        for resume in waiting:
-            resume()
-
-    def deliver(
-        self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]
-    ) -> None:
-        self.room -= 1
-        self.got.append((consumer.name, entry.entry_id, redeliveries))
-        if ack_set:
-            self.ack_sets[entry.entry_id] = list(ack_set)
-
-    def consumer_closed(self, consumer: Consumer) -> None:
-        self.closed.append(consumer.name)
-
-    def activity_changed(self, consumer: Consumer, active: bool) -> None:
-        self.active.append((consumer.name, active))
-
-    def probe(self) -> None:
-        self.probes += 1
-
-    def entries(self, name: str | None = None) -> list[int]:
-        return [entry for who, entry, _ in self.got if name in {None, who}]
-
-
-class Bench:
-    """One partition with helpers to fill it and to attach consumers."""
-
-    def __init__(self, partition: Partition) -> None:
-        self.partition = partition
-        self.notes = Notes()
-
-    async def publish(self, count: int, batch: int = 1) -> None:
-        done = asyncio.Event()
-        for _ in range(count):
-            messages = [Message(b"v")] * batch
-            payload = pack(messages, "p", 0, 1)
-            self.partition.ledger.append(payload, batch, 1, lambda _: None)
-        self.partition.store.after_sync(done.set)
-        await done.wait()
-        await asyncio.sleep(0)
-
-    async def subscription(self, name: str = "s", start: int = 0) -> Subscription:
-        return await self.partition.subscribe(name, start)
-
-    def consumer(
-        self, subscription: Subscription, name: str, kind: Kind, permits: int = 0, **fields: Any
-    ) -> Consumer:
-        consumer = Consumer(
-            link=self.notes, consumer_id=1, name=name, subscription=subscription, **fields
-        )
-        subscription.attach(consumer, kind)
-        subscription.flow(consumer, permits)
-        return consumer
-
-
-def on_a_partition(folder: Path, test: Callable[[Bench], Awaitable[None]], **options: Any) -> None:
-    async def run() -> None:
-        store = await Store.open(folder, StoreOptions(**options), lambda: 1_000.0)
-        try:
-            topics = Topics(store, TopicOptions(max_groups=3), lambda: 1_000.0)
-            await test(Bench(await topics.open("t", create=True)))
-        finally:
-            await store.close()
-
-    asyncio.run(run())
 
 
 def test_exclusive_consumer_gets_all_in_order_when_it_has_permits(folder: Path) -> None:
@@ -237,7 +160,7 @@ def test_held_entries_go_to_the_others_uncounted_when_a_shared_consumer_goes(fol
 def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatchers, "MAX_HELD", 2)
+    monkeypatch.setattr(individual, "MAX_HELD", 2)
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
@@ -276,25 +199,50 @@ def test_acknowledged_messages_of_a_batch_are_named_when_it_comes_again(folder: 
     on_a_partition(folder, test)
 
 
-def test_failover_delivers_to_the_first_by_name_and_moves_on_when_it_goes(
+def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatchers, "FAILOVER_DELAY", 0.01)
+    monkeypatch.setattr(exclusive, "FAILOVER_DELAY", 0.01)
 
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
         await bench.publish(2)
-        second = bench.consumer(subscription, "b", Kind.FAILOVER, permits=9)
+        # On the ring of this topic, which has no partitions, "b" comes before "a".
+        second = bench.consumer(subscription, "a", Kind.FAILOVER, permits=9)
         subscription.acknowledge(second, [Ack(0)], None)
-        first = bench.consumer(subscription, "a", Kind.FAILOVER, permits=9)
+        first = bench.consumer(subscription, "b", Kind.FAILOVER, permits=9)
         await bench.publish(1)
         await asyncio.sleep(0.05)
-        assert bench.notes.got == [("b", 0, 0), ("b", 1, 0), ("a", 1, 0), ("a", 2, 0)]
+        assert bench.notes.got == [("a", 0, 0), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
         subscription.detach(first)
-        assert bench.notes.got[4:] == [("b", 1, 0), ("b", 2, 0)]
-        assert bench.notes.active == [("b", True), ("b", False), ("a", True), ("b", True)]
+        assert bench.notes.got[4:] == [("a", 1, 0), ("a", 2, 0)]
+        assert bench.notes.active == [("a", True), ("a", False), ("b", True), ("a", True)]
 
     on_a_partition(folder, test)
+
+
+def test_failover_spreads_partitions_over_the_best_priority_by_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exclusive, "FAILOVER_DELAY", 0.01)
+
+    async def active(topics: Topics, partition: int) -> str:
+        bench = Bench(await topics.open(f"p-partition-{partition}", create=False))
+        subscription = await bench.subscription()
+        for name, priority in [("z", 0), ("y", 0), ("a", 1)]:
+            bench.consumer(subscription, name, Kind.FAILOVER, permits=9, priority=priority)
+        await asyncio.sleep(0.05)
+        await bench.publish(1)
+        return bench.notes.got[-1][0]
+
+    async def run() -> None:
+        store = await Store.open(folder, StoreOptions(), lambda: 1_000.0)
+        topics = Topics(store, TopicOptions(), lambda: 1_000.0)
+        await topics.create(TopicName("public", "default", "p"), 3)
+        assert [await active(topics, n) for n in range(3)] == ["y", "z", "y"]
+        await store.close()
+
+    asyncio.run(run())
 
 
 def test_acknowledging_what_is_not_stored_changes_nothing(folder: Path) -> None:
@@ -457,7 +405,7 @@ def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path)
         assert bench.partition.broker.tally.damaged == 0
         assert await Counting().backlog(bench.partition.ledger, reader.cursor) == 41 - first
 
-    small = {"segment": 1_000, "retention_ms": 1_000, "cache": 0}
+    small: dict[str, Any] = {"segment": 1_000, "retention_ms": 1_000, "cache": 0}
     on_a_partition(folder, fill, **small)
     on_a_partition(folder, retained, **small)
 
@@ -554,3 +502,38 @@ def test_topic_name_of_a_partition_is_its_own(folder: Path) -> None:
         await store.close()
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_consumer_that_was_let_go_gets_nothing_when_its_connection_drains(
+    folder: Path, kind: Kind
+) -> None:
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        bench.notes.room = 2
+        bench.consumer(subscription, "a", kind, permits=100)
+        later = 2_000_000 if kind.individual else None
+        await bench.publish(2)
+        await bench.publish(4, messages=[Message(b"v", deliver_at=later)])
+        await bench.publish(6)
+        before = len(bench.notes.got)
+        await subscription.reset_durably(0)
+        assert bench.notes.closed == ["a"]
+        bench.notes.drain(100)
+        await asyncio.sleep(0)
+        assert len(bench.notes.got) == before
+
+    on_a_partition(folder, test)
+
+
+def test_subscription_that_is_gone_takes_no_consumer(folder: Path) -> None:
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        await bench.partition.delete(subscription)
+        with pytest.raises(SubscriptionNotFoundError):
+            bench.consumer(subscription, "a", Kind.SHARED)
+        bench.partition.close()
+        with pytest.raises(TopicNotFoundError):
+            bench.partition.read_from("r", 0)
+
+    on_a_partition(folder, test)

@@ -1,0 +1,174 @@
+"""Schemas in the Pulsar protocol: those that clients ask for, and those that they bring."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from router.broker.dispatch import Partition
+from router.broker.ledger import TopicRecord
+from router.broker.pulsar.failures import answer
+from router.broker.schema_records import from_wire, to_wire
+from router.broker.schemas import TopicSchemas
+from router.broker.topic_names import parent_of
+from router.broker.topics import Topics
+from router.errors import (
+    InvalidSchemaError,
+    RouterError,
+    SchemaNotFoundError,
+    TopicNotFoundError,
+)
+from router.wire.pulsar import Frame
+from router.wire.pulsar import pulsar_pb2 as pb
+
+if TYPE_CHECKING:
+    from router.broker.pulsar.connection import Connection
+    from router.broker.pulsar.context import Handler
+    from router.broker.pulsar.log import LogMessages
+
+MAX_SIZE: Final = 1 << 16
+"""Bytes of a schema as it is sent; what is allowed in it is less."""
+
+
+class SchemaRequests:
+    """What one connection asks about schemas."""
+
+    def __init__(self, connection: Connection, messages: LogMessages) -> None:
+        self._connection = connection
+        self._topics = messages.topics
+        self._schemas = messages.schemas
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the commands served here."""
+        return {
+            pb.BaseCommand.GET_SCHEMA: self.get,
+            pb.BaseCommand.GET_OR_CREATE_SCHEMA: self.get_or_create,
+        }
+
+    def get(self, frame: Frame) -> None:
+        """Answer a version of a topic's schema, or the newest one."""
+        self._connection.spawn(self._get(frame.command.getSchema))
+
+    def get_or_create(self, frame: Frame) -> None:
+        """Answer the version of a schema, which the topic gets if it has not got it."""
+        asked = frame.command.getOrCreateSchema
+        try:
+            check_size(asked.schema)
+        except InvalidSchemaError as failure:
+            self._created(pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id), failure)
+        else:
+            self._connection.spawn(self._get_or_create(asked))
+
+    async def _get(self, asked: pb.CommandGetSchema) -> None:
+        response = pb.CommandGetSchemaResponse(request_id=asked.request_id)
+        try:
+            version = asked.schema_version if asked.HasField("schema_version") else None
+            found = await self._schemas.find(_topic(self._topics, asked.topic), version)
+        except RouterError as failure:
+            response.error_code, response.error_message = answer(failure)
+        else:
+            response.schema.CopyFrom(to_wire(found))
+            response.schema_version = found.version
+        self._connection.send(
+            pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
+        )
+
+    async def _get_or_create(self, asked: pb.CommandGetOrCreateSchema) -> None:
+        response = pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
+        try:
+            topic = _topic(self._topics, asked.topic)
+            response.schema_version = await _register(self._schemas, topic, asked.schema)
+        except RouterError as failure:
+            self._created(response, failure)
+        else:
+            self._created(response)
+
+    def _created(
+        self, response: pb.CommandGetOrCreateSchemaResponse, failure: RouterError | None = None
+    ) -> None:
+        if failure is not None:
+            response.error_code, response.error_message = answer(failure)
+        self._connection.send(
+            pb.BaseCommand(
+                type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
+                getOrCreateSchemaResponse=response,
+            )
+        )
+
+
+def check_size(schema: pb.Schema) -> None:
+    """Raise InvalidSchemaError for what is too large to wait in memory until it is looked at."""
+    # One that nobody brings has no size: what it needs is missing.
+    if schema.IsInitialized() and schema.ByteSize() > MAX_SIZE:
+        raise InvalidSchemaError(f"a schema of more than {MAX_SIZE} bytes")
+
+
+async def schema_of_producer(
+    schemas: TopicSchemas, partition: Partition, asked: pb.CommandProducer
+) -> bytes:
+    """Return the version of the schema that a producer brings, empty: it brings none.
+
+    Raises InvalidSchemaError, IncompatibleSchemaError, NotAllowedError, TopicNotFoundError.
+    """
+    if not asked.HasField("schema"):
+        return b""
+    version = await _register(schemas, partition.topic, asked.schema)
+    _check_there(partition)
+    return version
+
+
+async def admit_reader(
+    schemas: TopicSchemas, partition: Partition, asked: pb.CommandSubscribe
+) -> None:
+    """Return if a consumer may read a partition by the schema that it brings, if it brings one.
+
+    Raises InvalidSchemaError, IncompatibleSchemaError, NotAllowedError, TopicNotFoundError.
+    """
+    brought = asked.schema.type if asked.HasField("schema") else pb.Schema.NoSchema
+    if brought in (pb.Schema.NoSchema, pb.Schema.AutoConsume):
+        return
+    await schemas.admit_reader(partition.topic, from_wire(asked.schema), lambda: _idle(partition))
+    _check_there(partition)
+
+
+def reads_any(asked: pb.CommandSubscribe) -> bool:
+    """Tell whether a consumer takes what schema there is, and does not stand in another's way."""
+    return asked.HasField("schema") and asked.schema.type == pb.Schema.AutoConsume
+
+
+async def _register(schemas: TopicSchemas, topic: TopicRecord, schema: pb.Schema) -> bytes:
+    if schema.type == pb.Schema.NoSchema:
+        schemas.check_without(topic)
+        return b""
+    return await schemas.register(topic, from_wire(schema))
+
+
+def _topic(topics: Topics, text: str) -> TopicRecord:
+    """Return the topic of this name, or the one whose partition it names."""
+    if topics.fleeting.serves(text):
+        raise SchemaNotFoundError(f"{text}: topics that are not persistent have no schemas")
+    found = topics.find(text)
+    if found is None:
+        parent = parent_of(topics.parse(text))
+        found = topics.find(str(parent[0])) if parent is not None else None
+        if found is None or (parent is not None and parent[1] >= found.partitions):
+            raise TopicNotFoundError(f"there is no topic {text}")
+    return found
+
+
+def _idle(partition: Partition) -> bool:
+    """Tell whether nobody uses a partition and nothing is in it."""
+    ledger = partition.ledger
+    return (
+        not len(partition.producers)
+        and ledger.first_entry == ledger.next_entry
+        and all(
+            consumer.reads_any
+            for subscription in partition.subscriptions.values()
+            for consumer in subscription.consumers
+        )
+    )
+
+
+def _check_there(partition: Partition) -> None:
+    if partition.closed:
+        raise TopicNotFoundError("the topic was deleted meanwhile")

@@ -1,0 +1,77 @@
+"""A topic's subscriptions, over all its partitions: made, moved and deleted together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from router.broker.dispatch import Whence
+from router.broker.dispatch.subscription import Subscription
+from router.broker.topics import Topics
+from router.errors import SubscriptionBusyError, SubscriptionNotFoundError
+from router.model import TopicName
+
+
+class Groups:
+    """The subscriptions of topics; where a partition is named, on that partition only."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def subscribe(self, name: TopicName, subscription: str, whence: Whence) -> None:
+        """Make a subscription exist on all partitions of a topic; raise TopicNotFoundError.
+
+        One that exists is left as it is. Raises DamagedError, OSError as `Whence.entry` does.
+        """
+        partitions = self._topics.pieces(name)
+        missing = [p for p in partitions if subscription not in p.subscriptions]
+        for partition in missing:
+            partition.check_room()
+        entries = {partition: await whence.entry(partition.ledger) for partition in missing}
+        for partition in partitions:
+            await partition.subscribe(subscription, entries.get(partition, 0))
+
+    async def reset(self, name: TopicName, subscription: str, whence: Whence) -> None:
+        """Move a topic's subscription on each partition that has it; its consumers are let go.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError, and DamagedError, OSError as
+        `Whence.entry` does; then nothing was moved.
+        """
+        found = self.find(name, subscription)
+        entries = [await whence.entry(moving.ledger) for moving in found]
+        # All at once, so that nobody sees one partition moved and another not; what went while
+        # files were read is left out.
+        self.find(name, subscription)
+        moved = [
+            moving.reset_durably(entry)
+            for moving, entry in zip(found, entries, strict=True)
+            if moving.partition.subscriptions.get(subscription) is moving
+        ]
+        await asyncio.gather(*moved)
+
+    async def unsubscribe(self, name: TopicName, subscription: str, *, force: bool = False) -> None:
+        """Delete a topic's subscription that nobody reads; with `force`, whoever does.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
+        """
+        found = self.find(name, subscription)
+        if not force and (consumers := sum(len(ending.consumers) for ending in found)):
+            raise SubscriptionBusyError(
+                f"{subscription} is read by {consumers} consumers", retry_after=1
+            )
+        for ending in found:
+            await ending.partition.delete(ending)
+
+    def find(self, name: TopicName, subscription: str) -> Sequence[Subscription]:
+        """Return a topic's subscription on each partition that has it.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError.
+        """
+        found = [
+            partition.subscriptions[subscription]
+            for partition in self._topics.pieces(name)
+            if subscription in partition.subscriptions
+        ]
+        if not found:
+            raise SubscriptionNotFoundError(f"{name} has no subscription {subscription!r}")
+        return found

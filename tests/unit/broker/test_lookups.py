@@ -1,0 +1,40 @@
+"""Where lookups send clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from router.broker.advertised import NOWHERE, Advertised
+from router.broker.pulsar.context import Context
+from router.wire.pulsar import command, encode
+from router.wire.pulsar import pulsar_pb2 as pb
+from tests.unit.broker.test_pulsar_connection import TOPIC, Client, messages_of, with_client
+
+LOOKUP = encode(command(pb.BaseCommand.LOOKUP, topic=TOPIC, request_id=1))
+
+
+@pytest.mark.parametrize(
+    ("advertised", "plain", "tls"),
+    [
+        (NOWHERE, "pulsar://127.0.0.1:2", ""),
+        (Advertised("pulsar://b:1", "pulsar+ssl://b:2"), "pulsar://b:1", "pulsar+ssl://b:2"),
+        (Advertised("", "pulsar+ssl://b:2"), "", "pulsar+ssl://b:2"),
+    ],
+)
+def test_lookup_answers_what_is_advertised_else_the_way_that_the_client_came(
+    folder: Path, advertised: Advertised, plain: str, tls: str
+) -> None:
+    async def test(client: Client, context: Context) -> None:
+        topics = messages_of(context).topics
+        topics.options = replace(topics.options, advertised=advertised)
+        client.send(LOOKUP)
+        await client.settle()
+        answer = client.received()[-1].lookupTopicResponse
+        assert (answer.brokerServiceUrl, answer.brokerServiceUrlTls) == (plain, tls)
+        assert answer.response == pb.CommandLookupTopicResponse.Connect
+        assert answer.proxy_through_service_url
+
+    with_client(folder, test)
