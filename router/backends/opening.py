@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib.metadata import entry_points
-from typing import Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from router.backends import Backend, Node
 from router.errors import SettingError
 from router.settings import Settings, without_password
+
+if TYPE_CHECKING:
+    from router.backends.embedded.administration import Administration
 
 GROUP: Final = "router.backends"
 
@@ -31,6 +34,17 @@ def open_node(settings: Settings) -> Node:
     from router.backends import embedded  # noqa: PLC0415
 
     return embedded.open_node(settings)
+
+
+def open_administration(settings: Settings, node: Node) -> Administration | None:
+    """Return the administration of the node's broker, None: messages do not live there."""
+    if scheme(settings) != "embedded":
+        return None
+    from router.backends.embedded import BrokerNode, administration  # noqa: PLC0415 - see above
+
+    if not isinstance(node, BrokerNode):
+        return None
+    return administration.Administration(node.link, settings.seconds("backend.timeout"))
 
 
 def open_backend(settings: Settings, node: Node) -> Backend:

@@ -23,6 +23,7 @@ from router.errors import TopicNotFoundError
 from router.model import NOT_PARTITIONED, Policies, Subscription, TopicName
 from router.settings import Settings
 from tests.servers.kafka import Kafka
+from tests.servers.pulsar import Pulsar
 
 WAIT = 10.0
 _numbers = itertools.count(1)
@@ -100,6 +101,17 @@ def open_kafka(address: str, folder: Path, stack: ExitStack, **flags: str) -> Op
     return Opened("kafka", backend, node, settings)
 
 
+def open_apache(server: Pulsar, folder: Path, stack: ExitStack) -> Opened:
+    """Open a backend on an Apache Pulsar, where messages are stored once as everywhere else."""
+    server.ask("POST", "namespaces/public/default/deduplication", body=True)
+    settings = settings_for(folder, **server.flags)
+    node = memory.open_node(settings)
+    backend = pulsar.open_backend(server.backend, settings, None)
+    stack.callback(node.close)
+    stack.callback(backend.close)
+    return Opened("apache", backend, node, settings)
+
+
 class Opened:
     """A backend with its node, and names that no other test uses."""
 
@@ -157,11 +169,12 @@ def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
     return Opened(kind, backend, node, settings)
 
 
-# The first test on Kafka waits until it is up.
+# The first test on Kafka waits until it is up, and so does the first one on Apache Pulsar.
 KAFKA = pytest.param("kafka", marks=[pytest.mark.timeout(120), pytest.mark.java])
+APACHE = pytest.param("apache", marks=[pytest.mark.timeout(300), pytest.mark.java])
 
 
-@pytest.fixture(scope="module", params=["memory", "embedded", "pulsar", KAFKA])
+@pytest.fixture(scope="module", params=["memory", "embedded", "pulsar", KAFKA, APACHE])
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
@@ -169,6 +182,8 @@ def opened(
     with ExitStack() as stack:
         if request.param == "kafka":
             yield open_kafka(request.getfixturevalue("kafka").address, folder, stack)
+        elif request.param == "apache":
+            yield open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
         else:
             yield _open(request.param, folder, stack)
 

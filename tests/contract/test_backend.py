@@ -36,13 +36,12 @@ MANY = 100_000
 BYTES = 1 << 30
 
 names = st.text(st.characters(codec="utf-8", exclude_characters="\x00"), min_size=1, max_size=5)
-messages = st.builds(
-    Message,
-    value=st.binary(max_size=30),
-    key=st.none() | st.binary(max_size=10),
-    properties=st.dictionaries(names, names, max_size=2),
-    event_time=st.none() | st.integers(1, 2**41),
-)
+messages = st.tuples(
+    st.binary(max_size=30),
+    st.none() | st.binary(max_size=10),
+    st.dictionaries(names, names, max_size=2),
+    st.none() | st.integers(1, 2**41),
+).map(lambda parts: Message(*parts))
 
 
 def publish(opened: Opened, topic: TopicName, *values: bytes) -> Position:
@@ -251,7 +250,9 @@ def test_the_same_producer_and_sequence_are_stored_once(opened: Opened) -> None:
     repeated = Batch(topic, NOT_PARTITIONED, [Message(b"other")], "key-1", 0)
     second = opened.backend.publish(repeated, WAIT)
     assert (first.stored, first.duplicate) == (2, False)
-    assert (second.stored, second.duplicate, second.position) == (2, True, first.position)
+    # Apache Pulsar does not say of what the repeated append is a duplicate.
+    known = (2, first.position) if opened.kind != "apache" else (1, Position(-1, -1))
+    assert (second.duplicate, second.stored, second.position) == (True, *known)
     consumer = opened.consumer(topic)
     assert values(consumer.receive(MANY, BYTES, WAIT)) == [b"1", b"2"]
     consumer.close()
@@ -355,14 +356,16 @@ def test_deleting_a_topic_wakes_its_consumers_and_ends_them(opened: Opened, bell
 
 def test_topics_are_listed_by_name_with_what_they_were_given(opened: Opened) -> None:
     topic = opened.new_name()
-    policies = Policies(retention_ms=60_000, backlog_bytes=-1)
+    # Apache Pulsar's policies are those of namespaces, and its lists tell no times.
+    apache = opened.kind == "apache"
+    policies = Policies() if apache else Policies(retention_ms=60_000, backlog_bytes=-1)
     opened.backend.create_topic(topic, 2, policies, {"owner": "me"}, WAIT)
     listed = opened.backend.list_topics(WAIT)
     assert [str(info.topic) for info in listed] == sorted(str(info.topic) for info in listed)
     (info,) = [info for info in listed if info.topic == topic]
     assert (info.partitions, info.properties) == (2, {"owner": "me"})
     assert replace(info.policies, replicas=None) == policies
-    assert info.created_ms > 0
+    assert apache or info.created_ms > 0
 
 
 def test_describing_a_topic_counts_messages_and_backlogs(opened: Opened) -> None:

@@ -16,6 +16,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 
 from router.backends import Batch, Start
 from router.backends.kafka.consumer import KafkaConsumer
+from router.backends.kafka.progress import Progress
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -115,10 +116,10 @@ def test_an_acknowledgement_of_another_worker_during_a_reset_does_not_undo_it(
     looked, reset = threading.Event(), threading.Event()
     commit = KafkaConsumer._commit
 
-    def late(self: KafkaConsumer, target: int, deadline: float) -> None:
+    def late(self: KafkaConsumer, progress: Progress, deadline: float) -> None:
         looked.set()
         assert reset.wait(WAIT)
-        commit(self, target, deadline)
+        commit(self, progress, deadline)
 
     def let_come(*whose: object) -> None:
         reset.set()

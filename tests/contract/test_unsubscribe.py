@@ -21,8 +21,15 @@ def test_an_ended_subscription_is_gone_from_all_partitions(opened: Opened, parti
     opened.backend.unsubscribe(mine, WAIT)
     stats = opened.backend.describe_topic(topic, WAIT)
     assert {found.name for found in stats.subscriptions} == {"other"}
-    with pytest.raises(SubscriptionNotFoundError):
-        opened.backend.consume(mine, 0 if partitions else NOT_PARTITIONED, 1, Bell(), WAIT)
+    partition = 0 if partitions else NOT_PARTITIONED
+    if opened.kind == "apache":  # where who reads makes a subscription, at the end
+        opened.backend.publish(Batch(topic, partition, [Message(b"1")]), WAIT)
+        consumer = opened.backend.consume(mine, partition, 1, Bell(), WAIT)
+        assert consumer.receive(10, 1000, WAIT) == []
+        consumer.close()
+    else:
+        with pytest.raises(SubscriptionNotFoundError):
+            opened.backend.consume(mine, partition, 1, Bell(), WAIT)
 
 
 def test_a_subscription_that_is_made_again_starts_anew(opened: Opened) -> None:

@@ -14,7 +14,8 @@ import logging
 
 from router.backends import Backend, Node
 from router.backends.kafka.address import Access
-from router.backends.kafka.backend import KafkaBackend, KafkaOptions
+from router.backends.kafka.backend import KafkaBackend
+from router.backends.kafka.options import KafkaOptions
 from router.settings import Settings
 
 __all__ = ["Access", "KafkaBackend", "KafkaOptions", "open_backend"]

@@ -32,7 +32,7 @@ from router.backends.kafka.failures import (
     LostError,
     check,
 )
-from router.backends.kafka.names import Names
+from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
 from router.errors import RouterError
 from router.model import (
@@ -179,7 +179,7 @@ class Admin:
         found = [
             topic
             for topic in answer.topics
-            if not (topic.error_code or topic.is_internal or topic.name.startswith(_HIDDEN))
+            if not (topic.error_code or topic.is_internal or _hidden(topic.name))
         ]
         infos = self._infos(found, deadline)
         return sorted(infos, key=lambda info: str(info.topic))
@@ -293,7 +293,12 @@ class Admin:
             SubscriptionStats(
                 ids[group],
                 _shown(number, len(end)),
-                max(0, end[number] - max(commit.offset, first[number])),
+                max(
+                    0,
+                    end[number]
+                    - max(commit.offset, first[number])
+                    - commit.progress().behind(end[number]),
+                ),
                 int(_shown(number, len(end)) in in_use(group, name)),
             )
             for group, commits in found.items()
@@ -315,6 +320,10 @@ class Admin:
         except (CodeError, LostError, LateError):
             return {}
         return sizes
+
+
+def _hidden(name: str) -> bool:
+    return name.startswith(_HIDDEN) or name == SCHEMAS
 
 
 def _new_topic(name: str, info: TopicInfo, replicas: int) -> Any:

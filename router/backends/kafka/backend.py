@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from itertools import count
 from threading import Condition
 from typing import Final
 
-from router.backends import Batch, Mailbox, Node, Receipt, Start
+from router.backends import Batch, Mailbox, Node, Receipt, Schemas, Start
+from router.backends.kafka.acknowledging import Together, Whole
 from router.backends.kafka.address import Access
 from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster
@@ -24,56 +25,40 @@ from router.backends.kafka.offsets import (
     new_epoch,
     note_of,
 )
+from router.backends.kafka.options import KafkaOptions
 from router.backends.kafka.pool import Key, Pool
-from router.backends.kafka.producing import Producers, check_size
+from router.backends.kafka.producing import Producers, check_fit, receipt
 from router.backends.kafka.reader import Reader, Shown
+from router.backends.kafka.reading import KafkaReader
 from router.backends.kafka.repeats import Repeats
+from router.backends.kafka.schemas import KafkaSchemas
 from router.backends.kafka.transactions import Transaction
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    BadRequestError,
     ConsumerClosedError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Position, Subscription, TopicInfo, TopicName, TopicStats
-from router.settings import Settings
+from router.model import (
+    CursorState,
+    Policies,
+    Position,
+    Subscription,
+    TopicInfo,
+    TopicName,
+    TopicStats,
+)
+from router.schemas import Strategy
 
 # Longer than an acknowledgement takes from its look at the group's epoch to its commit.
 SETTLE: Final = 0.1
+READER: Final = "\0reader-"  # no group that anybody has
+_readers = count(1)
 _STARTS = {Start.EARLIEST: EARLIEST, Start.LATEST: LATEST}
-
-
-@dataclass(frozen=True, slots=True)
-class KafkaOptions:
-    """The settings that the Kafka backend reads."""
-
-    tenant: str
-    namespace: str
-    group: str
-    replicas: int
-    fenced_by_kafka: bool
-    consumers: int
-    consumer_idle: float
-    auto_create: bool
-    auto_partitions: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> KafkaOptions:
-        """Read them."""
-        return cls(
-            settings.text("names.tenant"),
-            settings.text("names.namespace"),
-            settings.text("kafka.group"),
-            settings.number("kafka.replicas"),
-            settings.text("kafka.fencing") == "transactions",
-            settings.number("kafka.consumers"),
-            settings.seconds("kafka.consumer_idle"),
-            settings.flag("topics.auto_create"),
-            settings.number("topics.auto_partitions"),
-        )
 
 
 class KafkaBackend:
@@ -88,6 +73,16 @@ class KafkaBackend:
         self._producers = Producers(self._cluster, wall_ms)
         self._repeats = Repeats(self._cluster, self._offsets, wall_ms)
         self._pool = Pool(self._reader, options.consumers)
+        self._together = Together(
+            self._offsets,
+            node,
+            lambda of, deadline: self._outlast(of.group, of.name, (of.number,), deadline),
+        )
+        strategy = Strategy(options.compatibility)
+        self._kept = KafkaSchemas(
+            self._cluster, self._offsets, self._producers, self._names, strategy, options.replicas
+        )
+        self.schemas: Schemas = self._kept
         # Guards the two below, and is never held over I/O.
         self._changed = Condition()
         self._open: dict[Key, KafkaConsumer] = {}
@@ -99,7 +94,7 @@ class KafkaBackend:
         A batch larger than Kafka's usual bound is stored in several, and PartialPublishError tells
         how many messages are stored when a later one fails.
         """
-        check_size(batch.messages)
+        check_fit(batch.messages)
         deadline = time.monotonic() + timeout
         try:
             return self._publish(batch, deadline)
@@ -114,8 +109,8 @@ class KafkaBackend:
         if batch.producer is not None:
             return self._repeats.publish(name, batch, deadline)
         partition = kafka_partition(batch.partition)
-        offset = self._producers.publish(name, partition, batch.messages, deadline)
-        return Receipt(Position(0, offset, batch.partition), len(batch.messages))
+        parts = self._producers.publish(name, partition, batch.messages, deadline)
+        return receipt(batch.partition, parts)
 
     def _exists(self, topic: TopicName, deadline: float) -> bool:
         try:
@@ -253,7 +248,7 @@ class KafkaBackend:
         try:
             grant = Grant(subscription, partition, generation, group)
             consumer = KafkaConsumer(
-                self._node, self._offsets, grant, reader, lambda: self._closed(key, reader)
+                self._node, self._together, grant, reader, lambda: self._closed(key, reader)
             )
             with self._changed:
                 self._wait_for_resets(group, name, deadline)
@@ -301,6 +296,54 @@ class KafkaBackend:
             self._open.pop(key, None)
         self._pool.give_back(key, reader)
 
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> KafkaReader:
+        """Open a reader at a position, an end or a time; see the protocol.
+
+        It counts among the `kafka.consumers` of this worker: SubscriptionBusyError beyond.
+        """
+        deadline = time.monotonic() + timeout
+        if isinstance(start, Position) and (start.ledger or not start.may_be_of(partition)):
+            raise BadRequestError(f"{start} is no position of partition {partition} of {topic}")
+        name, number = self._names.topic(topic), kafka_partition(partition)
+        first = start.entry if isinstance(start, Position) else 0
+        where = LATEST if isinstance(start, Position) else _time(start)
+        offset = self._offsets.at(name, (number,), where, deadline)[number]
+        if isinstance(start, Position):
+            offset = min(first, offset)
+        key = Key(f"{READER}{next(_readers)}", name, partition)
+        reader = self._pool.take(key)
+        reader.attach(mailbox, offset, 0)
+        return KafkaReader(self._offsets, reader, first, lambda: self._pool.drop(key, reader))
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        timeout: float,
+    ) -> None:
+        """Acknowledge these messages alone, or each with all before it; see the protocol."""
+        deadline = time.monotonic() + timeout
+        whole = self._whole(subscription, deadline)
+        self._together.acknowledge(whole, positions, cumulative, deadline)
+
+    def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
+        """Return where the subscription stands, by partition; see the protocol."""
+        deadline = time.monotonic() + timeout
+        return self._together.states(self._whole(subscription, deadline), deadline)
+
+    def _whole(self, subscription: Subscription, deadline: float) -> Whole:
+        name = self._names.topic(subscription.topic)
+        group = self._names.group(subscription.name, name)
+        return Whole(subscription.topic, group, name, self._count(name, deadline))
+
     def create_topic(
         self,
         topic: TopicName,
@@ -315,8 +358,10 @@ class KafkaBackend:
 
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
-        name = self._names.topic(topic)
-        self._admin().delete(name, time.monotonic() + timeout)
+        name, deadline = self._names.topic(topic), time.monotonic() + timeout
+        topic_id = self._kept.topic_id(topic, deadline)
+        self._admin().delete(name, deadline)
+        self._kept.forget(topic_id, deadline)
         self._pool.end(name, None, BackendUnavailableError(f"topic {name} was deleted"))
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:

@@ -13,6 +13,7 @@ one by another worker is met by the comparison (`KafkaBackend.reset` says what r
 that stands still between the first and the last of these for longer than the node's session can
 still commit late (`kafka.fencing` = deadline). With `transactions` the commit goes in a transaction
 whose name belongs to group and partition, and Kafka itself refuses it once another consumer opened.
+Where single messages of the group are acknowledged too, commits are made in turns: `acknowledging`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from contextlib import suppress
 from threading import Lock
 
 from router.backends import Mailbox, Node
+from router.backends.kafka.acknowledging import Of, Together
 from router.backends.kafka.names import kafka_partition
-from router.backends.kafka.offsets import Commit, Offsets, epoch_of, note_of
+from router.backends.kafka.offsets import Commit, epoch_of, note_of
+from router.backends.kafka.progress import Progress
 from router.backends.kafka.reader import Reader
 from router.backends.kafka.transactions import Transaction
 from router.errors import BackendTimeoutError, ConsumerClosedError, FencedError, RouterError
@@ -51,19 +54,24 @@ class KafkaConsumer:
     def __init__(
         self,
         node: Node,
-        offsets: Offsets,
+        together: Together,
         grant: Grant,
         reader: Reader,
         let_go: Callable[[], None],
     ) -> None:
         self.partition = grant.partition
         self._node = node
-        self._offsets = offsets
+        self._together = together
+        self._offsets = together.offsets
         self._grant = grant
+        self._of = Of(
+            grant.subscription.topic, grant.group, reader.topic, kafka_partition(grant.partition)
+        )
         self._reader = reader
         self._let_go = let_go
         self._transaction: Transaction | None = None
         self._committed: set[int | None] = set()
+        self._progress = Progress(0)
         self._epoch = 0
         self._acknowledging = Lock()
         self._caught_up = False
@@ -84,6 +92,7 @@ class KafkaConsumer:
         for want of messages is committed again now and then.
         """
         self._committed = {None if committed is None else committed.offset}
+        self._progress = Progress(offset) if committed is None else committed.progress()
         self._epoch = epoch_of(committed)
         self._transaction = transaction
         self._reader.attach(mailbox, offset, self._epoch)
@@ -91,8 +100,10 @@ class KafkaConsumer:
             with suppress(RouterError), self._acknowledging:
                 # Should it fail, the next consumer does it, days before it matters.
                 self._node.confirm(*self._claim(), _left(deadline))
-                if not self._ended:
-                    self._commit(committed.offset, deadline)
+                if not self._ended and self._progress.shared:
+                    self._change(committed.offset, deadline)
+                elif not self._ended:
+                    self._commit(Progress(committed.offset), deadline)
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what is stored now and not yet acknowledged; see the protocol."""
@@ -109,12 +120,24 @@ class KafkaConsumer:
 
     def _receive(self, found: list[Stored], limit: int, max_bytes: int, deadline: float) -> None:
         reader = self._reader
-        full = reader.take(found, max(1, limit), max_bytes)
+        full = self._take(found, max(1, limit), max_bytes)
         if full or (found and self._caught_up):
             return
         end = self._offsets.end(reader.topic, reader.partition, deadline)
         while not full and reader.more(end, deadline):
-            full = reader.take(found, max(1, limit), max_bytes)
+            full = self._take(found, max(1, limit), max_bytes)
+
+    def _take(self, found: list[Stored], limit: int, max_bytes: int) -> bool:
+        """Add messages that are here and not acknowledged; return whether that is all for now."""
+        while True:
+            before = len(found)
+            full = self._reader.take(found, limit, max_bytes)
+            if not self._progress.apart:
+                return full
+            taken = found[before:]
+            found[before:] = [s for s in taken if not self._progress.covers(s.position.entry)]
+            if not full or len(found) == before + len(taken):
+                return full
 
     def acknowledge(self, upto: Position, timeout: float) -> None:
         """Acknowledge everything up to and including this message; see the protocol."""
@@ -125,26 +148,41 @@ class KafkaConsumer:
             self._acknowledge(upto.entry + 1, deadline)
 
     def _acknowledge(self, target: int, deadline: float) -> None:
-        grant = self._grant
         self._node.confirm(*self._claim(), _left(deadline))
-        partition, topic = kafka_partition(grant.partition), self._reader.topic
-        found = self._offsets.committed(grant.group, topic, (partition,), deadline).get(partition)
+        found = self._together.committed(self._of, deadline)
         current = None if found is None else found.offset
+        if found is not None and found.progress().shared:
+            self._change(target, deadline)
+            return
         if current not in self._committed or epoch_of(found) != self._epoch:
             raise FencedError("The group's position was moved by somebody else.")
         if current is not None and target <= current:
             return
         self._committed.add(target)  # should the answer get lost, it may be either
-        self._commit(target, deadline)
+        self._commit(Progress(target), deadline)
         self._committed = {target}
         self._reader.skip(target)
+
+    def _change(self, target: int, deadline: float) -> None:
+        """Commit in turn with those who acknowledge single messages; what they did stays."""
+
+        def change(progress: Progress) -> Progress:
+            return progress.acknowledge((progress.offset, target))
+
+        def commit(progress: Progress) -> None:
+            self._node.confirm(*self._claim(), _left(deadline))
+            self._commit(progress, deadline)
+
+        after = self._together.change(self._of, self._epoch, change, commit, deadline)
+        self._committed, self._progress = {after.offset}, after
+        self._reader.skip(after.offset)
 
     def _claim(self) -> tuple[Subscription, int, int]:
         return self._grant.subscription, self._grant.partition, self._grant.generation
 
-    def _commit(self, target: int, deadline: float) -> None:
-        grant, topic, note = self._grant, self._reader.topic, note_of(self._epoch)
-        partition = kafka_partition(grant.partition)
+    def _commit(self, progress: Progress, deadline: float) -> None:
+        grant, topic, note = self._grant, self._reader.topic, note_of(self._epoch, progress)
+        partition, target = kafka_partition(grant.partition), progress.offset
         transaction = self._transaction
         if transaction is None:
             self._offsets.commit(grant.group, topic, {partition: target}, note, deadline)

@@ -12,6 +12,7 @@ from router.errors import (
     BadNameError,
     BadRequestError,
     NotAllowedError,
+    NotSupportedError,
     PublishRefusedError,
     RouterError,
     SubscriptionBusyError,
@@ -37,6 +38,7 @@ MEMBERS: Final = frozenset({22, 25, 27, 68, 86})
 _CLASSES: Final[dict[int, type[RouterError]]] = {
     UNKNOWN_TOPIC: TopicNotFoundError,
     10: PublishRefusedError,
+    12: NotSupportedError,  # the note of an offset is longer than the broker takes
     17: BadNameError,
     18: PublishRefusedError,
     19: PublishRefusedError,

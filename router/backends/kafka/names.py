@@ -15,6 +15,8 @@ from router.model import NAME, NOT_PARTITIONED, TopicName
 
 # Where Kafka keeps what an Idempotency-Key did; no group that anybody reads as.
 REPEATS: Final = "router-idempotency-"
+# Where the schemas of topics are; no topic of anybody's.
+SCHEMAS: Final = "_router_schemas"
 
 
 class Names:
@@ -32,6 +34,8 @@ class Names:
         if topic.domain != "persistent":
             raise NotAllowedError("Kafka keeps persistent topics only.")
         if (topic.tenant, topic.namespace) == (self._tenant, self._namespace):
+            if topic.local == SCHEMAS:
+                raise NotAllowedError(f"{SCHEMAS} is where the router keeps the topics' schemas.")
             return topic.local
         name = f"{topic.tenant}.{topic.namespace}.{topic.local}"
         if not NAME.fullmatch(name):

@@ -6,7 +6,8 @@ a membership, so that Kafka's own tools show them and their lag.
 With each offset goes a note, which tells the *epoch* of the group on the partition: a number that
 every reset changes, and that whoever acknowledges hands on. So what was received before a reset is
 known at any node by the offset that is read anyway. Who commits without a note (another client, a
-tool that moves groups) begins an epoch too, which its offset names.
+tool that moves groups) begins an epoch too, which its offset names. Behind the epoch the note tells
+what the group acknowledged behind the offset (`progress`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from kafka.protocol.consumer import (
 
 from router.backends.kafka.cluster import GROUP, Cluster
 from router.backends.kafka.failures import GROUP_NOT_FOUND, CodeError, check
+from router.backends.kafka.progress import Progress
 
 LATEST: Final = -1
 EARLIEST: Final = -2
@@ -38,7 +40,7 @@ _MOVED: Final = frozenset({14, 15, 16})
 # Epochs are numbers of 63 bits; those that were not drawn here are below all that were.
 _DRAWN: Final = 1 << 62
 _NEVER: Final = 1
-_NOTE: Final = re.compile(r"router-epoch ([0-9]{1,19})")
+_NOTE: Final = re.compile(r"router-epoch ([0-9]{1,19})(?: acked ([A-Za-z0-9_-]*))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +50,23 @@ class Commit:
     offset: int
     note: str = ""
 
+    def progress(self) -> Progress:
+        """Return what is acknowledged."""
+        told = _NOTE.fullmatch(self.note)
+        if told is None or told[2] is None:
+            return Progress(self.offset)
+        return Progress.read(self.offset, told[2])
+
 
 def new_epoch() -> int:
     """Return a number that no group had as its epoch."""
     return _DRAWN | secrets.randbelow(_DRAWN)
 
 
-def note_of(epoch: int) -> str:
-    """Return the note that tells an epoch."""
-    return f"router-epoch {epoch}"
+def note_of(epoch: int, progress: Progress | None = None) -> str:
+    """Return the note that tells an epoch, and what is acknowledged; raise NotSupportedError."""
+    note = f"router-epoch {epoch}"
+    return f"{note} acked {progress.text()}" if progress and progress.shared else note
 
 
 def epoch_of(commit: Commit | None) -> int:

@@ -78,6 +78,14 @@ class Pool:
         if keeps:
             reader.detach()
 
+    def drop(self, key: Key, reader: Reader) -> None:
+        """Take a reader back that nobody will want again."""
+        with self._lock:
+            self._taken.discard(key)
+            if self._readers.get(key) is reader:
+                del self._readers[key]
+        reader.end(BackendUnavailableError("the reader is closed"))
+
     def in_use(self, group: str, topic: str) -> set[int]:
         """Return the partitions on which a consumer of the group is open here."""
         with self._lock:

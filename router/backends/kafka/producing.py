@@ -22,11 +22,13 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final
 
 from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
 
+from router.backends import Receipt
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import (
     DUPLICATE,
@@ -44,21 +46,25 @@ from router.backends.kafka.failures import (
 from router.backends.kafka.records import HEADER, encode, weight
 from router.errors import (
     BackendTimeoutError,
+    NotSupportedError,
     PartialPublishError,
     PublishRefusedError,
     RouterError,
 )
-from router.model import Message
+from router.model import Message, Position
 
 MAX_BATCH: Final = 1024 * 1024
 MAX_ENTRY: Final = 5 * 1024 * 1024
 MOST_LANES: Final = 10_000
+_DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
 ALL_REPLICAS: Final = -1
 LAST_SEQUENCE: Final = 2**31 - 1
 _UNKNOWN: Final = frozenset({TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _FORGOTTEN: Final = frozenset({OUT_OF_ORDER, OLD_EPOCH, UNKNOWN_PRODUCER})
 
 Send = Callable[[Sequence[Message]], int]
+Part = tuple[int, int]
+"""The offset of the first message that was stored together with others, and how many those are."""
 
 
 class Lane:
@@ -83,8 +89,8 @@ class Producers:
 
     def publish(
         self, topic: str, partition: int, messages: Sequence[Message], deadline: float
-    ) -> int:
-        """Store messages; return the first one's offset, -1: Kafka did not say it again.
+    ) -> list[Part]:
+        """Store messages; return where they are, -1: Kafka did not say it again.
 
         Raises what `Backend.publish` raises.
         """
@@ -213,20 +219,22 @@ def produce(
     return stored.error_code, stored.base_offset
 
 
-def check_size(messages: Sequence[Message]) -> None:
-    """Refuse what is larger than an entry of any backend; raise PublishRefusedError."""
+def check_fit(messages: Sequence[Message]) -> None:
+    """Refuse what Kafka cannot store or delay; raise PublishRefusedError, NotSupportedError."""
+    if list(map(_DELIVER_AT, messages)).count(None) != len(messages):
+        raise NotSupportedError("Kafka delivers messages at once: none has a time of delivery.")
     if sum(message.size() for message in messages) > MAX_ENTRY:
         raise PublishRefusedError(f"a batch of more than {MAX_ENTRY} bytes cannot be stored")
 
 
-def in_parts(messages: Sequence[Message], send: Send) -> int:
-    """Send messages in batches of Kafka's usual size; return the first one's offset.
+def in_parts(messages: Sequence[Message], send: Send) -> list[Part]:
+    """Send messages in batches of Kafka's usual size; return where each batch is.
 
     A batch that a topic with a smaller bound refuses goes in halves. Raises PartialPublishError
     once something is stored.
     """
     waiting = list(reversed(_parts(messages)))
-    first, stored = -1, 0
+    stored: list[Part] = []
     while waiting:
         part = waiting.pop()
         try:
@@ -237,11 +245,18 @@ def in_parts(messages: Sequence[Message], send: Send) -> int:
                 waiting += [part[half:], part[:half]]
                 continue
             if stored:
-                raise PartialPublishError(str(error), stored=stored) from error
+                count = sum(messages for _, messages in stored)
+                raise PartialPublishError(str(error), stored=count) from error
             raise
-        first = offset if not stored else first
-        stored += len(part)
-    return first
+        stored.append((offset, len(part)))
+    return stored
+
+
+def receipt(partition: int, parts: Sequence[Part]) -> Receipt:
+    """Return the receipt of what was stored in parts of a partition, as the router numbers it."""
+    return Receipt.joined(
+        [Receipt(Position(0, offset, partition), count, flat=True) for offset, count in parts]
+    )
 
 
 def _too_large(error: RouterError) -> bool:

@@ -7,8 +7,9 @@ hundred messages is made and read in one go here.
 
 A record's timestamp is the time of publishing, never the event's: Kafka refuses timestamps more
 than an hour ahead, deletes by them what is old, and finds by them where to start from a time. The
-event's time travels in the header `router-event-time` instead. Headers of other people's producers
-become properties; values that are no UTF-8 are read leniently.
+event's time travels in the header `router-event-time` instead, and so do the number that its sender
+gave a message, and the version of its schema. A null value is a tombstone. Headers of other
+people's producers become properties; values that are no UTF-8 are read leniently.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from router.errors import ReadFailedError
 from router.model import NO_PROPERTIES, Message, Position, Stored
 
 EVENT_TIME: Final = "router-event-time"
+SEQUENCE: Final = "router-sequence"
+SCHEMA_VERSION: Final = "router-schema-version"
+_OURS: Final = b"router-"
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC_AT: Final = 17
 _CRC_FROM: Final = 21
@@ -36,6 +40,10 @@ _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
 # A record's lengths, deltas and attributes beside its key, value and headers.
 OVERHEAD: Final = 24
+
+
+Carried = tuple[Mapping[str, str], int | None, int | None, bytes]
+"""Properties, the event's time, the sender's number, the schema's version."""
 
 
 @lru_cache(maxsize=32_768)
@@ -56,7 +64,11 @@ def weight(message: Message) -> int:
     if message.properties:
         # Four bytes a character at most, and two lengths of at most five bytes.
         size += sum(4 * (len(k) + len(v)) + 10 for k, v in message.properties.items())
-    return size if message.event_time is None else size + 2 * OVERHEAD
+    if message.event_time is not None:
+        size += 2 * OVERHEAD
+    if message.sequence is not None or message.schema_version:
+        size += 4 * OVERHEAD + len(message.schema_version)
+    return size
 
 
 def encode(
@@ -70,15 +82,16 @@ def encode(
     """Return a batch; `producer` is the producer's id and epoch."""
     parts: list[bytes] = [b""]
     for place, message in enumerate(messages):
-        key, value = message.key, message.value
+        value, key, properties, event_time, _, sent, version, null = message
+        bare = not properties and event_time is None and sent is None and not version
         body = b"".join(
             (
                 b"\0\0",
                 number(place),
                 b"\1" if key is None else number(len(key)) + key,
-                number(len(value)),
-                value,
-                _headers(message),
+                b"\1" if null else number(len(value)),
+                b"" if null else value,
+                b"\0" if bare else _headers(message),
             )
         )
         parts.append(number(len(body)))
@@ -95,15 +108,16 @@ def encode(
 
 
 def _headers(message: Message) -> bytes:
-    if not message.properties and message.event_time is None:
-        return b"\0"
-    headers = dict(message.properties)
-    if message.event_time is not None:
-        headers[EVENT_TIME] = str(message.event_time)
+    headers = {name.encode(): value.encode() for name, value in message.properties.items()}
+    for name, value in ((EVENT_TIME, message.event_time), (SEQUENCE, message.sequence)):
+        if value is not None:
+            headers[name.encode()] = b"%d" % value
+    if message.schema_version:
+        headers[SCHEMA_VERSION.encode()] = message.schema_version
     parts = [number(len(headers))]
-    for name, value in headers.items():
-        for text in (name.encode(), value.encode()):
-            parts += (number(len(text)), text)
+    for header in headers.items():
+        for data in header:
+            parts += (number(len(data)), data)
     return b"".join(parts)
 
 
@@ -181,27 +195,42 @@ def _records(
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
         count, at = _number(data, at)
-        properties, event = NO_PROPERTIES, None
+        carried: Carried = (NO_PROPERTIES, None, None, b"")
         if count:
-            properties, event, at = _properties(data, at, count)
+            carried, at = _headers_in(data, at, count)
         if at != end or not 0 <= place <= head[6]:
             raise ValueError("a record's length or place is wrong")
         time_ms = latest if attributes & _APPEND_TIME else first + later
-        message = Message(value or b"", key, properties, event)
+        properties, event, sent, version = carried
+        message = Message(value or b"", key, properties, event, None, sent, version, value is None)
         yield Stored(message, Position(0, base + place, partition, -1, 0, epoch), time_ms)
 
 
-def _properties(data: bytes, at: int, count: int) -> tuple[Mapping[str, str], int | None, int]:
+def _headers_in(data: bytes, at: int, count: int) -> tuple[Carried, int]:
+    """Return what headers say, ours and others', and where they end."""
     found: dict[str, str] = {}
+    ours: dict[str, bytes] = {}
     for _ in range(count):
         name, at = _bytes(data, at)
         value, at = _bytes(data, at)
-        found[(name or b"").decode(errors="replace")] = (value or b"").decode(errors="replace")
-    event = found.get(EVENT_TIME, "")
-    if len(event) < 20 and event.isascii() and event.isdigit():
-        del found[EVENT_TIME]
-        return found, int(event), at
-    return found, None, at
+        text = (name or b"").decode(errors="replace")
+        found[text] = (value or b"").decode(errors="replace")
+        if name and name.startswith(_OURS):
+            ours[text] = value or b""
+    if not ours:
+        return (found, None, None, b""), at
+    event, sent = (_told(found, ours.get(name, b""), name) for name in (EVENT_TIME, SEQUENCE))
+    if version := ours.get(SCHEMA_VERSION, b""):
+        del found[SCHEMA_VERSION]
+    return (found, event, sent, version), at
+
+
+def _told(found: dict[str, str], value: bytes, name: str) -> int | None:
+    """Take a number out of the properties, if it is one."""
+    if not (0 < len(value) < 20 and value.isdigit()):
+        return None
+    del found[name]
+    return int(value)
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:

@@ -23,7 +23,7 @@ from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import DUPLICATE
 from router.backends.kafka.names import REPEATS, kafka_partition
 from router.backends.kafka.offsets import Offsets
-from router.backends.kafka.producing import in_parts, produce
+from router.backends.kafka.producing import Part, in_parts, produce, receipt
 from router.backends.kafka.records import encode
 from router.backends.kafka.transactions import Transaction, is_fenced
 from router.errors import FencedError, PartialPublishError, PublishRefusedError, RouterError
@@ -53,12 +53,12 @@ class Repeats:
             # Between the first look and here another try may have come through.
             if (found := self._found(name, topic, batch, deadline)) is not None:
                 return found
-            offset = self._store(transaction, topic, partition, batch, deadline)
+            parts = self._store(transaction, topic, partition, batch, deadline)
         except FencedError as error:
             raise PublishRefusedError(
                 "Another request with the same idempotency key is under way.", retry_after=1
             ) from error
-        return Receipt(Position(0, offset, batch.partition), len(batch.messages))
+        return receipt(batch.partition, parts)
 
     def _found(self, name: str, topic: str, batch: Batch, deadline: float) -> Receipt | None:
         partition = kafka_partition(batch.partition)
@@ -68,7 +68,8 @@ class Repeats:
         sequence, count = (int(word) for word in commit.note.split())
         if batch.sequence > sequence:
             return None
-        return Receipt(Position(0, commit.offset, batch.partition), count, duplicate=True)
+        found = Position(0, commit.offset, batch.partition)
+        return Receipt(found, count, duplicate=True, flat=True)
 
     def _store(
         self,
@@ -77,7 +78,7 @@ class Repeats:
         partition: int,
         batch: Batch,
         deadline: float,
-    ) -> int:
+    ) -> list[Part]:
         sequence = 0
 
         def send(messages: Sequence[Message]) -> int:
@@ -100,9 +101,10 @@ class Repeats:
 
         try:
             transaction.add_partition(topic, partition, deadline)
-            offset = in_parts(batch.messages, send)
+            parts = in_parts(batch.messages, send)
             note = f"{batch.sequence} {len(batch.messages)}"
-            transaction.commit_offset(transaction.name, topic, partition, offset, note, deadline)
+            first, _ = parts[0]
+            transaction.commit_offset(transaction.name, topic, partition, first, note, deadline)
         except RouterError as error:
             # Undone whole; if this does not come through, Kafka or the next try does it.
             with suppress(RouterError):
@@ -113,4 +115,4 @@ class Repeats:
                 raise PublishRefusedError(str(error)) from error
             raise
         transaction.end(commit=True, deadline=deadline)
-        return offset
+        return parts

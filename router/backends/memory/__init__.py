@@ -11,6 +11,7 @@ import time
 from router.backends import Backend, Node
 from router.backends.memory.node import MemoryNode
 from router.backends.memory.store import MemoryBackend
+from router.schemas import Strategy
 from router.settings import Settings
 
 __all__ = ["MemoryBackend", "MemoryNode", "open_backend", "open_node"]
@@ -22,6 +23,7 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     return MemoryBackend(
         auto_create=settings.flag("topics.auto_create"),
         auto_partitions=settings.number("topics.auto_partitions"),
+        compatibility=Strategy(settings.text("schemas.compatibility")),
         wall_ms=lambda: time.time_ns() // 1_000_000,
     )
 

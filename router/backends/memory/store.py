@@ -1,26 +1,25 @@
-"""The topics, messages and cursors of the memory backend.
+"""The backend whose topics, messages and cursors live in this process.
 
-Theory of operation. One lock guards everything; nothing waits while holding it, and mailboxes are
-woken after it is released. A partition is a flat list of messages in which a batch occupies
-neighbouring places, so that a cursor is one number: how many messages are acknowledged. Keeping
-entries and acknowledgement sets as the broker does would test nothing of the broker and cost the
-fake its simplicity.
+One lock guards everything; nothing waits while holding it, and mailboxes are woken after it is
+released. Messages with a time of delivery are kept with it and handed over at once, as exclusive
+consumers of the broker get them: there are no shared ones here.
 """
 
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import replace
 from threading import Lock
 
-from router.backends import Batch, Mailbox, Receipt, Start
+from router.backends import Batch, Mailbox, Receipt, Schemas, Start
+from router.backends.memory.log import Cursor, Log, Topic, wake
+from router.backends.memory.reading import MemoryConsumer, MemoryReader
+from router.backends.memory.schemas import MemorySchemas
 from router.errors import (
     BackendUnavailableError,
-    ConsumerClosedError,
+    BadRequestError,
     FencedError,
     NotAllowedError,
     PublishRefusedError,
@@ -31,149 +30,19 @@ from router.errors import (
 )
 from router.model import (
     NOT_PARTITIONED,
-    Message,
+    CursorState,
     PartitionStats,
     Policies,
     Position,
-    Stored,
     Subscription,
     SubscriptionStats,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.schemas import Strategy
 
 MAX_ENTRY = 5 * 1024 * 1024
-Key = tuple[int, int]
-_epochs = count(1)
-
-
-class _Cursor:
-    """One subscription's place in one partition: `acked` messages are done with."""
-
-    __slots__ = ("acked", "consumer", "epoch", "generation")
-
-    def __init__(self, acked: int) -> None:
-        self.acked = acked
-        self.consumer: MemoryConsumer | None = None
-        self.generation = 0
-        self.epoch = next(_epochs)
-
-
-class _Log:
-    """The messages of one partition, with the subscriptions on it."""
-
-    __slots__ = ("bytes", "cursors", "keys", "ledger", "marks", "messages", "next_entry")
-
-    def __init__(self, ledger: int) -> None:
-        self.ledger = ledger
-        self.next_entry = 0
-        self.bytes = 0
-        self.messages: list[Stored] = []
-        self.keys: list[Key] = []
-        self.cursors: dict[str, _Cursor] = {}
-        self.marks: dict[str, tuple[int, Receipt]] = {}
-
-    def append(self, partition: int, messages: Sequence[Message], now_ms: int) -> Position:
-        entry, self.next_entry = self.next_entry, self.next_entry + 1
-        single = len(messages) == 1
-        for index, message in enumerate(messages):
-            position = Position(
-                self.ledger,
-                entry,
-                partition,
-                -1 if single else index,
-                0 if single else len(messages),
-            )
-            self.messages.append(Stored(message, position, now_ms))
-            self.keys.append((entry, position.batch_index))
-            self.bytes += message.size()
-        return Position(self.ledger, entry, partition)
-
-    def place(self, start: Start | int) -> int:
-        """Return how many messages are before a start."""
-        if start is Start.EARLIEST:
-            return 0
-        if start is Start.LATEST:
-            return len(self.messages)
-        later = (i for i, stored in enumerate(self.messages) if stored.publish_time >= start)
-        return next(later, len(self.messages))
-
-
-@dataclass(slots=True)
-class _Topic:
-    info: TopicInfo
-    logs: dict[int, _Log] = field(default_factory=dict)
-
-
-class MemoryConsumer:
-    """An exclusive reader of one partition of a subscription, open while its claim stands."""
-
-    __slots__ = (
-        "_backend",
-        "_closed",
-        "_cursor",
-        "_epoch",
-        "_log",
-        "_next",
-        "generation",
-        "mailbox",
-        "partition",
-    )
-
-    def __init__(
-        self, backend: MemoryBackend, log: _Log, cursor: _Cursor, partition: int, generation: int
-    ) -> None:
-        self.partition = partition
-        self.generation = generation
-        self.mailbox: Mailbox | None = None
-        self._backend = backend
-        self._log = log
-        self._cursor = cursor
-        self._next = cursor.acked
-        self._epoch = cursor.epoch
-        self._closed = False
-
-    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
-        """Return what is stored and was not received yet; see the protocol."""
-        del timeout
-        with self._backend.lock:
-            if self._closed:
-                raise ConsumerClosedError("this consumer is closed")
-            start = self._next = max(self._next, self._cursor.acked)
-            size = 0
-            found: list[Stored] = []
-            for stored in self._log.messages[start : start + max(1, limit)]:
-                size += stored.message.size()
-                if found and size > max_bytes:
-                    break
-                found.append(stored)
-            self._next += len(found)
-            epoch = self._epoch
-            return [replace(s, position=replace(s.position, epoch=epoch)) for s in found]
-
-    def acknowledge(self, upto: Position, timeout: float) -> None:
-        """Acknowledge everything up to and including this message; see the protocol."""
-        del timeout
-        with self._backend.lock:
-            stale = upto.epoch and upto.epoch != self._epoch
-            if self._closed or stale or self.generation < self._cursor.generation:
-                raise FencedError
-            key = (upto.entry, upto.batch_index)
-            acked = bisect_right(self._log.keys, key) if upto.ledger == self._log.ledger else 0
-            self._cursor.acked = max(self._cursor.acked, acked)
-
-    def close(self) -> None:
-        """Let go; see the protocol."""
-        with self._backend.lock:
-            self.end()
-
-    def end(self) -> Mailbox | None:
-        """Let go, with the backend's lock held; return the mailbox to be woken, if any."""
-        self._closed = True
-        if self._cursor.consumer is self:
-            self._cursor.consumer = None
-        return self.mailbox
 
 
 class MemoryBackend:
@@ -184,13 +53,15 @@ class MemoryBackend:
         *,
         auto_create: bool = True,
         auto_partitions: int = 0,
+        compatibility: Strategy = Strategy.BACKWARD,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self.lock = Lock()
+        self.schemas: Schemas = MemorySchemas(self, compatibility)
         self._auto_create = auto_create
         self._auto_partitions = auto_partitions
         self._wall_ms = wall_ms
-        self._topics: dict[TopicName, _Topic] = {}
+        self._topics: dict[TopicName, Topic] = {}
         self._ledgers = 0
         self._closed = False
 
@@ -208,12 +79,13 @@ class MemoryBackend:
                 sequence, receipt = log.marks.get(batch.producer, (-1, None))
                 if receipt is not None and batch.sequence <= sequence:
                     return Receipt(receipt.position, receipt.stored, duplicate=True)
-            position = log.append(batch.partition, batch.messages, self._wall_ms())
+            position = log.append(batch.messages, self._wall_ms())
             receipt = Receipt(position, len(batch.messages))
             if batch.producer is not None:
                 log.marks[batch.producer] = batch.sequence, receipt
             waiting = [c.consumer.mailbox for c in log.cursors.values() if c.consumer]
-        _wake(waiting)
+            waiting += [reader.mailbox for reader in log.readers]
+        wake(waiting)
         return receipt
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
@@ -221,16 +93,16 @@ class MemoryBackend:
         del timeout
         with self.lock:
             self._check_open()
-            return self._topic(topic).info.partitions
+            return self.topic(topic).info.partitions
 
     def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""
         del timeout
         with self.lock:
             self._check_open()
-            for log in self._topic(subscription.topic).logs.values():
+            for log in self.topic(subscription.topic).logs.values():
                 if subscription.name not in log.cursors:
-                    log.cursors[subscription.name] = _Cursor(log.place(start))
+                    log.cursors[subscription.name] = Cursor(log.place(start))
 
     def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
         """Move an existing subscription on all partitions; see the protocol."""
@@ -239,11 +111,10 @@ class MemoryBackend:
         with self.lock:
             self._check_open()
             for log, cursor in self._cursors(subscription):
-                cursor.acked = log.place(to)
-                cursor.epoch = next(_epochs)
+                cursor.reset(log.place(to))
                 if cursor.consumer is not None:
                     waiting.append(cursor.consumer.end())
-        _wake(waiting)
+        wake(waiting)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
@@ -277,11 +148,57 @@ class MemoryBackend:
                 raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
             if cursor.consumer is not None:
                 raise SubscriptionBusyError
-            consumer = MemoryConsumer(self, log, cursor, partition, generation)
-            consumer.mailbox = mailbox
+            consumer = MemoryConsumer(self, log, cursor, generation, mailbox)
             cursor.consumer = consumer
             cursor.generation = max(cursor.generation, generation)
             return consumer
+
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> MemoryReader:
+        """Open a reader at a position, an end or a time; see the protocol."""
+        del timeout
+        first = start if isinstance(start, Position) else None
+        if first is not None and not first.may_be_of(partition):
+            raise BadRequestError(f"{first} is no position of partition {partition}")
+        with self.lock:
+            log = self._log(topic, partition)
+            place = 0 if isinstance(start, Position) else log.place(start)
+            reader = MemoryReader(self, log, place, first, mailbox)
+            log.readers.add(reader)
+            return reader
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        timeout: float,
+    ) -> None:
+        """Acknowledge these messages alone, or each with all before it; see the protocol."""
+        del timeout
+        with self.lock:
+            of = {log.ledger: (log, cursor) for log, cursor in self._cursors(subscription)}
+            known = [
+                (position, *of[position.ledger]) for position in positions if position.ledger in of
+            ]
+            if any(position.epoch not in {0, cursor.epoch} for position, _, cursor in known):
+                raise FencedError("the subscription was reset since")
+            for position, log, cursor in known:
+                first, end = log.span(position)
+                if first < end:
+                    cursor.acknowledge(0 if cumulative else first, end)
+
+    def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
+        """Return where the subscription stands, by partition; see the protocol."""
+        del timeout
+        with self.lock:
+            return [log.state(cursor) for log, cursor in self._cursors(subscription)]
 
     def create_topic(
         self,
@@ -304,10 +221,10 @@ class MemoryBackend:
         del timeout
         with self.lock:
             self._check_open()
-            logs = self._topic(topic).logs.values()
+            logs = self.topic(topic).logs.values()
             del self._topics[topic]
-            waiting = [c.consumer.end() for g in logs for c in g.cursors.values() if c.consumer]
-        _wake(waiting)
+            waiting = _ended(logs)
+        wake(waiting)
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""
@@ -321,7 +238,7 @@ class MemoryBackend:
         del timeout
         with self.lock:
             self._check_open()
-            found = self._topic(topic)
+            found = self.topic(topic)
             return TopicStats(
                 found.info,
                 tuple(
@@ -332,7 +249,7 @@ class MemoryBackend:
                 ),
                 tuple(
                     SubscriptionStats(
-                        name, partition, len(log.messages) - c.acked, int(c.consumer is not None)
+                        name, partition, log.state(c).backlog, int(c.consumer is not None)
                     )
                     for partition, log in found.logs.items()
                     for name, c in log.cursors.items()
@@ -349,36 +266,32 @@ class MemoryBackend:
         """Fail what comes; waiting polls wake and find their consumers closed."""
         with self.lock:
             self._closed = True
-            cursors = [
-                c
-                for t in self._topics.values()
-                for g in t.logs.values()
-                for c in g.cursors.values()
-            ]
-            waiting = [c.consumer.end() for c in cursors if c.consumer]
-        _wake(waiting)
+            waiting = _ended(log for topic in self._topics.values() for log in topic.logs.values())
+        wake(waiting)
 
     def _check_open(self) -> None:
         if self._closed:
             raise BackendUnavailableError("the backend is closed")
 
-    def _topic(self, topic: TopicName) -> _Topic:
+    def topic(self, topic: TopicName) -> Topic:
+        """Return a topic, with the lock held; raise TopicNotFoundError."""
+        self._check_open()
         found = self._topics.get(topic)
         if found is None:
             raise TopicNotFoundError(f"there is no topic {topic.local}")
         return found
 
-    def _log(self, topic: TopicName, partition: int) -> _Log:
-        found = self._topic(topic)
+    def _log(self, topic: TopicName, partition: int) -> Log:
+        found = self.topic(topic)
         if partition == NOT_PARTITIONED and found.info.partitions:
             raise NotAllowedError(f"topic {topic.local} is partitioned: name a partition")
         if partition not in found.logs:
             raise TopicNotFoundError(f"topic {topic.local} has no partition {partition}")
         return found.logs[partition]
 
-    def _cursors(self, subscription: Subscription) -> list[tuple[_Log, _Cursor]]:
+    def _cursors(self, subscription: Subscription) -> list[tuple[Log, Cursor]]:
         name = subscription.name
-        logs = self._topic(subscription.topic).logs.values()
+        logs = self.topic(subscription.topic).logs.values()
         found = [(log, log.cursors[name]) for log in logs if name in log.cursors]
         if not found:
             raise SubscriptionNotFoundError(f"there is no subscription {name}")
@@ -388,14 +301,17 @@ class MemoryBackend:
         self, topic: TopicName, partitions: int, policies: Policies, properties: dict[str, str]
     ) -> None:
         kept = replace(policies, replicas=None)  # there are none
-        found = _Topic(TopicInfo(topic, partitions, kept, dict(properties), self._wall_ms()))
+        found = Topic(TopicInfo(topic, partitions, kept, dict(properties), self._wall_ms()))
         for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
             self._ledgers += 1
-            found.logs[partition] = _Log(self._ledgers)
+            found.logs[partition] = Log(self._ledgers, partition)
         self._topics[topic] = found
 
 
-def _wake(mailboxes: Sequence[Mailbox | None]) -> None:
-    for mailbox in mailboxes:
-        if mailbox is not None:
-            mailbox.wake()
+def _ended(logs: Iterable[Log]) -> list[Mailbox]:
+    """Let all consumers and readers go; return the mailboxes to be woken."""
+    waiting: list[Mailbox] = []
+    for log in logs:
+        waiting += [c.consumer.end() for c in log.cursors.values() if c.consumer]
+        waiting += [reader.end() for reader in list(log.readers)]
+    return waiting

@@ -7,6 +7,7 @@ import time
 from router.backends import Backend, Node
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.backend import PulsarBackend
+from router.backends.pulsar.credentials import Credentials
 from router.backends.pulsar.rest import ServiceAdmin
 from router.backends.pulsar.routes import Lookups
 from router.settings import Settings
@@ -17,12 +18,15 @@ __all__ = ["Address", "PulsarBackend", "open_backend", "wall_ms"]
 def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     """Return the backend at `pulsar://host:port[,host:port][/?admin=http://…]`.
 
-    Nothing is connected before the first call. Raises SettingError for a URL that is none.
+    Nothing is connected before the first call. Raises SettingError for a URL that is none, and for
+    credentials (pulsar.*) that cannot be used.
     """
-    del settings, node
+    del node
     address = Address.parse(url)
-    routes = Lookups(address)
-    return PulsarBackend(routes, ServiceAdmin(routes, address.admin), wall_ms)
+    https = address.admin.startswith("https:")
+    credentials = Credentials.of(settings, tls=address.tls or https)
+    routes = Lookups(address, credentials)
+    return PulsarBackend(routes, ServiceAdmin(routes, address.admin, credentials), wall_ms)
 
 
 def wall_ms() -> int:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Protocol
 
 from router.backends import Start
+from router.backends.pulsar.cursors import AT_ONCE, in_commands, message_ids, told_by_broker
 from router.backends.pulsar.link import Link
 from router.errors import SubscriptionNotFoundError, from_code
 from router.model import (
+    CursorState,
     PartitionStats,
     Policies,
+    Position,
     Subscription,
     SubscriptionStats,
     TopicInfo,
@@ -51,6 +54,20 @@ class Admin(Protocol):
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
         """Forget a subscription on all partitions."""
+        ...
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        deadline: float,
+    ) -> None:
+        """Acknowledge messages, each alone or with all before it."""
+        ...
+
+    def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
+        """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
         ...
 
 
@@ -142,6 +159,37 @@ class BrokerAdmin:
         command = pb.SubscriptionRef(topic=str(subscription.topic), subscription=subscription.name)
         with suppress(SubscriptionNotFoundError):
             ask(self._link, pb.CommandAdmin(delete_subscription=command), deadline)
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        deadline: float,
+    ) -> None:
+        """Acknowledge messages, each alone or with all before it."""
+        ids = message_ids(positions, cumulative=cumulative)
+        for some in in_commands(ids, AT_ONCE) if ids else [()]:
+            command = pb.AcknowledgePositions(
+                topic=str(subscription.topic),
+                subscription=subscription.name,
+                message_id=some,
+                cumulative=cumulative,
+            )
+            ask(self._link, pb.CommandAdmin(acknowledge=command), deadline)
+
+    def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
+        """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
+        asked = pb.DescribeCursors(topic=str(subscription.topic), subscription=subscription.name)
+        found, more = list[pb.CursorState](), True
+        while more:
+            answer = ask(self._link, pb.CommandAdmin(describe_cursors=asked), deadline)
+            found += answer.cursors
+            more = answer.more
+            if more:
+                asked.after_partition = found[-1].partition
+                asked.after_subscription = found[-1].subscription
+        return [told_by_broker(state) for state in found]
 
 
 def ask(link: Link, command: pb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:

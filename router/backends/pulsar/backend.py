@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.backends import Batch, Mailbox, Receipt, Start
+from router.backends import Batch, Mailbox, Receipt, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
 from router.backends.pulsar.consumer import PulsarConsumer
 from router.backends.pulsar.producers import Producers
+from router.backends.pulsar.reading import Opening, PulsarReader
+from router.backends.pulsar.refusals import ElsewhereError
 from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.schemas import PulsarSchemas
 from router.backends.pulsar.subscribing import attach, count_partitions
 from router.errors import SubscriptionBusyError, TopicNotFoundError
-from router.model import Policies, Subscription, TopicInfo, TopicName, TopicStats
+from router.model import (
+    CursorState,
+    Policies,
+    Position,
+    Subscription,
+    TopicInfo,
+    TopicName,
+    TopicStats,
+)
 
 BUSY_FOR: Final = 1.0
 BUSY_PAUSE: Final = 0.02
@@ -28,6 +39,7 @@ class PulsarBackend:
         self._routes = routes
         self._admin = admin
         self._producers = Producers(routes, wall_ms)
+        self.schemas: Schemas = PulsarSchemas(routes)
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; see the protocol."""
@@ -72,12 +84,38 @@ class PulsarBackend:
                 if time.monotonic() >= patience:
                     raise
                 time.sleep(BUSY_PAUSE)
-            except LostError:
-                if time.monotonic() >= deadline:
+            except (LostError, ElsewhereError):
+                if time.monotonic() + BUSY_PAUSE >= deadline:
                     raise
                 self._routes.forget(topic)
+                time.sleep(BUSY_PAUSE)
             else:
                 return consumer
+
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> PulsarReader:
+        """Open a reader at a position, an end or a time; see the protocol."""
+        return Opening(topic, partition, start, mailbox).open(self._routes, deadline_in(timeout))
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        timeout: float,
+    ) -> None:
+        """Acknowledge these messages alone, or each with all before it; see the protocol."""
+        self._admin.acknowledge(subscription, positions, cumulative, deadline_in(timeout))
+
+    def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
+        """Return where the subscription stands, by partition; see the protocol."""
+        return self._admin.cursors(subscription, deadline_in(timeout))
 
     def create_topic(
         self,

@@ -27,6 +27,7 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
+from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.refusals import refusal
 from router.backends.pulsar.tls import Stream
 from router.build import build_id
@@ -49,8 +50,11 @@ _ANSWERS: Final = {
     pb.BaseCommand.PRODUCER_SUCCESS: "producer_success",
     pb.BaseCommand.PARTITIONED_METADATA_RESPONSE: "partitionMetadataResponse",
     pb.BaseCommand.LOOKUP_RESPONSE: "lookupTopicResponse",
+    pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE: "getTopicsOfNamespaceResponse",
     pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE: "getLastMessageIdResponse",
     pb.BaseCommand.ACK_RESPONSE: "ackResponse",
+    pb.BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
+    pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
     pb.BaseCommand.ADMIN_RESPONSE: "admin_response",
 }
 _PONG = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
@@ -112,12 +116,14 @@ class Connection:
         reader: FrameReader,
         hello: pb.CommandConnected,
         rest: Sequence[Frame] = (),
+        credentials: Credentials = NO_CREDENTIALS,
     ) -> None:
         self.server_version = hello.server_version
         self.ours = hello.server_version.startswith(OURS)
         self.max_message = hello.max_message_size or MAX_MESSAGE
         self.error: BackendUnavailableError | None = None
         self._peer = peer
+        self._credentials = credentials
         self._frames = reader
         self._ids = count(1)
         self._out: deque[bytes] = deque()
@@ -147,7 +153,7 @@ class Connection:
         self._add(self._waiting, key, reply)
         if isinstance(key, tuple) and key[0] not in self.producers:
             # The broker closed it before this call was there to be told.
-            self._refuse(key, LostError("the broker closed the producer"))
+            self.refuse(key, LostError("the broker closed the producer"))
         else:
             self.send(frame)
         return reply
@@ -158,6 +164,11 @@ class Connection:
             return reply.take(deadline)
         finally:
             self._waiting.pop(key, None)
+
+    def refuse(self, key: Key, error: RouterError) -> None:
+        """Have whoever waits for this answer wait no longer: it will not come."""
+        if reply := self._waiting.pop(key, None):
+            reply.fail(error)
 
     def send(self, frame: bytes) -> None:
         """Send a frame after all that were sent before; death shows in `error` and to handlers."""
@@ -260,7 +271,7 @@ class Connection:
             self._answer(body.request_id, body)
         elif kind == pb.BaseCommand.ERROR:
             error = command.error
-            self._refuse(error.request_id, refusal(error.error, error.message))
+            self.refuse(error.request_id, refusal(error.error, error.message))
         elif kind == pb.BaseCommand.PING:
             self.send(_PONG)
         else:
@@ -272,27 +283,34 @@ class Connection:
             self._push(self._claims, command.claim_update.claim_id, command.claim_update)
         elif kind == pb.BaseCommand.SEND_ERROR:
             error = command.send_error
-            self._refuse(
-                (error.producer_id, error.sequence_id), refusal(error.error, error.message)
-            )
+            self.refuse((error.producer_id, error.sequence_id), refusal(error.error, error.message))
+        elif kind == pb.BaseCommand.AUTH_CHALLENGE:
+            self._show_again()
         elif kind == pb.BaseCommand.CLOSE_PRODUCER:
             self._close_producer(command.close_producer.producer_id)
         elif kind == pb.BaseCommand.CLOSE_CONSUMER:
             self._push(self._consumers, command.close_consumer.consumer_id, command.close_consumer)
 
+    def _show_again(self) -> None:
+        """Bring a token anew: the one that the connection began with has ended, or will."""
+        who = self._credentials
+        response = pb.CommandAuthResponse(
+            client_version=f"router/{build_id()}",
+            response=pb.AuthData(auth_method_name=who.method, auth_data=who.shown()),
+            protocol_version=PROTOCOL,
+        )
+        kind = pb.BaseCommand.AUTH_RESPONSE
+        self.send(encode(pb.BaseCommand(type=kind, authResponse=response)))
+
     def _answer(self, key: Key, body: Any) -> None:
         if reply := self._waiting.pop(key, None):
             reply.put(body)
-
-    def _refuse(self, key: Key, error: RouterError) -> None:
-        if reply := self._waiting.pop(key, None):
-            reply.fail(error)
 
     def _close_producer(self, number: int) -> None:
         self.producers.discard(number)
         for key in list(self._waiting):
             if isinstance(key, tuple) and key[0] == number:
-                self._refuse(key, LostError("the broker closed the producer"))
+                self.refuse(key, LostError("the broker closed the producer"))
 
     def _push(
         self, handlers: dict[int, Handler], number: int, body: Any, payload: bytes = b""
@@ -320,7 +338,12 @@ def _emptied(table: dict[Any, V]) -> Iterator[V]:
             yield value
 
 
-def shake_hands(peer: Stream, deadline: float, proxy_to: str = "") -> Connection:
+def shake_hands(
+    peer: Stream,
+    deadline: float,
+    proxy_to: str = "",
+    credentials: Credentials = NO_CREDENTIALS,
+) -> Connection:
     """Make a connection of a socket that just connected; close the socket on failure.
 
     Raises OSError, BackendUnavailableError.
@@ -329,8 +352,11 @@ def shake_hands(peer: Stream, deadline: float, proxy_to: str = "") -> Connection
         connect = pb.CommandConnect(
             client_version=f"router/{build_id()}",
             protocol_version=PROTOCOL,
-            auth_method_name="none",
-            feature_flags=pb.FeatureFlags(supports_broker_entry_metadata=True),
+            auth_method_name=credentials.method,
+            auth_data=credentials.shown(),
+            feature_flags=pb.FeatureFlags(
+                supports_broker_entry_metadata=True, supports_auth_refresh=True
+            ),
         )
         if proxy_to:
             connect.proxy_to_broker_url = proxy_to
@@ -338,7 +364,7 @@ def shake_hands(peer: Stream, deadline: float, proxy_to: str = "") -> Connection
         peer.sendall(encode(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect)))
         reader = FrameReader()
         first, *rest = _first_frames(peer, reader)
-        return Connection(peer, reader, _connected(first.command), rest)
+        return Connection(peer, reader, _connected(first.command), rest, credentials)
     except ProtocolError as error:
         peer.close()
         raise BackendUnavailableError(

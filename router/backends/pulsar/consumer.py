@@ -20,6 +20,7 @@ reset it changes. A position of another epoch is not acknowledged, whichever con
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import deque
 from threading import Lock
@@ -86,9 +87,9 @@ class PulsarConsumer:
     """An exclusive reader of one partition of a subscription, open while its claim stands."""
 
     __slots__ = (
+        "_asked",
         "_busy",
         "_closed",
-        "_connection",
         "_drained",
         "_fence",
         "_generation",
@@ -101,6 +102,7 @@ class PulsarConsumer:
         "_received",
         "_target",
         "_waiter",
+        "connection",
         "epoch",
         "number",
         "partition",
@@ -113,7 +115,7 @@ class PulsarConsumer:
         self.number = number
         # Set by who opens it; 0: the broker does not say.
         self.epoch = 0
-        self._connection = connection
+        self.connection = connection
         self._generation = generation
         self._mailbox = mailbox
         self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
@@ -125,6 +127,8 @@ class PulsarConsumer:
         self._permits = 0
         self._target = FIRST_PERMITS
         self._waiter: Lock | None = None
+        # The acknowledgement that waits for its answer, 0: none does.
+        self._asked = 0
         self._busy = False
         self._closed = False
         self._lost: BackendUnavailableError | None = None
@@ -137,12 +141,14 @@ class PulsarConsumer:
             self._queue.append((command, payload))
             self._notify()
         else:
-            self._connection.drop_consumer(self.number)
+            self.connection.drop_consumer(self.number)
             self.cut(ConsumerClosedError("the broker closed the consumer"))
 
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
         self._lost = error
+        # Apache Pulsar does not answer the acknowledgement of a consumer that it let go of.
+        self.connection.refuse(self._asked, error)
         self._notify()
 
     def _notify(self) -> None:
@@ -186,25 +192,35 @@ class PulsarConsumer:
         place = acknowledging(upto)
         if place is None:
             return
-        request_id = self._connection.next_id()
+        request_id = self.connection.next_id()
         ack = pb.CommandAck(
             consumer_id=self.number,
             ack_type=pb.CommandAck.Cumulative,
             message_id=(place,),
             request_id=request_id,
         )
-        if self._connection.ours:
+        if self.connection.ours:
             ack.properties.add(key="router-generation", value=self._generation)
-        answer = self._connection.call(
-            request_id,
-            pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack),
-            time.monotonic() + timeout,
-        )
+        answer = self._call(request_id, ack, time.monotonic() + timeout)
         if answer.HasField("error"):
             # It may have crossed the news that the consumer is closed.
             if isinstance(self._lost, ConsumerClosedError):
                 raise FencedError
             raise refusal(answer.error, answer.message)
+
+    def _call(self, request_id: int, ack: pb.CommandAck, deadline: float) -> Any:
+        """Acknowledge and return the answer; raise FencedError where the consumer is let go of."""
+        connection = self.connection
+        frame = encode(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack))
+        self._asked = request_id
+        try:
+            reply = connection.ask(request_id, frame)
+            if self._lost is not None:
+                # Who said so may have looked before there was something to refuse.
+                connection.refuse(request_id, self._lost)
+            return connection.take(request_id, reply, deadline)
+        except ConsumerClosedError as error:
+            raise FencedError from error
 
     def close(self) -> None:
         """Let go; see the protocol."""
@@ -213,7 +229,7 @@ class PulsarConsumer:
         self._closed = True
         self._queue.clear()
         self._left = None
-        connection = self._connection
+        connection = self.connection
         connection.drop_consumer(self.number)
         if self._lost is None and connection.error is None:
             close_consumer(connection, self.number)
@@ -275,7 +291,7 @@ class PulsarConsumer:
     def _ask(self, taking: Taking, deadline: float) -> None:
         """Give permits and learn the fence: all that was stored until now is not above it."""
         self._give_permits(taking)
-        connection = self._connection
+        connection = self.connection
         request_id = connection.next_id()
         command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
         question = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command)
@@ -300,7 +316,7 @@ class PulsarConsumer:
         command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
         self._permits = wanted
         self._target *= GROWTH
-        self._connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
+        self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
 
     def _wait(self, taking: Taking, deadline: float) -> bool:
         """Wait for the next push; False when none comes in time."""
@@ -348,10 +364,12 @@ def acknowledging(upto: Position) -> pb.MessageIdData | None:
         where.entryId = upto.entry - 1
         return where
     bits = (1 << upto.batch_size) - (1 << upto.batch_index + 1)
-    words = -(-upto.batch_size // _WORD)
-    raw = bits.to_bytes(words * 8, "little")
-    where.ack_set.extend(
-        int.from_bytes(raw[8 * i : 8 * i + 8], "little", signed=True) for i in range(words)
-    )
+    where.ack_set.extend(ack_words(bits, upto.batch_size))
     where.batch_size = upto.batch_size
     return where
+
+
+def ack_words(left: int, size: int) -> list[int]:
+    """Return the messages of a batch that are left, its bits, as the protocol's signed words."""
+    words = -(-size // _WORD)
+    return list(struct.unpack(f"<{words}q", left.to_bytes(words * 8, "little")))

@@ -19,7 +19,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from itertools import groupby
+from operator import itemgetter
 from threading import Lock
 from typing import Any, Final
 
@@ -28,15 +31,23 @@ from router.backends.pulsar.connection import Connection, LostError
 from router.backends.pulsar.link import NotServedError
 from router.backends.pulsar.refusals import ProducerNameBusyError
 from router.backends.pulsar.routes import Routes
-from router.errors import BackendTimeoutError, BackendUnavailableError, PublishRefusedError
-from router.model import Position
-from router.wire.pulsar import encode, pack
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    PartialPublishError,
+    PublishRefusedError,
+    RouterError,
+)
+from router.model import Message, Position
+from router.wire.pulsar import OURS, encode, is_batch, pack, shared_header
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MOST: Final = 4096
 IDLE: Final = 120.0
 PAUSE: Final = 0.02
 _NONE: Final = 1 << 63
+_DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
+_SCHEMA_VERSION: Final = itemgetter(Message._fields.index("schema_version"))
 _DEDUP: Final = (pb.KeyValue(key="router-dedup", value="true"),)
 
 
@@ -139,10 +150,13 @@ class Publishing:
             self._pack(connection.max_message)
         self.sent = True
         receipt = producer.send(self._sequence, len(batch.messages), self._payload, deadline)
-        position = _position(receipt.message_id, batch.partition)
-        if batch.producer is not None and receipt.HasField("stored_messages"):
-            return Receipt(position, receipt.stored_messages, duplicate=True)
-        return Receipt(position, len(batch.messages))
+        known = batch.producer is not None and receipt.HasField("stored_messages")
+        count = receipt.stored_messages if known else len(batch.messages)
+        alone = count == 1 and is_batch(batch.messages[:1], producer.name)
+        position = _position(receipt.message_id, batch.partition, alone)
+        # Apache Pulsar says of a duplicate neither where it is nor how many messages it has.
+        duplicate = known or (batch.producer is not None and position.ledger < 0)
+        return Receipt(position, count, duplicate)
 
     def _pack(self, max_message: int) -> None:
         batch, producer = self._batch, self._producer
@@ -167,14 +181,32 @@ class Producers:
         self._wall_ms = wall_ms
         self._most = most
         self._idle = idle
-        self._name = f"router-{uuid.uuid4().hex}"
+        self._name = f"{OURS}{uuid.uuid4().hex}"
         self._table: dict[str, Producer] = {}
         self._sweeping = Lock()
         self._sweep_at = 0.0
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
-        """Store a batch; see `Backend.publish`."""
+        """Store a batch; see `Backend.publish`.
+
+        What cannot be one entry is stored as several, and PartialPublishError tells how many
+        messages are stored when a later one fails.
+        """
         deadline = time.monotonic() + timeout
+        if alike(batch.messages):
+            return self._publish(batch, deadline)
+        stored: list[Receipt] = []
+        for part in _parts(batch):
+            try:
+                stored.append(self._publish(part, deadline))
+            except RouterError as error:
+                if not stored:
+                    raise
+                count = sum(receipt.stored for receipt in stored)
+                raise PartialPublishError(str(error), stored=count) from error
+        return Receipt.joined(stored)
+
+    def _publish(self, batch: Batch, deadline: float) -> Receipt:
         topic = str(batch.topic.partition(batch.partition))
         if batch.producer is not None:
             producer = Producer(topic, batch.producer)
@@ -268,8 +300,32 @@ class Producers:
             producer.turn.release()
 
 
-def _position(where: pb.MessageIdData, partition: int) -> Position:
-    """Return the place of a receipt; an old duplicate's is not known, and none on the wire."""
+def alike(messages: Sequence[Message]) -> bool:
+    """Return whether messages can share an entry; in little time, as it is asked of all."""
+    count, first = len(messages), messages[0]
+    return count == 1 or (
+        list(map(_DELIVER_AT, messages)).count(first.deliver_at) == count
+        and list(map(_SCHEMA_VERSION, messages)).count(first.schema_version) == count
+    )
+
+
+def _parts(batch: Batch) -> list[Batch]:
+    """Return what of a batch shares an entry each, in order; a name goes on with numbers."""
+    groups = [list(group) for _, group in groupby(batch.messages, shared_header)]
+    name = batch.producer
+    return [
+        replace(batch, messages=group, producer=f"{name}/{number}" if name and number else name)
+        for number, group in enumerate(groups)
+    ]
+
+
+def _position(where: pb.MessageIdData, partition: int, alone: bool) -> Position:
+    """Return the place of a receipt; an old duplicate's is not known, and none on the wire.
+
+    `alone`: it is a batch of one message.
+    """
     if where.ledgerId >= _NONE:
         return Position(-1, -1, partition)
+    if alone:
+        return Position(where.ledgerId, where.entryId, partition, 0, 1)
     return Position(where.ledgerId, where.entryId, partition)

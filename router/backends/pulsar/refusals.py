@@ -12,17 +12,26 @@ from typing import Final
 from router.errors import (
     BackendUnavailableError,
     BadNameError,
+    ConsumerClosedError,
+    IncompatibleSchemaError,
     NotAllowedError,
     PublishRefusedError,
     QuotaExceededError,
     RouterError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
+    TopicHeldError,
     TopicNotFoundError,
+    TopicTerminatedError,
     by_code,
     from_code,
 )
 from router.wire.pulsar import pulsar_pb2 as pb
+
+
+class ElsewhereError(BackendUnavailableError):
+    """The broker does not serve the topic, or not yet: another lookup will tell who does."""
+
 
 _CODES: Final = frozenset(by_code())
 TABLE: Final[Mapping[int, type[RouterError]]] = {
@@ -32,7 +41,7 @@ TABLE: Final[Mapping[int, type[RouterError]]] = {
     pb.AuthenticationError: BackendUnavailableError,
     pb.AuthorizationError: NotAllowedError,
     pb.ConsumerBusy: SubscriptionBusyError,
-    pb.ServiceNotReady: BackendUnavailableError,
+    pb.ServiceNotReady: ElsewhereError,
     pb.ProducerBlockedQuotaExceededError: QuotaExceededError,
     pb.ProducerBlockedQuotaExceededException: QuotaExceededError,
     pb.ChecksumError: PublishRefusedError,
@@ -41,18 +50,24 @@ TABLE: Final[Mapping[int, type[RouterError]]] = {
     pb.SubscriptionNotFound: SubscriptionNotFoundError,
     pb.ConsumerNotFound: BackendUnavailableError,
     pb.TooManyRequests: BackendUnavailableError,
-    pb.TopicTerminatedError: PublishRefusedError,
+    pb.TopicTerminatedError: TopicTerminatedError,
     pb.ProducerBusy: PublishRefusedError,
     pb.InvalidTopicName: BadNameError,
-    pb.IncompatibleSchema: PublishRefusedError,
+    pb.IncompatibleSchema: IncompatibleSchemaError,
     pb.ConsumerAssignError: SubscriptionBusyError,
     pb.TransactionCoordinatorNotFound: NotAllowedError,
     pb.InvalidTxnStatus: NotAllowedError,
     pb.NotAllowedError: NotAllowedError,
     pb.TransactionConflict: NotAllowedError,
     pb.TransactionNotFound: NotAllowedError,
-    pb.ProducerFenced: PublishRefusedError,
+    pb.ProducerFenced: TopicHeldError,
 }
+# About the router itself, and never about who asked it for something.
+_OUR_OWN: Final = {pb.AuthenticationError, pb.AuthorizationError}
+# What is asked for a consumer that the broker let go of, a moment before it says so.
+_NO_CONSUMER: Final = "Consumer not found"
+# Pulsar has one number for both; it is only the sentence that says which of the two is taken.
+_EXCLUSIVE: Final = "exclusive producer"
 
 
 class ProducerNameBusyError(PublishRefusedError):
@@ -65,8 +80,11 @@ def refusal(error: int, message: str) -> RouterError:
     The sentences of our own broker begin with the failure's stable code, which says more.
     """
     if error == pb.ProducerBusy:
-        return ProducerNameBusyError(message)
+        held = _EXCLUSIVE in message
+        return TopicHeldError(message) if held else ProducerNameBusyError(message)
+    if error == pb.MetadataError and message == _NO_CONSUMER:
+        return ConsumerClosedError(message)
     code, colon, sentence = message.partition(": ")
-    if colon and code in _CODES:
+    if colon and code in _CODES and error not in _OUR_OWN:
         return from_code(code, sentence)
     return TABLE.get(error, BackendUnavailableError)(message)

@@ -7,6 +7,9 @@ behind, and needs no administrator's rights.
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
 from http.client import HTTPException
 from typing import Any, Final
 from urllib.error import HTTPError
@@ -15,8 +18,10 @@ from urllib.request import Request, urlopen
 
 from router.backends import Start
 from router.backends.pulsar.admin import Admin, BrokerAdmin, remaining
+from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
+from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.routes import Routes
-from router.backends.pulsar.subscribing import end_subscription, make_subscription
+from router.backends.pulsar.subscribing import acknowledge, end_subscription, make_subscription
 from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
@@ -27,8 +32,10 @@ from router.errors import (
 )
 from router.model import (
     NOT_PARTITIONED,
+    CursorState,
     PartitionStats,
     Policies,
+    Position,
     Subscription,
     SubscriptionStats,
     TopicInfo,
@@ -39,10 +46,15 @@ from router.model import (
 MAX_ANSWER: Final = 64 * 1024 * 1024
 """A list of 100,000 topics has 5 MB."""
 NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
-NO_TIME: Final = "a time and a reset need the administration of Apache Pulsar: " + NO_ADMIN
+NO_TIME: Final = (
+    "a time, a reset and a cursor need the administration of Apache Pulsar: " + NO_ADMIN
+)
 NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"
 # Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
 _TIMES: Final = {Start.EARLIEST: 0, Start.LATEST: 2**53 - 1}
+_LAST: Final = re.compile(r"([0-9]+):(-1|[0-9]+)")
+_JSON: Final = "application/json"
+_PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 _STATUS: Final[dict[int, type[RouterError]]] = {
     401: NotAllowedError,
     403: NotAllowedError,
@@ -54,19 +66,24 @@ _STATUS: Final[dict[int, type[RouterError]]] = {
 class RestAdmin:
     """Administration over HTTP; see `Admin`."""
 
-    def __init__(self, url: str, routes: Routes) -> None:
+    def __init__(self, url: str, routes: Routes, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._url = url
         self._routes = routes
+        self._credentials = credentials
 
     def create(self, info: TopicInfo, deadline: float) -> None:
         """Create a topic; raise TopicExistsError, NotAllowedError for policies."""
         if info.policies != Policies():
             raise NotAllowedError(NO_POLICIES)
+        properties = dict(info.properties)
         if info.partitions:
-            path, body = f"{_path(info.topic)}/partitions", str(info.partitions).encode()
-            self._ask("PUT", path, deadline, body)
+            path, body = (
+                f"{_path(info.topic)}/partitions",
+                json.dumps({"partitions": info.partitions, "properties": properties}),
+            )
+            self._ask("PUT", path, deadline, body.encode(), _PARTITIONED)
         else:
-            self._ask("PUT", _path(info.topic), deadline, b"")
+            self._ask("PUT", _path(info.topic), deadline, json.dumps(properties).encode())
 
     def delete(self, topic: TopicName, deadline: float) -> None:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
@@ -74,7 +91,7 @@ class RestAdmin:
         self._ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
 
     def topics(self, deadline: float) -> list[TopicInfo]:
-        """Return the topics of all tenants and namespaces."""
+        """Return the topics of all tenants and namespaces; properties of the partitioned only."""
         found: list[TopicInfo] = []
         for tenant in self._ask("GET", "tenants", deadline):
             for namespace in self._ask("GET", f"namespaces/{quote(tenant)}", deadline):
@@ -83,20 +100,15 @@ class RestAdmin:
 
     def describe(self, topic: TopicName, deadline: float) -> TopicStats:
         """Return what a topic holds; raise TopicNotFoundError."""
-        partitions = self._partitions(topic, deadline)
-        wanted = range(partitions) if partitions else (NOT_PARTITIONED,)
+        info = self._info(topic, deadline)
+        wanted = range(info.partitions) if info.partitions else (NOT_PARTITIONED,)
         stats = {p: self._stats(topic.partition(p), deadline) for p in wanted}
+        kept = {p: self._kept(topic.partition(p), deadline) for p in wanted}
+        if not info.partitions:
+            info = replace(info, properties=kept[NOT_PARTITIONED].get("properties") or {})
         return TopicStats(
-            TopicInfo(topic, partitions),
-            tuple(
-                PartitionStats(
-                    p,
-                    messages=one.get("msgInCounter", 0),
-                    bytes=one.get("storageSize", 0),
-                    producers=len(one.get("publishers", ())),
-                )
-                for p, one in stats.items()
-            ),
+            info,
+            tuple(_partition(p, one, kept[p]) for p, one in stats.items()),
             tuple(
                 SubscriptionStats(
                     name,
@@ -135,6 +147,46 @@ class RestAdmin:
         """Forget a subscription on all partitions."""
         end_subscription(self._routes, subscription, deadline)
 
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        deadline: float,
+    ) -> None:
+        """Acknowledge messages, each alone or with all before it, by a consumer of our own."""
+        known = {partition for partition, _ in self._found(subscription, deadline)}
+        for partition in sorted({position.partition for position in positions} & known):
+            mine = [position for position in positions if position.partition == partition]
+            ids = message_ids(mine, cumulative=cumulative)
+            if ids:
+                acknowledge(self._routes, subscription, partition, ids, cumulative, deadline)
+
+    def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
+        """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
+        found = []
+        for partition, backlog in self._found(subscription, deadline):
+            path = f"{_path(subscription.topic.partition(partition))}/internalStats"
+            cursors = self._ask("GET", path, deadline)["cursors"]
+            cursor = cursors.get(quote(subscription.name, safe=""), {})
+            found.append(told_by_rest(partition, cursors.get(subscription.name, cursor), backlog))
+        return found
+
+    def _found(self, subscription: Subscription, deadline: float) -> list[tuple[int, int]]:
+        """Return on which partitions there is the subscription, with its backlog on each.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError.
+        """
+        partitions = self._partitions(subscription.topic, deadline)
+        found = []
+        for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
+            stats = self._stats(subscription.topic.partition(partition), deadline)
+            if (mine := stats.get("subscriptions", {}).get(subscription.name)) is not None:
+                found.append((partition, mine.get("msgBacklog", 0)))
+        if not found:
+            raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
+        return found
+
     def _move(self, topic: TopicName, name: str, to: Start | int, deadline: float) -> None:
         """Move a subscription on one partition; Pulsar lets its consumers go."""
         when = _TIMES[to] if isinstance(to, Start) else max(0, to)
@@ -160,25 +212,38 @@ class RestAdmin:
             if name.rpartition("-partition-")[0] not in parents and _nameable(name)
         ]
         parted = [TopicName.parse(name) for name in parents if _nameable(name)]
-        return plain + [TopicInfo(topic, self._partitions(topic, deadline)) for topic in parted]
+        return plain + [self._info(topic, deadline) for topic in parted]
+
+    def _info(self, topic: TopicName, deadline: float) -> TopicInfo:
+        """Return what is written about a topic, were it partitioned: nothing if it is not."""
+        found = self._ask("GET", f"{_path(topic)}/partitions", deadline)
+        return TopicInfo(topic, found["partitions"], properties=found.get("properties") or {})
 
     def _partitions(self, topic: TopicName, deadline: float) -> int:
-        partitions: int = self._ask("GET", f"{_path(topic)}/partitions", deadline)["partitions"]
-        return partitions
+        return self._info(topic, deadline).partitions
 
     def _stats(self, topic: TopicName, deadline: float) -> dict[str, Any]:
         stats: dict[str, Any] = self._ask("GET", f"{_path(topic)}/stats", deadline)
         return stats
 
-    def _ask(self, method: str, path: str, deadline: float, body: bytes | None = None) -> Any:
-        request = Request(  # noqa: S310 - the scheme is checked where the address is parsed
-            f"{self._url}/admin/v2/{path}",
-            data=body,
-            method=method,
-            headers={"Content-Type": "application/json"},
-        )
+    def _kept(self, topic: TopicName, deadline: float) -> dict[str, Any]:
+        """Return what Pulsar says about the ledgers of a topic."""
+        kept: dict[str, Any] = self._ask("GET", f"{_path(topic)}/internalStats", deadline)
+        return kept
+
+    def _ask(
+        self, method: str, path: str, deadline: float, body: bytes | None = None, kind: str = _JSON
+    ) -> Any:
+        who = self._credentials
         try:
-            with urlopen(request, timeout=remaining(deadline)) as answer:  # noqa: S310 - as above
+            request = Request(  # noqa: S310 - the scheme is checked where the address is parsed
+                f"{self._url}/admin/v2/{path}",
+                data=body,
+                method=method,
+                headers={"Content-Type": kind, **who.headers()},
+            )
+            context = who.context() if self._url.startswith("https:") else None
+            with urlopen(request, timeout=remaining(deadline), context=context) as answer:  # noqa: S310 - as above
                 data = answer.read(MAX_ANSWER)
             return json.loads(data) if data else None
         except HTTPError as error:
@@ -193,10 +258,10 @@ class RestAdmin:
 class ServiceAdmin:
     """Commands where the broker is ours, REST where the address names it, else a clear refusal."""
 
-    def __init__(self, routes: Routes, url: str) -> None:
+    def __init__(self, routes: Routes, url: str, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._routes = routes
         self._commands = BrokerAdmin(routes.service)
-        self._rest = RestAdmin(url, routes) if url else None
+        self._rest = RestAdmin(url, routes, credentials) if url else None
 
     def create(self, info: TopicInfo, deadline: float) -> None:
         """Create a topic; raise TopicExistsError."""
@@ -234,6 +299,20 @@ class ServiceAdmin:
         else:
             end_subscription(self._routes, subscription, deadline)
 
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        deadline: float,
+    ) -> None:
+        """Acknowledge messages, each alone or with all before it."""
+        self._cursors(deadline).acknowledge(subscription, positions, cumulative, deadline)
+
+    def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
+        """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
+        return self._cursors(deadline).cursors(subscription, deadline)
+
     def _cursors(self, deadline: float) -> Admin:
         """Return what moves cursors."""
         if self._routes.service.connection(deadline).ours:
@@ -248,6 +327,23 @@ class ServiceAdmin:
         if self._routes.service.connection(deadline).ours:
             return self._commands
         raise NotAllowedError(NO_ADMIN)
+
+
+def _partition(number: int, stats: dict[str, Any], kept: dict[str, Any]) -> PartitionStats:
+    """Return what a partition holds; Pulsar counts messages since its broker loaded the topic."""
+    entries = kept.get("numberOfEntries", 0)
+    last = _LAST.fullmatch(str(kept.get("lastConfirmedEntry", "")))
+    ledger, behind = (int(last[1]), int(last[2]) + 1) if last else (0, 0)
+    return PartitionStats(
+        number,
+        ledger,
+        # Of the last of Pulsar's ledgers: entries are numbered anew in each, and counted in all.
+        max(0, behind - entries),
+        behind,
+        max(stats.get("msgInCounter", 0), entries),
+        stats.get("storageSize", 0),
+        len(stats.get("publishers", ())),
+    )
 
 
 def _path(topic: TopicName) -> str:

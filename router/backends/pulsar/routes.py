@@ -2,8 +2,8 @@
 
 A broker of ours serves every topic it knows on the connection one has. Apache Pulsar spreads topics
 over brokers: a lookup names the broker, and says whether it is reached directly or through the
-service address (a proxy, a port map). Answers are remembered until a topic turns out to be gone
-from there.
+service address (a proxy, a port map). Answers are remembered as long as the connection lives, and
+until a topic turns out to be gone from there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any, Final, Protocol
 
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.connection import Connection, shake_hands
-from router.backends.pulsar.link import Link
+from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
+from router.backends.pulsar.link import Dial, Link
 from router.backends.pulsar.refusals import refusal
 from router.backends.pulsar.tls import secured
 from router.errors import BackendUnavailableError
@@ -73,11 +74,12 @@ class OneBroker:
 class Lookups:
     """Topics are where a lookup says."""
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._address = address
+        self._credentials = credentials
         self._lock = Lock()
         self._links: dict[Where, Link] = {}
-        self._known: dict[str, Where] = {}
+        self._known: dict[str, Connection] = {}
         self._closed = False
         self.service = self._link((address, ""))
 
@@ -86,13 +88,14 @@ class Lookups:
         connection = self.service.connection(deadline)
         if connection.ours:
             return connection
-        where = self._known.get(topic)
-        if where is None:
-            where = self._look_up(topic, deadline)
+        known = self._known.get(topic)
+        if known is None or known.error is not None:
+            # A broker that went and came back serves nothing before it was looked up again.
+            known = self._link(self._look_up(topic, deadline)).connection(deadline)
             if len(self._known) >= MOST_REMEMBERED:
                 self._known.clear()
-            self._known[topic] = where
-        return self._link(where).connection(deadline)
+            self._known[topic] = known
+        return known
 
     def forget(self, topic: str) -> None:
         """Look the topic up anew next time."""
@@ -110,10 +113,13 @@ class Lookups:
         with self._lock:
             link = self._links.get(where)
             if link is None:
-                link = self._links[where] = Link(lambda deadline: dial(*where, deadline))
+                link = self._links[where] = Link(self._dial(where))
                 if self._closed:
                     link.close()
             return link
+
+    def _dial(self, where: Where) -> Dial:
+        return lambda deadline: dial(*where, deadline, self._credentials)
 
     def _look_up(self, topic: str, deadline: float) -> Where:
         where: Where = (self._address, "")
@@ -150,16 +156,19 @@ class Lookups:
         return self._address, f"{host}:{port}"
 
 
-def dial(address: Address, proxy_to: str, deadline: float) -> Connection:
+def dial(
+    address: Address, proxy_to: str, deadline: float, credentials: Credentials = NO_CREDENTIALS
+) -> Connection:
     """Open a connection to the first host that answers; raise OSError, BackendUnavailableError."""
     failure: Exception | None = None
     for host, port in address.hosts:
         left = min(DIAL_TIMEOUT, max(0.05, deadline - time.monotonic()))
         try:
+            context = credentials.context() if address.tls else None
             peer = socket.create_connection((host, port), timeout=left)
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            stream = secured(peer, host, left) if address.tls else peer
-            return shake_hands(stream, time.monotonic() + left, proxy_to)
+            stream = secured(peer, host, left, context) if address.tls else peer
+            return shake_hands(stream, time.monotonic() + left, proxy_to, credentials)
         except (OSError, ssl.SSLError, BackendUnavailableError) as error:
             failure = error
     raise BackendUnavailableError(f"{address} cannot be reached: {failure}") from failure

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
 from router.backends import Start
-from router.backends.pulsar.connection import Connection
+from router.backends.pulsar.connection import Connection, LostError
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
+from router.backends.pulsar.cursors import AT_ONCE, in_commands
 from router.backends.pulsar.link import Link
-from router.backends.pulsar.refusals import refusal
+from router.backends.pulsar.refusals import ElsewhereError, refusal
 from router.backends.pulsar.routes import Routes
 from router.errors import BackendTimeoutError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription
 from router.wire.pulsar import pulsar_pb2 as pb
+
+BUSY_PAUSE: Final = 0.05
 
 
 class Deaf:
@@ -34,24 +41,54 @@ def attach(
     Without a start the subscription has to exist. Apache Pulsar has no word for that: there it is
     made, at its latest message.
     """
-    request_id = connection.next_id()
-    command = pb.CommandSubscribe(
+    command = _subscribe(connection, consumer, topic, name)
+    command.durable = True
+    command.initialPosition = _START[start or Start.LATEST]
+    if start is None:
+        command.metadata.extend(_EXISTING)
+    consumer.epoch = _open(connection, consumer, command, deadline).router_epoch
+
+
+def attach_reader(
+    connection: Connection,
+    consumer: PulsarConsumer,
+    topic: str,
+    name: str,
+    place: pb.MessageIdData,
+    deadline: float,
+) -> None:
+    """Open a consumer of a subscription that is not durable and begins at this entry.
+
+    Nothing that it receives belongs to an epoch: other subscriptions may acknowledge it.
+    """
+    command = _subscribe(connection, consumer, topic, name)
+    command.durable = False
+    command.start_message_id.CopyFrom(place)
+    _open(connection, consumer, command, deadline)
+
+
+def _subscribe(
+    connection: Connection, consumer: PulsarConsumer, topic: str, name: str
+) -> pb.CommandSubscribe:
+    return pb.CommandSubscribe(
         topic=topic,
         subscription=name,
         subType=pb.CommandSubscribe.Exclusive,
         consumer_id=consumer.number,
-        request_id=request_id,
+        request_id=connection.next_id(),
         consumer_name=f"router-{consumer.number}",
-        durable=True,
-        initialPosition=_START[start or Start.LATEST],
-        metadata=_EXISTING if start is None else (),
         force_topic_creation=False,
     )
+
+
+def _open(
+    connection: Connection, consumer: PulsarConsumer, asked: pb.CommandSubscribe, deadline: float
+) -> Any:
+    """Open a consumer at its broker and return the answer; raise what it says."""
     connection.add_consumer(consumer.number, consumer)
+    command = pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=asked)
     try:
-        answer = connection.call(
-            request_id, pb.BaseCommand(type=pb.BaseCommand.SUBSCRIBE, subscribe=command), deadline
-        )
+        return connection.call(asked.request_id, command, deadline)
     except BackendTimeoutError:
         connection.drop_consumer(consumer.number)
         close_consumer(connection, consumer.number)
@@ -59,7 +96,6 @@ def attach(
     except BaseException:
         connection.drop_consumer(consumer.number)
         raise
-    consumer.epoch = answer.router_epoch
 
 
 def make_subscription(
@@ -68,14 +104,10 @@ def make_subscription(
     """Make a durable subscription on every partition, by a consumer that comes and goes."""
     partitions = count_partitions(routes.service, str(subscription.topic), deadline)
     for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
-        topic = str(subscription.topic.partition(partition))
-        connection = routes.connection(topic, deadline)
-        consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, Deaf())
         try:
-            attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
+            _attached(routes, subscription, partition, deadline, start).close()
         except SubscriptionBusyError:
-            continue  # whoever reads it proves that it exists
-        consumer.close()
+            pass  # whoever reads it proves that it exists
 
 
 def end_subscription(routes: Routes, subscription: Subscription, deadline: float) -> None:
@@ -85,10 +117,8 @@ def end_subscription(routes: Routes, subscription: Subscription, deadline: float
     """
     partitions = count_partitions(routes.service, str(subscription.topic), deadline)
     for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
-        topic = str(subscription.topic.partition(partition))
-        connection = routes.connection(topic, deadline)
-        consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, Deaf())
-        attach(connection, consumer, topic, subscription.name, deadline=deadline)
+        consumer = _attached(routes, subscription, partition, deadline)
+        connection = consumer.connection
         request_id = connection.next_id()
         command = pb.CommandUnsubscribe(consumer_id=consumer.number, request_id=request_id)
         try:
@@ -99,6 +129,80 @@ def end_subscription(routes: Routes, subscription: Subscription, deadline: float
             )
         finally:
             consumer.close()
+
+
+def acknowledge(
+    routes: Routes,
+    subscription: Subscription,
+    partition: int,
+    ids: Sequence[pb.MessageIdData],
+    cumulative: bool,
+    deadline: float,
+) -> None:
+    """Acknowledge by a consumer that comes and goes; the subscription has to exist.
+
+    While somebody else reads the partition, that waits. Raises SubscriptionBusyError.
+    """
+    consumer: PulsarConsumer | None = None
+    while consumer is None:
+        try:
+            consumer = _attached(routes, subscription, partition, deadline)
+        except SubscriptionBusyError:
+            if time.monotonic() + BUSY_PAUSE >= deadline:
+                raise
+            time.sleep(BUSY_PAUSE)
+    try:
+        # A cumulative acknowledgement names one message.
+        for some in in_commands(ids, 1 if cumulative else AT_ONCE):
+            _acknowledge(consumer.connection, consumer.number, some, cumulative, deadline)
+    finally:
+        consumer.close()
+
+
+def _attached(
+    routes: Routes,
+    subscription: Subscription,
+    partition: int,
+    deadline: float,
+    start: Start | None = None,
+) -> PulsarConsumer:
+    """Open a consumer that only leaves its cursor behind, at the broker that serves the topic now.
+
+    Raises SubscriptionBusyError, and what the broker answers.
+    """
+    topic = str(subscription.topic.partition(partition))
+    while True:
+        try:
+            connection = routes.connection(topic, deadline)
+            consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, Deaf())
+            attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
+        except (LostError, ElsewhereError):
+            if time.monotonic() + BUSY_PAUSE >= deadline:
+                raise
+            routes.forget(topic)
+            time.sleep(BUSY_PAUSE)
+        else:
+            return consumer
+
+
+def _acknowledge(
+    connection: Connection,
+    number: int,
+    ids: Sequence[pb.MessageIdData],
+    cumulative: bool,
+    deadline: float,
+) -> None:
+    request_id = connection.next_id()
+    ack = pb.CommandAck(
+        consumer_id=number,
+        ack_type=pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual,
+        message_id=ids,
+        request_id=request_id,
+    )
+    command = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
+    answer = connection.call(request_id, command, deadline)
+    if answer.HasField("error"):
+        raise refusal(answer.error, answer.message)
 
 
 def count_partitions(service: Link, topic: str, deadline: float) -> int:

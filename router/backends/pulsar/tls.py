@@ -103,11 +103,13 @@ class TlsStream:
             self._incoming.write_eof()
 
 
-def secured(peer: socket.socket, host: str, timeout: float) -> TlsStream:
+def secured(
+    peer: socket.socket, host: str, timeout: float, context: ssl.SSLContext | None = None
+) -> TlsStream:
     """Return the stream under TLS, the peer's certificate checked; close the socket on failure."""
     try:
         peer.settimeout(timeout)
-        stream = TlsStream(peer, host, ssl.create_default_context())
+        stream = TlsStream(peer, host, context or ssl.create_default_context())
         stream.shake_hands()
     except BaseException:
         peer.close()

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from router.backends.pulsar import Address
@@ -55,6 +55,7 @@ def test_an_address_that_is_none_is_refused_with_itself(url: str) -> None:
         Address.parse(url)
 
 
+@example(password="<a://>")
 @given(password=st.text("abc019:/?#[]@,&=%\u2100", min_size=3, max_size=12).map(lambda s: f"<{s}>"))
 def test_no_piece_of_a_password_in_the_url_is_told(password: str) -> None:
     for url in (

@@ -276,6 +276,19 @@ def test_a_refused_acknowledgement_is_raised(empty: Partition) -> None:
         empty.consumer.acknowledge(Position(1, 3), WAIT)
 
 
+def test_an_acknowledgement_that_meets_the_end_of_its_consumer_is_refused_at_once(
+    empty: Partition,
+) -> None:
+    def close(side: Side, _command: Any, _payload: bytes) -> None:
+        closed = pb.CommandCloseConsumer(consumer_id=5, request_id=NOWHERE)
+        side.send(T.CLOSE_CONSUMER, close_consumer=closed)
+
+    empty.broker.on[T.ACK] = close
+    with pytest.raises(FencedError):
+        empty.consumer.acknowledge(Position(1, 3), WAIT)
+    assert empty.connection.error is None
+
+
 @given(size=st.integers(1, 200), data=st.data())
 def test_the_bits_of_an_acknowledgement_are_what_is_left(size: int, data: st.DataObject) -> None:
     index = data.draw(st.integers(0, size - 1))

@@ -69,7 +69,7 @@ def test_what_only_its_consumer_can_undo_says_so(fields: dict[str, object], why:
     own = {"properties": [pb.KeyValue(key="a", value="b")]}
     payload = join_payload(metadata(5, **fields, **own), b"secret")
     (one,), size = read_entry(payload, (), PLACE)
-    assert one.message == Message(b"secret", None, {"a": "b", UNDECODED: why})
+    assert one.message == Message(b"secret", None, {"a": "b", UNDECODED: why}, sequence=0)
     assert size == 5
 
 

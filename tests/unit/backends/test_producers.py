@@ -13,6 +13,7 @@ from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    PartialPublishError,
     PublishRefusedError,
     QuotaExceededError,
     TopicNotFoundError,
@@ -292,3 +293,45 @@ def test_a_turn_that_does_not_come_is_a_timeout(worker: Worker) -> None:
     thread.join(WAIT)
     assert len(failures) == 1
     assert worker.sequences() == [0]
+
+
+def test_messages_that_cannot_share_an_entry_go_in_several(worker: Worker) -> None:
+    messages = [
+        Message(b"1"),
+        Message(b"2"),
+        Message(b"3", deliver_at=NOW),
+        Message(b"4", schema_version=bytes(8)),
+        Message(b"5", schema_version=bytes(8)),
+    ]
+    receipt = worker.producers.publish(
+        Batch(TopicName.parse("t"), NOT_PARTITIONED, messages, "key", 0), WAIT
+    )
+    sent = [(c.send, read_metadata(p)) for c, p in worker.broker.seen if c.type == T.SEND]
+    assert [send.num_messages for send, _ in sent] == [2, 1, 2]
+    assert [m.deliver_at_time for _, m in sent] == [0, NOW, 0]
+    assert [m.schema_version for _, m in sent] == [b"", b"", bytes(8)]
+    assert [m.producer_name for _, m in sent] == ["key", "key/1", "key/2"]
+    assert receipt.stored == 5
+    assert [receipt.at(place).batch_index for place in range(5)] == [0, 1, 0, 0, 1]
+    assert len({receipt.at(place).entry for place in range(5)}) == 3
+
+
+def test_a_failure_behind_the_first_entry_tells_how_many_are_stored(worker: Worker) -> None:
+    def refuse_the_second(side: Side, command: Any, payload: bytes) -> None:
+        if len(worker.broker.of(T.SEND)) == 2:
+            send = command.send
+            failure = pb.CommandSendError(
+                producer_id=send.producer_id,
+                sequence_id=send.sequence_id,
+                error=pb.PersistenceError,
+                message="no",
+            )
+            side.send(T.SEND_ERROR, send_error=failure)
+        else:
+            worker.broker._receipt(side, command, payload)
+
+    worker.broker.on[T.SEND] = refuse_the_second
+    messages = [Message(b"1"), Message(b"2"), Message(b"3", deliver_at=NOW)]
+    with pytest.raises(PartialPublishError) as refused:
+        worker.producers.publish(Batch(TopicName.parse("t"), NOT_PARTITIONED, messages), WAIT)
+    assert refused.value.stored == 2

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from router.backends.pulsar.refusals import TABLE, ProducerNameBusyError, refusal
-from router.errors import DiskFullError, RouterError, TopicNotFoundError, by_code
+from router.errors import (
+    ConsumerClosedError,
+    DiskFullError,
+    RouterError,
+    TopicHeldError,
+    TopicNotFoundError,
+    by_code,
+)
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
@@ -29,6 +36,15 @@ def test_a_full_disk_is_told_from_other_failures_to_store() -> None:
 
 def test_a_name_in_use_is_told_from_other_refusals() -> None:
     assert type(refusal(pb.ProducerBusy, "not-allowed: taken")) is ProducerNameBusyError
+
+
+def test_a_topic_that_is_held_is_told_from_a_name_in_use() -> None:
+    held = "Topic has an existing exclusive producer: standalone-0-1"
+    assert type(refusal(pb.ProducerBusy, held)) is TopicHeldError
+
+
+def test_a_consumer_that_the_broker_does_not_know_was_closed() -> None:
+    assert type(refusal(pb.MetadataError, "Consumer not found")) is ConsumerClosedError
 
 
 def test_an_error_of_a_future_protocol_is_a_failure_too() -> None:

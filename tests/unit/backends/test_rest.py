@@ -82,15 +82,23 @@ def soon() -> float:
 @pytest.mark.parametrize(
     ("partitions", "asked"),
     [
-        (0, ("PUT", "persistent/public/default/t", b"")),
-        (3, ("PUT", "persistent/public/default/t/partitions", b"3")),
+        (0, ("PUT", "persistent/public/default/t", {"a": "b"})),
+        (
+            3,
+            (
+                "PUT",
+                "persistent/public/default/t/partitions",
+                {"partitions": 3, "properties": {"a": "b"}},
+            ),
+        ),
     ],
 )
-def test_creating_asks_for_the_partitions(
-    admin: RestAdmin, service: Service, partitions: int, asked: tuple[str, str, bytes]
+def test_creating_asks_for_the_partitions_and_says_the_properties(
+    admin: RestAdmin, service: Service, partitions: int, asked: tuple[str, str, Any]
 ) -> None:
-    admin.create(TopicInfo(T, partitions), soon())
-    assert service.asked == [asked]
+    admin.create(TopicInfo(T, partitions, properties={"a": "b"}), soon())
+    ((method, path, body),) = service.asked
+    assert (method, path, json.loads(body)) == asked
 
 
 def test_policies_are_refused(admin: RestAdmin, service: Service) -> None:
@@ -132,9 +140,38 @@ def test_describing_counts_backlogs(admin: RestAdmin, service: Service) -> None:
         "storageSize": 50,
         "subscriptions": {"g": {"msgBacklog": 3, "consumers": [{}]}},
     }
+    service.answers[f"{topic}/internalStats"] = {
+        "numberOfEntries": 4,
+        "lastConfirmedEntry": "17:3",
+        "properties": {"a": "b"},
+    }
     stats = admin.describe(T, soon())
-    assert [(p.messages, p.bytes) for p in stats.partitions] == [(5, 50)]
+    assert stats.info.properties == {"a": "b"}
+    assert [(p.messages, p.bytes, p.ledger) for p in stats.partitions] == [(5, 50, 17)]
+    assert [(p.first_entry, p.next_entry) for p in stats.partitions] == [(0, 4)]
     assert [(s.name, s.backlog, s.consumers) for s in stats.subscriptions] == [("g", 3, 1)]
+
+
+@pytest.mark.parametrize(
+    ("last", "bounds"),
+    [
+        ("7:4", (7, 0, 5)),
+        ("7:40", (7, 36, 41)),
+        ("9:1", (9, 0, 2)),
+        ("9:-1", (9, 0, 0)),
+        ("-1:-1", (0, 0, 0)),
+    ],
+)
+def test_the_end_of_a_partition_is_in_its_last_ledger(
+    admin: RestAdmin, service: Service, last: str, bounds: tuple[int, int, int]
+) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    service.answers[f"{topic}/stats"] = {"msgInCounter": 5}
+    service.answers[f"{topic}/internalStats"] = {"numberOfEntries": 5, "lastConfirmedEntry": last}
+    (found,) = admin.describe(T, soon()).partitions
+    assert (found.ledger, found.first_entry, found.next_entry) == bounds
+    assert found.messages == 5
 
 
 @pytest.mark.parametrize(

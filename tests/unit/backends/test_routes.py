@@ -144,6 +144,16 @@ def test_an_answer_is_remembered_until_forgotten(brokers: list[Listening], route
     assert len(brokers[0].of(T.LOOKUP)) == 2
 
 
+def test_an_answer_is_forgotten_with_the_connection_it_led_to(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    first = routes.connection("t", soon())
+    first.close()
+    assert routes.connection("t", soon()) is not first
+    assert len(brokers[0].of(T.LOOKUP)) == 2
+
+
 def test_the_next_host_is_tried_when_one_is_not_there(brokers: list[Listening]) -> None:
     port = brokers[0].url.rpartition(":")[2]
     routes = Lookups(Address.parse(f"pulsar://127.0.0.1:1,127.0.0.1:{port}"))

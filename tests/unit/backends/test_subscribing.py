@@ -72,6 +72,26 @@ def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
     assert positions == {pb.CommandSubscribe.Earliest}
 
 
+def test_a_broker_that_does_not_serve_the_topic_yet_is_asked_again(broker: FakeBroker) -> None:
+    answers = [pb.ServiceNotReady]
+
+    def not_yet(side: Side, command: Any, _payload: bytes) -> None:
+        request_id = command.subscribe.request_id
+        if not answers:
+            side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+            return
+        failed = pb.CommandError(request_id=request_id, error=answers.pop(), message="redo")
+        side.send(T.ERROR, error=failed)
+
+    broker.server_version = "Pulsar Server4.2.4"
+    broker.on[T.SUBSCRIBE] = not_yet
+    routes = OneBroker(broker.link(), own=True)
+    ServiceAdmin(routes, "").subscribe(GROUP, Start.EARLIEST, time.monotonic() + WAIT)
+    asked = [command.subscribe.topic[-1] for command in broker.of(T.SUBSCRIBE)]
+    routes.close()
+    assert asked == ["0", "0", "1", "2"]
+
+
 def test_a_foreign_broker_ends_subscriptions_by_consumers_that_unsubscribe(
     broker: FakeBroker,
 ) -> None:

@@ -9,9 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends.kafka.failures import CodeError, told
-from router.backends.kafka.producing import MAX_BATCH, MAX_ENTRY, check_size, in_parts
+from router.backends.kafka.producing import MAX_BATCH, MAX_ENTRY, check_fit, in_parts, receipt
 from router.backends.kafka.records import encode
-from router.errors import BackendTimeoutError, PartialPublishError, PublishRefusedError
+from router.errors import (
+    BackendTimeoutError,
+    NotSupportedError,
+    PartialPublishError,
+    PublishRefusedError,
+)
 from router.model import Message
 
 
@@ -41,7 +46,8 @@ sizes = st.lists(st.integers(0, 400_000), min_size=1, max_size=12)
 @given(sizes=sizes)
 def test_every_message_is_sent_once_and_in_order_within_kafkas_bound(sizes: list[int]) -> None:
     log, batch = Log(), [Message(bytes(size)) for size in sizes]
-    assert in_parts(batch, log.send) == 0
+    found = receipt(-1, in_parts(batch, log.send))
+    assert [found.at(place).entry for place in range(len(batch))] == list(range(len(batch)))
     assert [len(value) for value in log.values] == sizes
     assert log.batches <= 1 + sum(sizes) // 300_000
 
@@ -70,6 +76,11 @@ def test_a_failure_in_the_middle_tells_what_is_stored_before() -> None:
 
 
 def test_more_than_an_entry_is_refused_before_anything_is_sent() -> None:
-    check_size([Message(bytes(MAX_ENTRY))])
+    check_fit([Message(bytes(MAX_ENTRY))])
     with pytest.raises(PublishRefusedError):
-        check_size([Message(bytes(MAX_ENTRY)), Message(b"1")])
+        check_fit([Message(bytes(MAX_ENTRY)), Message(b"1")])
+
+
+def test_a_time_of_delivery_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(NotSupportedError):
+        check_fit([Message(b"1"), Message(b"2", deliver_at=0)])

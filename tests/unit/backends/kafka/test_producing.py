@@ -89,11 +89,12 @@ def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once
             values = [b"%d" % (sent + n) for n in range(count)]
             sent += count
             try:
-                offset = producers.publish(
+                ((offset, stored_count),) = producers.publish(
                     "t", 0, [Message(value) for value in values], time.monotonic() + 1
                 )
             except (BackendTimeoutError, BackendUnavailableError):
                 continue
+            assert stored_count == count
             assert broker.log[offset : offset + count] == values
             done += values
     stored = Counter(broker.log)

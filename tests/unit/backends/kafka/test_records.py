@@ -14,6 +14,8 @@ from kafka.record.util import encode_varint
 from router.backends.kafka.records import (
     EVENT_TIME,
     HEADER,
+    SCHEMA_VERSION,
+    SEQUENCE,
     decode,
     encode,
     following_offset,
@@ -25,13 +27,16 @@ from router.model import Message, Stored
 
 NOW = 1_700_000_000_000
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
-messages = st.builds(
-    Message,
-    value=st.binary(max_size=300),
-    key=st.none() | st.binary(max_size=200),
-    properties=st.dictionaries(texts, texts, max_size=3),
-    event_time=st.none() | st.integers(0, 2**60),
-)
+keys = st.none() | st.binary(max_size=200)
+messages = st.tuples(
+    st.binary(max_size=300),
+    keys,
+    st.dictionaries(texts, texts, max_size=3),
+    st.none() | st.integers(0, 2**60),
+    st.none(),
+    st.none() | st.integers(0, 2**63 - 1),
+    st.binary(max_size=9),
+).map(lambda parts: Message(*parts)) | keys.map(lambda key: Message(b"", key, null=True))
 batches = st.lists(messages, min_size=1, max_size=5)
 
 
@@ -65,11 +70,14 @@ def test_kafkas_own_reader_reads_what_was_encoded(batch: list[Message]) -> None:
     assert (data.producer_id, data.producer_epoch, data.base_sequence) == (7, 3, 40)
     assert (data.magic, data.is_transactional, data.last_offset_delta) == (2, False, len(batch) - 1)
     for message, record in zip(batch, data, strict=True):
-        assert (record.value, record.key, record.timestamp) == (message.value, message.key, NOW)
-        headers = {name: value.decode() for name, value in record.headers}
-        if message.event_time is not None:
-            assert headers.pop(EVENT_TIME) == str(message.event_time)
-        assert headers == message.properties
+        value = None if message.null else message.value
+        assert (record.value, record.key, record.timestamp) == (value, message.key, NOW)
+        headers = dict(record.headers)
+        for name, number_ in ((EVENT_TIME, message.event_time), (SEQUENCE, message.sequence)):
+            if number_ is not None:
+                assert headers.pop(name) == b"%d" % number_
+        assert headers.pop(SCHEMA_VERSION, b"") == message.schema_version
+        assert {name: text.decode() for name, text in headers.items()} == message.properties
 
 
 @given(parts=st.lists(batches, max_size=3), skip=st.integers(0, 4))

@@ -1,0 +1,121 @@
+"""Positions to be acknowledged as the protocol says them, and where cursors stand as it tells.
+
+Messages of one entry are acknowledged together, by the set of those that are left: Apache Pulsar
+takes note of a part of an entry only with `acknowledgmentAtBatchIndexLevelEnabled`, but of the
+whole one always.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from router.backends.pulsar.consumer import ack_words, acknowledging
+from router.errors import BadRequestError
+from router.model import CursorState, Position
+from router.wire.pulsar import pulsar_pb2 as pb
+
+AT_ONCE: Final = 1_000
+"""Message ids of one command."""
+MOST_BYTES: Final = 1024 * 1024
+"""Bytes of the ids of one command: a broker ends the connection of a frame that is too large."""
+_RANGE: Final = re.compile(r"\((\d+):(-?\d+)(?:\.\.|\u2025)(\d+):(\d+)\]")
+_PLACE: Final = re.compile(r"(\d+):(\d+)")
+
+Place = tuple[int, int]
+Range = tuple[Position, Position]
+
+
+def message_ids(positions: Iterable[Position], *, cumulative: bool) -> list[pb.MessageIdData]:
+    """Return what acknowledges these messages, or each with all before it.
+
+    Raises BadRequestError for a message of a batch whose size is not known.
+    """
+    known = [p for p in positions if p.ledger >= 0 and p.entry >= 0]
+    if cumulative:
+        upto = ((acknowledging(position), position.epoch) for position in known)
+        return [_of_epoch(where, epoch) for where, epoch in upto if where is not None]
+    entries: dict[Place, list[Position]] = {}
+    for position in known:
+        entries.setdefault((position.ledger, position.entry), []).append(position)
+    return [_alone(same) for same in entries.values()]
+
+
+def _alone(positions: Sequence[Position]) -> pb.MessageIdData:
+    """Return what acknowledges these messages of one entry."""
+    first, left = positions[0], -1
+    for position in positions:
+        if position.batch_index >= position.batch_size:
+            raise BadRequestError(
+                f"{position.ledger}:{position.entry}:{position.partition}:{position.batch_index}"
+                " does not tell how many messages its batch has"
+            )
+        left &= ~(1 << position.batch_index) if position.batch_index >= 0 else 0
+    size = max(position.batch_size for position in positions)
+    where = pb.MessageIdData(ledgerId=first.ledger, entryId=first.entry)
+    if bits := left & ((1 << size) - 1):
+        where.ack_set.extend(ack_words(bits, size))
+        where.batch_size = size
+    return _of_epoch(where, first.epoch)
+
+
+def _of_epoch(where: pb.MessageIdData, epoch: int) -> pb.MessageIdData:
+    if epoch:
+        where.router_epoch = epoch
+    return where
+
+
+def in_commands(ids: Sequence[pb.MessageIdData], most: int) -> Iterator[Sequence[pb.MessageIdData]]:
+    """Yield them in portions; what is left of large batches takes many bytes."""
+    begin = size = 0
+    for at, one in enumerate(ids):
+        more = one.ByteSize()
+        if at > begin and (at - begin == most or size + more > MOST_BYTES):
+            yield ids[begin:at]
+            begin, size = at, 0
+        size += more
+    if begin < len(ids):
+        yield ids[begin:]
+
+
+def told_by_broker(state: pb.CursorState) -> CursorState:
+    """Return what our own broker says of a cursor."""
+    ledger, partition = state.ledger_id, state.partition
+
+    def at(entry: int) -> Position:
+        return Position(ledger, entry, partition)
+
+    ranges = [(at(one.first), at(one.last)) for one in state.acknowledged]
+    for part in state.partial:
+        ranges += _parts(part, partition)
+    return CursorState(
+        partition,
+        at(state.mark_delete) if state.mark_delete >= 0 else None,
+        tuple(sorted(ranges)),
+        state.backlog,
+    )
+
+
+def _parts(part: pb.MessageIdData, partition: int) -> list[Range]:
+    """Return the ranges of messages that are acknowledged within an entry."""
+    size, ranges = part.batch_size, list[Range]()
+    for index in range(size):
+        word = part.ack_set[index >> 6] if index >> 6 < len(part.ack_set) else 0
+        if word >> (index & 63) & 1:
+            continue
+        here = Position(part.ledgerId, part.entryId, partition, index, size)
+        adjoins = ranges and ranges[-1][1].batch_index == index - 1
+        ranges[-1:] = [(ranges[-1][0], here)] if adjoins else [*ranges[-1:], (here, here)]
+    return ranges
+
+
+def told_by_rest(partition: int, cursor: dict[str, Any], backlog: int) -> CursorState:
+    """Return what Apache Pulsar's internal statistics say of a cursor: entries only."""
+    marked = _PLACE.fullmatch(cursor.get("markDeletePosition", ""))
+    ranges = tuple(
+        (Position(int(a), int(b) + 1, partition), Position(int(c), int(d), partition))
+        for a, b, c, d in _RANGE.findall(cursor.get("individuallyDeletedMessages", ""))
+    )
+    mark_delete = Position(int(marked[1]), int(marked[2]), partition) if marked else None
+    return CursorState(partition, mark_delete, ranges, backlog)

@@ -1,0 +1,204 @@
+"""PIP 64's calls over every backend that has a node of its own, and over Kafka."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from flask import Flask
+
+from router.app import create_app
+from router.model import TopicName
+from tests.contract.conftest import WAIT, Opened
+from tests.unit.web.pulsar_rest.rest import Rest, told
+
+AVRO = {
+    "type": "record",
+    "name": "Order",
+    "fields": [{"name": "id", "type": "long"}, {"name": "note", "type": ["null", "string"]}],
+}
+
+
+class Site:
+    """Two workers over one backend, and new topics."""
+
+    def __init__(self, opened: Opened) -> None:
+        self.opened = opened
+        self.apps: list[Flask] = [
+            create_app(opened.settings, opened.backend, opened.node) for _ in range(2)
+        ]
+
+    def rest(self, partitions: int = 0) -> Rest:
+        return self.at(self.opened.new_topic(partitions))
+
+    def at(self, topic: TopicName) -> Rest:
+        return Rest(self.apps[0].test_client(), topic.local)
+
+    def close(self) -> None:
+        for app in self.apps:
+            app.extensions["router.close"]()
+
+
+@pytest.fixture(scope="module")
+def site(with_node: Opened) -> Iterator[Site]:
+    found = Site(with_node)
+    yield found
+    found.close()
+
+
+def eventually(ask: Callable[[], list[Any]]) -> list[Any]:
+    """Ask until there is an answer: partitions go from hand to hand in a moment."""
+    end = time.monotonic() + WAIT
+    while not (found := ask()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def test_what_is_produced_is_read_with_all_its_parts(site: Site) -> None:
+    rest = site.rest()
+    message = {
+        "key": "k",
+        "value": "v",
+        "properties": {"a": "b"},
+        "eventTime": 1_700_000_000_000,
+        "sequenceId": 7,
+    }
+    answer = rest.produce(message, {"value": "w"}).get_json()
+    assert answer["schema_version"] is None
+    assert [found["error_code"] for found in answer["messageIds"]] == [None, None]
+    first, second = rest.read()
+    assert {name: first[name] for name in message} == message
+    assert [first["messageId"], second["messageId"]] == [
+        found["messageId"] for found in answer["messageIds"]
+    ]
+    assert second["value"] == "w"
+
+
+@pytest.mark.parametrize("kind", ["JSON", "AVRO"])
+def test_values_travel_by_schema_and_by_its_version(site: Site, kind: str) -> None:
+    rest = site.rest()
+    first = rest.produce(
+        {"value": {"id": 1, "note": None}}, schema_type=kind, value_schema=AVRO
+    ).get_json()
+    version = first["schema_version"]
+    assert isinstance(version, int)
+    again = rest.produce({"value": {"id": 2, "note": None}}, schema_version=version).get_json()
+    assert again["schema_version"] == version
+    assert [value["id"] for value in rest.values()] == [1, 2]
+    asked = rest.client.get(f"{rest.at}/partitions/0/messages?timeout=0&include_schema")
+    [schema] = asked.get_json()["schemas"]
+    assert (schema["type"], schema["version"]) == (kind, version)
+
+
+def test_pairs_travel_by_their_schemas(site: Site) -> None:
+    rest = site.rest()
+    pair = {"key_schema": {"type": "STRING"}, "value_schema": {"type": "INT32"}}
+    answer = rest.produce({"key": "k", "value": 5}, schema_type="KEY_VALUE", **pair)
+    assert answer.status_code == 200, answer.text
+    [message] = rest.read()
+    assert (message["key"], message["value"]) == ("k", 5)
+
+
+def test_keys_find_one_partition_and_others_take_turns(site: Site) -> None:
+    rest = site.rest(4)
+    keyed = rest.produce(*({"key": "k", "value": str(i)} for i in range(8))).get_json()
+    [home] = {found["partition"] for found in keyed["messageIds"]}
+    free = rest.produce(*({"value": str(i)} for i in range(8))).get_json()
+    assert {found["partition"] for found in free["messageIds"]} == {0, 1, 2, 3}
+    assert rest.values(partition=home)[:8] == [str(i) for i in range(8)]
+
+
+def test_reading_goes_on_where_it_is_told(site: Site) -> None:
+    rest = site.rest()
+    found = rest.texts("a", "b", "c") + rest.texts("d")
+    for at, identity in enumerate(found):
+        assert rest.values(f"start={identity}") == ["a", "b", "c", "d"][at:]
+        assert rest.values(f"after={identity}") == ["a", "b", "c", "d"][at + 1 :]
+    assert rest.values("start=latest") == []
+    assert rest.values("start=earliest&max_messages=2") == ["a", "b"]
+
+
+def test_consumer_is_given_each_message_once_and_by_any_worker(site: Site) -> None:
+    rest, other = site.rest(), site.apps[1].test_client()
+    rest.texts("a", "b", "c")
+    consumer = rest.consumer()
+    assert consumer.values("max_messages=1") == ["a"]
+    assert consumer.values("max_messages=1", other) == ["b"]
+    assert consumer.values() == ["c"]
+    assert consumer.values() == []
+    assert rest.cursor()["backlog"] == 3
+
+
+def test_acknowledged_one_by_one_and_all_before(site: Site) -> None:
+    rest = site.rest()
+    rest.consumer()
+    found = [identity for value in "abcd" for identity in rest.texts(value)]
+    assert rest.acknowledge(found[1]).status_code == 204
+    assert rest.cursor()["backlog"] == 3
+    assert rest.acknowledge(found[2], kind="cumulative").status_code == 204
+    assert rest.cursor()["backlog"] == 1
+    assert rest.cursor()["partitions"][0]["markDelete"] == found[2]
+
+
+def test_unacknowledged_are_given_again_when_their_consumer_is_deleted(site: Site) -> None:
+    rest = site.rest()
+    rest.texts("a", "b", "c")
+    first = rest.consumer()
+    found = [message["messageId"] for message in first.fetch()]
+    assert rest.acknowledge(found[1]).status_code == 204
+    assert first.delete().status_code == 204
+    assert told(first.delete()) == (404, 40403)
+    second = rest.consumer()
+    assert eventually(second.values) == ["a", "c"]
+
+
+def test_stream_gives_what_is_stored_and_what_comes(site: Site) -> None:
+    rest = site.rest(2)
+    rest.produce(*({"value": str(i)} for i in range(4)))
+    answer = rest.client.get(f"{rest.at}/messages?stream", buffered=False)
+    assert answer.mimetype == "text/event-stream"
+    pieces = iter(answer.response)
+    assert b"retry:" in next(pieces)
+    assert next(pieces).count(b"data: ") in range(1, 5)
+    answer.close()
+
+
+def test_delayed_message_is_given_when_it_is_due(site: Site) -> None:
+    rest = site.rest()
+    consumer = rest.consumer()
+    rest.produce({"value": "late", "deliverAfterMs": 1500}, {"value": "now"})
+    assert consumer.values() == ["now"]
+    assert consumer.values("timeout=10000") == ["late"]
+
+
+@pytest.mark.java
+@pytest.mark.timeout(120)
+def test_kafka_keeps_what_it_can_and_says_what_it_cannot(on_kafka: Opened) -> None:
+    site = Site(on_kafka)
+    try:
+        rest = site.rest(2)
+        version = rest.produce(
+            {"key": "k", "value": {"id": 1, "note": None}}, schema_type="AVRO", value_schema=AVRO
+        ).get_json()["schema_version"]
+        answer = rest.produce(
+            {"key": "k", "value": {"id": 2, "note": None}},
+            {"key": "k", "value": {"id": 3, "note": None}},
+            schema_version=version,
+        )
+        ids = [found["messageId"] for found in answer.get_json()["messageIds"]]
+        home = answer.get_json()["messageIds"][0]["partition"]
+        read = rest.read(partition=home)
+        assert [message["value"]["id"] for message in read] == [1, 2, 3]
+        assert [message["messageId"] for message in read[1:]] == ids
+        consumer = rest.consumer()
+        found = consumer.fetch("timeout=10000")
+        assert [message["value"]["id"] for message in found] == [1, 2, 3]
+        assert rest.acknowledge(found[1]["messageId"]).status_code == 204
+        assert rest.cursor()["backlog"] == 2
+        late = rest.produce({"value": "x", "deliverAfterMs": 1000})
+        assert told(late) == (422, 42205)
+    finally:
+        site.close()
