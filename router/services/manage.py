@@ -59,6 +59,10 @@ class Topics:
             return False
         return True
 
+    def forget(self, topic: TopicName) -> None:
+        """Have what is known of a topic asked for anew: somebody made, changed or deleted it."""
+        self._directory.forget(topic)
+
     def check(self, new: NewTopic) -> None:
         """Raise BadRequestError for a topic that cannot be as it is asked for."""
         asked = new.partitions

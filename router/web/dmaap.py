@@ -122,7 +122,6 @@ class Events:
         routes = Blueprint("events", __name__)
         routes.post("/events/<topic>")(self.publish)
         routes.post("/events/transaction/<topic>")(self.publish_transaction)
-        routes.get("/events/<topic>")(self.incomplete)
         routes.get("/events/<topic>/<group>")(self.incomplete)
         routes.get("/events/<topic>/<group>/<consumer>")(self.poll)
         return routes
@@ -172,13 +171,10 @@ class Events:
             return offload.run(_read, kind, encoding, body, key, bounds)
         return _read(kind, encoding, body, key, bounds)
 
-    def incomplete(self, topic: str, group: str | None = None) -> Response:
-        """Refuse a poll without group or consumer id."""
-        missing = "a group and a consumer id" if group is None else "a consumer id"
-        raise MissingConsumerError(
-            f"This is not a URL to poll: expected {missing} after it,"
-            f" /events/{topic}/<group>/<id>. Got {request.path} from {request.remote_addr}."
-        )
+    def incomplete(self, topic: str, group: str) -> Response:
+        """Refuse a poll without a consumer id."""
+        del group
+        raise incomplete(topic, "a consumer id")
 
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
@@ -216,6 +212,14 @@ class Events:
             _start(query.get("from"), options.start),
             _ack_next(query.get("ack")),
         )
+
+
+def incomplete(topic: str, missing: str) -> MissingConsumerError:
+    """Return the failure that says what a poll's address lacks."""
+    return MissingConsumerError(
+        f"This is not a URL to poll: expected {missing} after it,"
+        f" /events/{topic}/<group>/<id>. Got {request.path} from {request.remote_addr}."
+    )
 
 
 def _read(

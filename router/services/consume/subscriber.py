@@ -40,19 +40,19 @@ class ConsumeOptions:
 class Poll:
     """A poll that has its answer: `messages`, held until `delivered` or `abandon`."""
 
-    __slots__ = ("_session", "messages")
+    __slots__ = ("messages", "session")
 
     def __init__(self, session: Session, messages: list[Stored]) -> None:
-        self._session = session
+        self.session = session
         self.messages = messages
 
     def delivered(self) -> None:
         """Acknowledge what was answered and let go. Never raises: the client has its answer."""
-        self._session.settle(self.messages)
+        self.session.settle(self.messages)
 
     def abandon(self) -> None:
         """Let go without acknowledging; after `delivered` it does nothing."""
-        self._session.end(Outcome.REFUSED)
+        self.session.end(Outcome.REFUSED)
 
 
 class Subscriber:
@@ -84,7 +84,7 @@ class Subscriber:
         MessageOverMaxBytesError, CoordinationUnavailableError, ClientGoneError, and what the
         backend raises; then nothing is held any more.
         """
-        session = Session(self, wish, mailbox, client)
+        session = self.session(wish, mailbox, client)
         self._waiting.add(mailbox)
         self.metrics.gauge("router_polls_waiting", 1)
         try:
@@ -98,6 +98,10 @@ class Subscriber:
         if not messages:
             session.end(Outcome.REFUSED if self.stopping else Outcome.EMPTY)
         return Poll(session, messages)
+
+    def session(self, wish: Wish, mailbox: PollMailbox, client: Client) -> Session:
+        """Return what runs a poll; those of other dialects differ in what they take."""
+        return Session(self, wish, mailbox, client)
 
     def stop(self) -> None:
         """Answer all waiting polls now, and those that still come after one look."""

@@ -12,8 +12,8 @@ is stricter or looser, the reading here is the one its documentation gives:
 
 from __future__ import annotations
 
-from router.web.bodies.answers import write
+from router.web.bodies.answers import line, write
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.parse import CAMBRIA_ZIP, read
 
-__all__ = ["CAMBRIA_ZIP", "Bounds", "inflate", "read", "write"]
+__all__ = ["CAMBRIA_ZIP", "Bounds", "inflate", "line", "read", "write"]

@@ -22,7 +22,7 @@ def write(choice: Format, messages: Sequence[Stored]) -> bytes:
     if choice is Format.CAMBRIA:
         return framed(s.message for s in messages)
     if choice is Format.NDJSON:
-        return b"".join(orjson.dumps(_line(s), option=orjson.OPT_APPEND_NEWLINE) for s in messages)
+        return b"".join(orjson.dumps(line(s), option=orjson.OPT_APPEND_NEWLINE) for s in messages)
     return b"".join(_text(s.message) for s in messages)
 
 
@@ -35,7 +35,8 @@ def _text(message: Message) -> bytes:
     return message.value + b"\n"
 
 
-def _line(stored: Stored) -> dict[str, Any]:
+def line(stored: Stored) -> dict[str, Any]:
+    """Return a message with everything that is known of it, as a line of NDJSON has it."""
     message, position = stored.message, stored.position
     return {
         **_text_or_base64("key", message.key),

@@ -1,0 +1,355 @@
+"""Reading topics without a subscription: from a position, once or as a stream that goes on.
+
+Theory of operation. A `Feed` has a reader for each partition that it is asked for and takes from
+them in turns. It begins at a start of the store's, or *after* a message, for which it opens the
+reader at that message's entry and drops what is not behind it: a client that says which message it
+had last continues exactly there, whether the entry is a batch or not. Where a feed stands is a
+`Whence` for each partition, so that it can be told to the client and be given back by it. The end
+of a topic is turned into the message that is the last one when the feed begins: a client that had
+no message yet, and comes back, misses none.
+
+A stream is the same feed, read on until its client leaves, its time is over or the worker stops.
+The number of streams of a worker is bounded. Nothing is kept when one ends.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from router.backends import Backend, Mailbox, Reader, Start
+from router.errors import (
+    NotAllowedError,
+    NotSupportedError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
+from router.model import NOT_PARTITIONED, PartitionStats, Position, Stored, TopicName
+from router.services.consume import Client, ClientGoneError, PollMailbox
+from router.services.directory import Directory
+from router.settings import Settings
+
+LAST_OF_BATCH: Final = 2**31 - 1
+STREAM_MESSAGES: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class After:
+    """Behind a message."""
+
+    position: Position
+
+
+Whence = Start | int | Position | After
+"""Where reading begins: at an end, a time in ms since 1970, a message, or behind one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """The settings that reading reads; times in seconds."""
+
+    backend_timeout: float
+    create_topics: bool
+    streams: int
+    heartbeat: float
+    longest: float
+    chunk: int
+
+    @classmethod
+    def of(cls, settings: Settings) -> ReadOptions:
+        """Read them."""
+        return cls(
+            settings.seconds("backend.timeout"),
+            settings.flag("pip64.auto_create"),
+            settings.number("stream.connections"),
+            settings.seconds("stream.heartbeat"),
+            settings.seconds("stream.max_duration"),
+            settings.number("stream.buffer"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBounds:
+    """What one reading takes at most; `timeout` in seconds."""
+
+    timeout: float
+    limit: int
+    max_bytes: int
+
+
+class Feed:
+    """Messages of some partitions of a topic: each once, in the order of its partition."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        topic: TopicName,
+        starts: Mapping[int, Whence],
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> None:
+        self.whence: dict[int, Whence] = dict(starts)
+        self._timeout = timeout
+        self._readers: dict[int, Reader] = {}
+        self._after: dict[int, Position] = {}
+        self._turns = list(starts)
+        try:
+            for partition, start in starts.items():
+                self._readers[partition] = self._open(backend, topic, partition, start, mailbox)
+        except BaseException:
+            self.close()
+            raise
+
+    def _open(
+        self, backend: Backend, topic: TopicName, partition: int, start: Whence, mailbox: Mailbox
+    ) -> Reader:
+        if isinstance(start, After):
+            self._after[partition] = start.position
+            start = Position(start.position.ledger, start.position.entry, partition)
+        return backend.read(topic, partition, start, mailbox, self._timeout)
+
+    def take(self, limit: int, max_bytes: int) -> list[Stored]:
+        """Return what is there, within the bounds; a larger message comes alone."""
+        found: list[Stored] = []
+        for partition in list(self._turns):
+            room = max_bytes - sum(stored.message.size() for stored in found)
+            if len(found) >= limit or (found and room <= 0):
+                break
+            some = self._receive(partition, limit - len(found), max(room, 1))
+            if some:
+                # Whoever had its turn comes last the next time.
+                self._turns.remove(partition)
+                self._turns.append(partition)
+            found += some
+        return found
+
+    def _receive(self, partition: int, limit: int, room: int) -> list[Stored]:
+        reader, after = self._readers[partition], self._after.get(partition)
+        while some := reader.receive(limit, room, self._timeout):
+            if after is not None:
+                some = [stored for stored in some if stored.position > after]
+            if some:
+                self._after.pop(partition, None)
+                return some
+        return []
+
+    def had(self, stored: Stored) -> None:
+        """Note that a message is handed on: what is told as `whence` is behind it."""
+        self.whence[stored.position.partition] = After(stored.position)
+
+    def close(self) -> None:
+        """Let go."""
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+
+
+class Stream:
+    """A feed that goes on; iterating it gives messages, or none as a sign of life."""
+
+    def __init__(self, of: Reading, feed: Feed, mailbox: PollMailbox, client: Client) -> None:
+        self._of = of
+        self._client = client
+        self._mailbox = mailbox
+        self._ended = False
+        self.feed = feed
+
+    def __iter__(self) -> Iterator[list[Stored]]:
+        """Give what comes, until it is over; raise ClientGoneError, and what the store raises."""
+        of = self._of
+        end = of.clock() + of.options.longest
+        while not of.stopping and of.clock() < end:
+            if found := self.feed.take(STREAM_MESSAGES, of.options.chunk):
+                yield found
+            elif not self._wait(min(end, of.clock() + of.options.heartbeat)):
+                yield []
+
+    def _wait(self, until: float) -> bool:
+        """Wait for a message; return False if there was none in that time."""
+        if self._client.gone():
+            raise ClientGoneError
+        left = until - self._of.clock()
+        if left <= 0:
+            return False
+        pause = self._client.look_every()
+        self._mailbox.wait(min(left, pause))
+        if self._client.gone():
+            raise ClientGoneError
+        # Looked at again in any case: what woke it may be the client, the store or the time.
+        return self._of.clock() < until or self._of.stopping
+
+    def close(self) -> None:
+        """End; callable twice."""
+        if not self._ended:
+            self._ended = True
+            self.feed.close()
+            self._of.ended(self._mailbox)
+
+
+class Repeated:
+    """Fetches one after the other, as a stream."""
+
+    def __init__(
+        self, of: Reading, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox
+    ) -> None:
+        self._of = of
+        self._fetch = fetch
+        self._mailbox = mailbox
+
+    def __iter__(self) -> Iterator[list[Stored]]:
+        """Give what is fetched, until it is over; raise what fetching raises."""
+        of = self._of
+        end = of.clock() + of.options.longest
+        while not of.stopping and (left := end - of.clock()) > 0:
+            yield self._fetch(min(left, of.options.heartbeat))
+
+    def close(self) -> None:
+        """End; callable twice."""
+        self._of.ended(self._mailbox)
+
+
+class Reading:
+    """Reads topics; calls block, and may be made from many threads or greenlets."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        directory: Directory,
+        options: ReadOptions,
+        clock: Callable[[], float],
+    ) -> None:
+        self.options = options
+        self.clock = clock
+        self.stopping = False
+        self._backend = backend
+        self._directory = directory
+        self._lock = threading.Lock()
+        self._waiting: set[PollMailbox] = set()
+        self._streams: set[PollMailbox] = set()
+
+    def partitions(self, topic: TopicName) -> list[int]:
+        """Return the partitions of a topic as the store numbers them; raise TopicNotFoundError."""
+        count = self._directory.partitions(topic, create=self.options.create_topics)
+        return list(range(count)) if count else [NOT_PARTITIONED]
+
+    def partition(self, topic: TopicName, number: int) -> int:
+        """Return a partition as the store numbers it; 0 of a plain topic is the topic.
+
+        Raises TopicNotFoundError where there is none of that number.
+        """
+        found = self.partitions(topic)
+        if not 0 <= number < len(found):
+            raise TopicNotFoundError(
+                f"topic {topic.local} has no partition {number}, but {len(found)}"
+            )
+        return found[number]
+
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Whence,
+        bounds: ReadBounds,
+        caller: tuple[PollMailbox, Client],
+    ) -> list[Stored]:
+        """Return messages, as soon as there are some, or none when the time is over.
+
+        Raises TopicNotFoundError, ClientGoneError, and what the store raises.
+        """
+        mailbox, client = caller
+        deadline = self.clock() + bounds.timeout
+        feed = self._feed(topic, {partition: start}, mailbox)
+        self._waiting.add(mailbox)
+        try:
+            while not (found := feed.take(bounds.limit, bounds.max_bytes)):
+                if client.gone():
+                    raise ClientGoneError
+                left = deadline - self.clock()
+                if left <= 0 or self.stopping:
+                    return []
+                mailbox.wait(min(left, client.look_every()))
+        finally:
+            self._waiting.discard(mailbox)
+            feed.close()
+        return found
+
+    def stream(
+        self,
+        topic: TopicName,
+        starts: Mapping[int, Whence],
+        mailbox: PollMailbox,
+        client: Client,
+    ) -> Stream:
+        """Begin a stream, which the caller closes.
+
+        Raises TooManyRequestsError when the worker has as many as it may have.
+        """
+        self._begin(mailbox)
+        try:
+            anchored = self._anchored(topic, starts)
+            return Stream(self, self._feed(topic, anchored, mailbox), mailbox, client)
+        except BaseException:
+            self.ended(mailbox)
+            raise
+
+    def repeated(self, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox) -> Repeated:
+        """Begin a stream of fetches, each of which waits so many seconds; the caller closes it."""
+        self._begin(mailbox)
+        return Repeated(self, fetch, mailbox)
+
+    def _begin(self, mailbox: PollMailbox) -> None:
+        with self._lock:
+            if len(self._streams) >= self.options.streams:
+                raise TooManyRequestsError(
+                    f"There are {len(self._streams)} streams already (stream.connections).",
+                    retry_after=5,
+                )
+            self._streams.add(mailbox)
+
+    def ended(self, mailbox: PollMailbox) -> None:
+        """Forget a stream."""
+        with self._lock:
+            self._streams.discard(mailbox)
+
+    def stop(self) -> None:
+        """Answer all that waits now, and end all streams."""
+        self.stopping = True
+        with self._lock:
+            waiting = [*self._waiting, *self._streams]
+        for mailbox in waiting:
+            mailbox.wake()
+
+    def _feed(self, topic: TopicName, starts: Mapping[int, Whence], mailbox: PollMailbox) -> Feed:
+        try:
+            return Feed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
+        except TopicNotFoundError:
+            self._directory.forget(topic)
+            raise
+
+    def _anchored(self, topic: TopicName, starts: Mapping[int, Whence]) -> dict[int, Whence]:
+        """Say where the end of each partition is, as long as it is asked for."""
+        if Start.LATEST not in starts.values():
+            return dict(starts)
+        try:
+            stats = self._backend.describe_topic(topic, self.options.backend_timeout)
+        except (NotSupportedError, NotAllowedError):
+            return dict(starts)  # a store that does not tell: it goes by the word then
+        ends = {found.partition: found for found in stats.partitions}
+        anchored = dict(starts)
+        for partition, start in starts.items():
+            end = ends.get(partition)
+            if start is not Start.LATEST or end is None:
+                continue
+            anchored[partition] = _end(end)
+        return anchored
+
+
+def _end(found: PartitionStats) -> Whence:
+    """Return where a partition ends: behind its last message, which may be gone by now."""
+    if not found.messages:
+        return Start.EARLIEST
+    if not found.next_entry:
+        return Position(found.ledger, 0, found.partition)
+    return After(Position(found.ledger, found.next_entry - 1, found.partition, LAST_OF_BATCH))

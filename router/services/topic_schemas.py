@@ -1,0 +1,65 @@
+"""The schemas of topics, remembered for a few seconds: what messages are written and read by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from router.backends import Backend
+from router.errors import SchemaNotFoundError, TopicNotFoundError
+from router.model import Schema, SchemaType, TopicName
+from router.schemas import check
+from router.services.remembered import Remembered
+
+# A topic that is deleted and made anew counts its versions from the start again.
+REMEMBERED: Final = 5.0
+MOST: Final = 500
+
+
+class _Given(NamedTuple):
+    topic: TopicName
+    type: SchemaType
+    data: bytes
+    properties: tuple[tuple[str, str], ...]
+    name: str
+
+
+class TopicSchemas:
+    """The schemas of topics; calls may be made from many threads or greenlets."""
+
+    def __init__(self, backend: Backend, timeout: float, clock: Callable[[], float]) -> None:
+        self._backend = backend
+        self._timeout = timeout
+        self._stored: Remembered[tuple[TopicName, bytes], Schema] = Remembered(
+            self._get, REMEMBERED, MOST, clock
+        )
+        self._versions: Remembered[_Given, bytes] = Remembered(self._put, REMEMBERED, MOST, clock)
+
+    def get(self, topic: TopicName, version: bytes) -> Schema:
+        """Return a version of a topic's schema; raise SchemaNotFoundError, TopicNotFoundError."""
+        return self._stored.get((topic, version))
+
+    def find(self, topic: TopicName, version: bytes) -> Schema | None:
+        """Return a version of a topic's schema, None: there is none."""
+        try:
+            return self.get(topic, version)
+        except (SchemaNotFoundError, TopicNotFoundError):
+            return None
+
+    def put(self, topic: TopicName, schema: Schema) -> bytes:
+        """Return the version of a schema, which is stored if it is new.
+
+        Raises InvalidSchemaError, IncompatibleSchemaError, TopicNotFoundError.
+        """
+        check(schema)
+        properties = tuple(sorted(schema.properties.items()))
+        given = _Given(topic, schema.type, schema.data, properties, schema.name)
+        return self._versions.get(given)
+
+    def _get(self, key: tuple[TopicName, bytes]) -> Schema:
+        topic, version = key
+        return self._backend.schemas.get(topic, version, self._timeout)
+
+    def _put(self, given: _Given) -> bytes:
+        schema = Schema(given.type, given.data, dict(given.properties), given.name)
+        return self._backend.schemas.put(given.topic, schema, self._timeout)

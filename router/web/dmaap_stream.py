@@ -1,0 +1,88 @@
+"""`GET /events/{topic}?stream`: all messages of a topic as server-sent events, without a group.
+
+A poll's address with a group and an id stays a poll: a stream acknowledges nothing, so it has no
+use for them. Events carry what a line of NDJSON carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import orjson
+from flask import Blueprint, Response, request
+
+from router.backends import Start
+from router.errors import RouterError
+from router.model import Stored, TopicName
+from router.services.consume import PollMailbox
+from router.services.groups import moment
+from router.services.read import Reading
+from router.web import bodies, intake, offload, streams
+from router.web.access import Access, Right
+from router.web.dmaap import incomplete
+from router.web.dmaap_errors import TABLE
+from router.web.pulsar_rest.read import Places, resumed
+
+
+class EventStreams:
+    """The view of streams."""
+
+    def __init__(
+        self,
+        access: Access,
+        reading: Reading,
+        topic_name: Callable[[str], TopicName],
+        start: Start,
+        write_timeout: float,
+    ) -> None:
+        self._access = access
+        self._reading = reading
+        self._topic_name = topic_name
+        self._start = start
+        self._write_timeout = write_timeout
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        routes = Blueprint("event_streams", __name__)
+        routes.get("/events/<topic>")(self.stream)
+        return routes
+
+    def stream(self, topic: str) -> Response:
+        """Answer the messages of a topic as they come."""
+        environ = request.environ
+        if not streams.wanted(environ):
+            raise incomplete(topic, "a group and a consumer id")
+        principal, name = self._access.principal(environ), self._topic_name(topic)
+        self._access.demand(principal, name, Right.SUBSCRIBE)
+        query = intake.query(environ)
+        given = query.get("from")
+        start = self._start if given is None else moment("from", given)
+        partitions = self._reading.partitions(name)
+        starts = resumed(environ, query, partitions) or dict.fromkeys(partitions, start)
+
+        def begin(
+            mailbox: PollMailbox, watch: offload.Watch
+        ) -> tuple[streams.Source, streams.Words]:
+            stream = self._reading.stream(name, starts, mailbox, watch)
+            return stream, _Lines(Places(stream.feed, single=False))
+
+        return streams.answer(environ, begin, self._write_timeout)
+
+
+class _Lines:
+    """Events as lines of NDJSON."""
+
+    def __init__(self, places: Places) -> None:
+        self._places = places
+
+    def place(self) -> str:
+        """Return where the stream begins."""
+        return self._places.begin()
+
+    def event(self, stored: Stored) -> tuple[str, bytes]:
+        """Return where to go on behind a message, and the message."""
+        return self._places.behind(stored), orjson.dumps(bodies.line(stored))
+
+    def failure(self, error: RouterError) -> bytes:
+        """Return a failure."""
+        return orjson.dumps({"mrErrorCode": TABLE[error.code].code, "errorMessage": str(error)})

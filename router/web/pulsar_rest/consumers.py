@@ -1,0 +1,180 @@
+"""PIP 64's consumers: create, fetch, delete; any node serves them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flask import Blueprint, Response, request
+
+from router.backends import Start
+from router.errors import BadReadOptionError, RouterError
+from router.model import Stored, Subscription, TopicName, check_consumer_name
+from router.services.fetch import Fetcher, Member
+from router.services.groups import moment
+from router.services.read import ReadBounds, Reading
+from router.web import addresses, forms, intake, offload, streams
+from router.web.access import Right
+from router.web.names import consumer_name
+from router.web.pulsar_rest import dialects, ids, paths, schemas
+from router.web.pulsar_rest.dialects import Dialect
+from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
+from router.web.pulsar_rest.produce import Parts, json_body
+from router.web.pulsar_rest.read import FetchDefaults, failure, held
+from router.web.pulsar_rest.values import Shown
+
+
+class ConsumerViews:
+    """The views of consumers."""
+
+    def __init__(
+        self, parts: Parts, fetcher: Fetcher, reading: Reading, defaults: FetchDefaults
+    ) -> None:
+        self._parts = parts
+        self._fetcher = fetcher
+        self._reading = reading
+        self._defaults = defaults
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes; PIP 64 spells `consumer` and `consumers`, and both are taken."""
+        at = "/subscription/<subscription>"
+        paths.route(routes, "POST", at, self.create)
+        for word in ("consumer", "consumers"):
+            one = f"{at}/{word}/<consumer>"
+            paths.route(routes, "GET", f"{one}/messages", self.fetch)
+            paths.route(routes, "DELETE", one, self.delete)
+
+    def create(
+        self, domain: str, tenant: str, namespace: str, topic: str, subscription: str
+    ) -> Response:
+        """Create a consumer, and its subscription where there is none."""
+        environ = request.environ
+        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        group = Subscription(name, consumer_name(subscription, "subscription"))
+        body = json_body(environ, self._parts.bounds)
+        if body is None:
+            body = {}
+        if not isinstance(body, dict):
+            raise RefusedError(BAD_MESSAGES, "The body is no JSON object.")
+        begin = _start(intake.query(environ).get("start"), body)
+        names = (_named(body, "name"), _named(body, "id"))
+        version = self._version(name, body)
+        member = self._fetcher.create(group, *names, begin)
+        return forms.answer(
+            {
+                "id": member.id,
+                "name": member.name,
+                "base_uri": self._base_uri(member),
+                "schema_version": version,
+            }
+        )
+
+    def fetch(
+        self,
+        domain: str,
+        tenant: str,
+        namespace: str,
+        topic: str,
+        subscription: str,
+        consumer: str,
+    ) -> Response:
+        """Answer messages that no other consumer of the subscription was given."""
+        environ = request.environ
+        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        group = Subscription(name, consumer_name(subscription, "subscription"))
+        consumer = consumer_name(consumer, "consumer")
+        query = intake.query(environ)
+        bounds = self._defaults.bounds(query)
+        shown = Shown(name, self._parts.schemas)
+        if streams.wanted(environ):
+            return self._stream((group, consumer), bounds, shown)
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return forms.answer({})
+        messages = held(
+            environ, lambda caller: self._fetcher.fetch(group, consumer, bounds, caller)
+        )
+        return forms.answer({"messages": [shown.message(stored) for stored in messages]})
+
+    def delete(
+        self,
+        domain: str,
+        tenant: str,
+        namespace: str,
+        topic: str,
+        subscription: str,
+        consumer: str,
+    ) -> Response:
+        """Remove a consumer; what it did not acknowledge is given to others."""
+        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        group = Subscription(name, consumer_name(subscription, "subscription"))
+        self._fetcher.delete(group, consumer_name(consumer, "consumer"))
+        return Response(status=204)
+
+    def _allowed(self, topic: TopicName) -> TopicName:
+        access = self._parts.access
+        access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
+        return topic
+
+    def _version(self, topic: TopicName, body: dict[str, Any]) -> int | None:
+        """Return the version of the schema that the consumer wants to read by, if it says one."""
+        wish = dialects.schema_wish(body, dialects.dialect_of(body))
+        if not wish.given():
+            return None
+        return schemas.choose(self._parts.schemas, topic, wish, Dialect.PIP).number()
+
+    def _base_uri(self, member: Member) -> str:
+        return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
+
+    def _stream(
+        self, whose: tuple[Subscription, str], bounds: ReadBounds, shown: Shown
+    ) -> Response:
+        self._fetcher.consumers.get(*whose)
+
+        def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.Words]:
+            source = self._reading.repeated(
+                lambda wait: self._fetcher.fetch(
+                    *whose,
+                    ReadBounds(wait, min(bounds.limit, 200), bounds.max_bytes),
+                    (mailbox, watch),
+                ),
+                mailbox,
+            )
+            return source, _Fetched(shown)
+
+        return streams.answer(request.environ, begin, self._defaults.write_timeout)
+
+
+class _Fetched:
+    """Events of a consumer: where it goes on says its cursor, not the event."""
+
+    def __init__(self, shown: Shown) -> None:
+        self._shown = shown
+
+    def place(self) -> None:
+        """Return nothing."""
+
+    def event(self, stored: Stored) -> tuple[str, bytes]:
+        """Return a message's id and the message."""
+        return ids.write(stored.position), self._shown.line(stored)
+
+    def failure(self, error: RouterError) -> bytes:
+        """Return a failure."""
+        return failure(error)
+
+
+def _named(body: dict[str, Any], word: str) -> str | None:
+    name = body.get(word)
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str):
+        raise RefusedError(BAD_MESSAGES, f"{word}: expected a text")
+    return check_consumer_name(name, "consumer")
+
+
+def _start(asked: str | None, body: dict[str, Any]) -> Start | int:
+    """Return where a new subscription begins: as Apache Pulsar's, at what comes from now on."""
+    given = body.get("start", asked)
+    if given is None:
+        return Start.LATEST
+    if not isinstance(given, str | int) or isinstance(given, bool):
+        raise BadReadOptionError("start: expected earliest, latest, or a time.")
+    return moment("start", str(given))

@@ -1,0 +1,255 @@
+"""The two ways in which a request to produce is written: PIP 64's, and the one Apache Pulsar has.
+
+PIP 64 says `schema_type`, `schema_version`, `key_schema`, `value_schema`, and `value`; what Apache
+Pulsar implemented says `schemaVersion`, `keySchema`, `valueSchema`, `producerName`, and `payload`,
+which is always a text. A request is read in the dialect whose words it uses, and answered in it.
+One that uses words of both is refused: half of it would be ignored. Words that neither knows are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from router.errors import RouterError
+from router.model import Position
+from router.services.produce import Result
+from router.web.pulsar_rest import ids
+from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError, class_of, number_of
+
+MAX_TIME: Final = 2**63 - 1
+MAX_PROPERTIES: Final = 1_000
+_WHOLE: Final = re.compile(r"\s*[0-9]{1,19}\s*")
+
+
+class Dialect(Enum):
+    """Which words a request uses."""
+
+    PIP = "pip"
+    PULSAR = "pulsar"
+
+
+_OF_REQUEST: Final = {
+    Dialect.PIP: ("schema_type", "schema_version", "key_schema", "value_schema", "producer_name"),
+    Dialect.PULSAR: ("schemaVersion", "keySchema", "valueSchema", "producerName"),
+}
+_OF_MESSAGE: Final = {Dialect.PIP: "value", Dialect.PULSAR: "payload"}
+NO_VERSION: Final = -1
+"""What Apache Pulsar's own client classes write for no schema version."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaWish:
+    """What a request says of the schema: a version, or a type with definitions, or nothing."""
+
+    type: str | None = None
+    version: int | None = None
+    key: object = None
+    value: object = None
+
+    def given(self) -> bool:
+        """Return whether it says anything."""
+        return any(found is not None for found in (self.type, self.version, self.key, self.value))
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """One message as the request has it; times in ms since 1970."""
+
+    value: object
+    has_value: bool
+    key: object
+    partition: int | None
+    properties: Mapping[str, str]
+    event_time: int | None
+    sequence: int | None
+    deliver_at: int | None
+    deliver_after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A request to produce."""
+
+    dialect: Dialect
+    schema: SchemaWish
+    producer: str | None
+    messages: list[Sent]
+
+
+def read(body: object, most: int) -> Request:
+    """Read the body of a request to produce; raise RefusedError."""
+    if not isinstance(body, dict):
+        raise _bad("the body is no JSON object")
+    messages = body.get("messages")
+    if not isinstance(messages, list):
+        raise _bad("messages: expected a list of messages")
+    if len(messages) > most:
+        raise _bad(f"messages: {len(messages)} of them, of at most {most} (publish.max_messages)")
+    for number, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise _bad(f"messages[{number}] is no object")
+    dialect = dialect_of(body)
+    word = _OF_MESSAGE[dialect]
+    return Request(
+        dialect,
+        schema_wish(body, dialect),
+        _producer(body, dialect),
+        [_sent(f"messages[{number}]", sent, word) for number, sent in enumerate(messages)],
+    )
+
+
+def dialect_of(body: Mapping[str, Any]) -> Dialect:
+    """Return the dialect of a body; raise RefusedError for one that uses both."""
+    messages = body.get("messages")
+    used = {
+        dialect: sorted(
+            {word for word in _OF_REQUEST[dialect] if word in body}
+            | {
+                _OF_MESSAGE[dialect]
+                for message in (messages if isinstance(messages, list) else ())
+                if isinstance(message, dict) and _OF_MESSAGE[dialect] in message
+            }
+        )
+        for dialect in Dialect
+    }
+    if used[Dialect.PIP] and used[Dialect.PULSAR]:
+        raise _bad(
+            f"{used[Dialect.PIP][0]} is a word of PIP 64 and {used[Dialect.PULSAR][0]} one of"
+            " Apache Pulsar's dialect: use those of one"
+        )
+    return Dialect.PULSAR if used[Dialect.PULSAR] else Dialect.PIP
+
+
+def schema_wish(body: Mapping[str, Any], dialect: Dialect) -> SchemaWish:
+    """Read what a body says of the schema; raise RefusedError."""
+    pulsar = dialect is Dialect.PULSAR
+    words = _OF_REQUEST[dialect]
+    version = body.get(words[0] if pulsar else words[1])
+    if version is not None:
+        version = _number(words[0] if pulsar else words[1], version, least=NO_VERSION)
+    key, value = (body.get(word) for word in (words[1:3] if pulsar else words[2:4]))
+    kind = None if pulsar else body.get("schema_type")
+    if kind is not None and not isinstance(kind, str):
+        raise _bad("schema_type: expected a text")
+    return SchemaWish(
+        kind or None,
+        None if version == NO_VERSION else version,
+        # Apache Pulsar's own client classes write empty texts for none.
+        None if key == "" else key,
+        None if value == "" else value,
+    )
+
+
+def answer(dialect: Dialect, results: list[Result], version: int | None) -> dict[str, object]:
+    """Return the answer to a request, in its dialect."""
+    if dialect is Dialect.PULSAR:
+        shown = NO_VERSION if version is None else version
+        published = [_published(result, shown) for result in results]
+        return {"messagePublishResults": published, "schemaVersion": shown}
+    return {"schema_version": version, "messageIds": [_message_id(result) for result in results]}
+
+
+def _message_id(result: Result) -> dict[str, object]:
+    position, error = result.position, result.error
+    if position is None or error is not None:
+        found = error or RouterError()
+        return {
+            "partition": None,
+            "messageId": None,
+            "error_code": class_of(found),
+            "error": _told(found),
+        }
+    return {
+        "partition": max(position.partition, 0),
+        "messageId": ids.write(position) if _known(position) else None,
+        "error_code": None,
+        "error": None,
+    }
+
+
+def _published(result: Result, version: int) -> dict[str, object]:
+    position, error = result.position, result.error
+    if position is None or error is not None:
+        found = error or RouterError()
+        return {
+            "messageId": None,
+            "errorCode": class_of(found),
+            "errorMsg": _told(found),
+            "schemaVersion": version,
+        }
+    return {
+        "messageId": ids.write_colons(position) if _known(position) else None,
+        "errorCode": 0,
+        "schemaVersion": version,
+    }
+
+
+def _known(position: Position) -> bool:
+    """Return whether a store says where a message is: of an old repeat it may not know."""
+    return position.ledger >= 0
+
+
+def _told(error: RouterError) -> str:
+    return f"{number_of(error)}: {error}"
+
+
+def _producer(body: Mapping[str, Any], dialect: Dialect) -> str | None:
+    word = "producerName" if dialect is Dialect.PULSAR else "producer_name"
+    name = body.get(word)
+    if name is None or name == "":
+        return None
+    if not isinstance(name, str) or len(name) > 249:
+        raise _bad(f"{word}: expected a text of at most 249 characters")
+    return name
+
+
+def _sent(at: str, message: Mapping[str, Any], word: str) -> Sent:
+    partition = message.get("partition") if word == "value" else None
+    return Sent(
+        message.get(word),
+        word in message,
+        message.get("key"),
+        None if partition is None else _number(f"{at}.partition", partition),
+        _properties(at, message.get("properties")),
+        _time(f"{at}.eventTime", message.get("eventTime")),
+        _optional(f"{at}.sequenceId", message.get("sequenceId")),
+        _time(f"{at}.deliverAt", message.get("deliverAt")),
+        _time(f"{at}.deliverAfterMs", message.get("deliverAfterMs")),
+    )
+
+
+def _properties(at: str, given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(given) > MAX_PROPERTIES:
+        raise _bad(f"{at}.properties: expected an object of at most {MAX_PROPERTIES} texts")
+    for name, value in given.items():
+        if not isinstance(value, str):
+            raise _bad(f"{at}.properties: {name[:80]!r} is no text")
+    return given
+
+
+def _time(name: str, value: object) -> int | None:
+    """Read a time; 0 is none, as in the Pulsar protocol."""
+    return _optional(name, value) or None
+
+
+def _optional(name: str, value: object) -> int | None:
+    return None if value is None or value == "" else _number(name, value)
+
+
+def _number(name: str, value: object, least: int = 0) -> int:
+    """Read a whole number, maybe written as a text; raise RefusedError."""
+    if isinstance(value, str) and _WHOLE.fullmatch(value):
+        value = int(value)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_TIME:
+        raise _bad(f"{name}: expected a whole number from {least} on")
+    return value
+
+
+def _bad(sentence: str) -> RefusedError:
+    return RefusedError(BAD_MESSAGES, sentence)

@@ -1,0 +1,129 @@
+"""Failures in PIP 64's words, `{"error_code": 42205, "message": …}`, or `{"reason": …}`.
+
+The first three digits are the status. PIP 64 gives the numbers 40401, 40403 and 42201 to 42205; the
+others are ours, made of the status that the failure has anywhere and 01. Apache Pulsar's dialect
+has sentences without numbers; its status codes are wrong for most failures, ours are the same here
+as in the other dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import orjson
+import structlog
+from flask import Blueprint, Response, request
+
+from router.errors import BadRequestError, RouterError, UnauthenticatedError
+from router.services.consume import ClientGoneError
+from router.web.dmaap_errors import TABLE, retry_after
+from router.web.errors import REALM
+
+DIALECT: Final = "router.pulsar_rest"
+"""Where a view leaves in the environment that the request speaks Apache Pulsar's dialect."""
+
+PULSAR: Final = "pulsar"
+TOPIC_NOT_FOUND: Final = 40401
+SUBSCRIPTION_NOT_FOUND: Final = 40402
+CONSUMER_NOT_FOUND: Final = 40403
+CONSUMER_EXISTS: Final = 40901
+PAIR_INCOMPLETE: Final = 42201
+SCHEMA_MISSING: Final = 42202
+BAD_KEY_SCHEMA: Final = 42203
+BAD_VALUE_SCHEMA: Final = 42204
+BAD_MESSAGES: Final = 42205
+
+NOT_RETRIABLE: Final = 1
+RETRIABLE: Final = 2
+
+NUMBERS: Final[Mapping[str, int]] = {
+    "topic-not-found": TOPIC_NOT_FOUND,
+    "namespace-not-found": TOPIC_NOT_FOUND,
+    "subscription-not-found": SUBSCRIPTION_NOT_FOUND,
+    "consumer-not-found": CONSUMER_NOT_FOUND,
+    "consumer-exists": CONSUMER_EXISTS,
+    "schema-not-found": BAD_VALUE_SCHEMA,
+    "invalid-schema": BAD_VALUE_SCHEMA,
+    "incompatible-schema": BAD_VALUE_SCHEMA,
+    "payload-mismatch": BAD_MESSAGES,
+    "not-supported": BAD_MESSAGES,
+    "publish-refused": 50301,
+    "disk-full": 50302,
+    "quota-exceeded": 50303,
+    "topic-terminated": 40902,
+}
+
+_log = structlog.get_logger(__name__)
+
+
+class RefusedError(BadRequestError):
+    """The request has one of the faults that PIP 64 numbers."""
+
+    def __init__(self, number: int, message: str) -> None:
+        super().__init__(message)
+        self.number = number
+
+
+def number_of(error: RouterError) -> int:
+    """Return the number of a failure; its first three digits are the status."""
+    if isinstance(error, RefusedError):
+        return error.number
+    found = NUMBERS.get(error.code)
+    return TABLE[error.code].status * 100 + 1 if found is None else found
+
+
+def class_of(error: RouterError) -> int:
+    """Return how the failure of one message is classed: whether it may go well another time."""
+    return RETRIABLE if error.retriable else NOT_RETRIABLE
+
+
+class Failures:
+    """Turns what the views of PIP 64 raise into answers."""
+
+    def __init__(self, forbidden_status: int) -> None:
+        self._forbidden = forbidden_status
+
+    def register(self, routes: Blueprint) -> None:
+        """Handle what these views raise."""
+        routes.register_error_handler(RouterError, self.failed)
+        routes.register_error_handler(ClientGoneError, self.left)
+        routes.register_error_handler(Exception, self.broke)
+
+    def failed(self, error: RouterError) -> Response:
+        """Answer a failure."""
+        number = self._number(error)
+        status, sentence = number // 100, _sentence(error)
+        dialect = request.environ.get(DIALECT)
+        told: dict[str, object] = {"error_code": number, "message": sentence}
+        if dialect == PULSAR:
+            told = {"reason": sentence}
+        answer = Response(orjson.dumps(told), status=status, mimetype="application/json")
+        after = retry_after(error, TABLE[error.code])
+        if after is not None or status == 503:
+            answer.headers["Retry-After"] = after or "1"
+        if isinstance(error, UnauthenticatedError):
+            answer.headers["WWW-Authenticate"] = REALM
+        return answer
+
+    def left(self, _error: ClientGoneError) -> Response:
+        """Answer nobody."""
+        return Response(b"{}", mimetype="application/json")
+
+    def broke(self, error: Exception) -> Response:
+        """Answer a failure of ours: it is logged, and the client is told no more than that."""
+        _log.error("request failed", method=request.method, path=request.path, exc_info=error)
+        return self.failed(RouterError("The request could not be served; the log says why."))
+
+    def _number(self, error: RouterError) -> int:
+        number = number_of(error)
+        if number == 40301 and self._forbidden != 403:
+            return self._forbidden * 100 + 3
+        return number
+
+
+def _sentence(error: RouterError) -> str:
+    sentence = str(error)
+    if error.code in {"topic-not-found", "namespace-not-found"}:
+        return f"Topic not found: {sentence}"
+    return sentence

@@ -1,0 +1,248 @@
+"""PIP 64's reading of a partition, and the streams of a partition and of a whole topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import orjson
+from flask import Blueprint, Response, request
+
+from router.backends import Start
+from router.errors import BadReadOptionError, BadRequestError, RouterError
+from router.model import NOT_PARTITIONED, Position, Stored, TopicName
+from router.services.consume import PollMailbox
+from router.services.groups import moment
+from router.services.read import After, Feed, ReadBounds, Reading, Whence
+from router.settings import Settings
+from router.web import forms, intake, offload, streams
+from router.web.access import Right
+from router.web.pulsar_rest import ids, paths
+from router.web.pulsar_rest.errors import number_of
+from router.web.pulsar_rest.produce import Parts, partition_number
+from router.web.pulsar_rest.values import Shown
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+
+@dataclass(frozen=True, slots=True)
+class FetchDefaults:
+    """What a reading request takes when it does not say, and at most; times in seconds."""
+
+    timeout: float
+    max_timeout: float
+    limit: int
+    max_bytes: int
+    write_timeout: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> FetchDefaults:
+        """Read them."""
+        return cls(
+            settings.seconds("consume.timeout"),
+            settings.seconds("consume.max_timeout"),
+            settings.number("consume.limit"),
+            settings.number("consume.max_bytes"),
+            settings.seconds("stream.write_timeout"),
+        )
+
+    def bounds(self, query: Mapping[str, str]) -> ReadBounds:
+        """Return what a request asks for."""
+        default, most = round(self.timeout * 1000), round(self.max_timeout * 1000)
+        limit = intake.number(query.get("max_messages"), self.limit, self.limit)
+        max_bytes = intake.number(query.get("max_bytes"), self.max_bytes, self.max_bytes)
+        return ReadBounds(
+            intake.number(query.get("timeout"), default, most) / 1000,
+            limit or self.limit,
+            max_bytes or self.max_bytes,
+        )
+
+
+class Places:
+    """How events say where to go on, for one partition or several of a feed."""
+
+    def __init__(self, feed: Feed, *, single: bool) -> None:
+        self._feed = feed
+        self._single = single
+        self._partitions = sorted(feed.whence)
+
+    def begin(self) -> str:
+        """Return where the stream begins."""
+        return ids.write_marks([self._feed.whence[partition] for partition in self._partitions])
+
+    def behind(self, stored: Stored) -> str:
+        """Return where to go on behind a message."""
+        self._feed.had(stored)
+        return ids.write(stored.position) if self._single else self.begin()
+
+
+class TopicEvents:
+    """Events of a topic whose messages are shown by their schemas."""
+
+    def __init__(self, places: Places, shown: Shown) -> None:
+        self._places = places
+        self._shown = shown
+
+    def place(self) -> str:
+        """Return where the stream begins."""
+        return self._places.begin()
+
+    def event(self, stored: Stored) -> tuple[str, bytes]:
+        """Return where to go on behind a message, and the message."""
+        return self._places.behind(stored), self._shown.line(stored)
+
+    def failure(self, error: RouterError) -> bytes:
+        """Return a failure."""
+        return failure(error)
+
+
+class ReadViews:
+    """The views that read without a subscription."""
+
+    def __init__(self, parts: Parts, reading: Reading, defaults: FetchDefaults) -> None:
+        self._parts = parts
+        self._reading = reading
+        self._defaults = defaults
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes."""
+        paths.route(routes, "GET", "/partitions/<partition>/messages", self.read_partition)
+        paths.route(routes, "GET", "/messages", self.stream_topic)
+
+    def read_partition(
+        self, domain: str, tenant: str, namespace: str, topic: str, partition: str
+    ) -> Response:
+        """Answer messages of a partition from a position on, once or as a stream."""
+        environ = request.environ
+        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        query = intake.query(environ)
+        found = self._reading.partition(name, partition_number(partition))
+        begin = start(query, found)
+        if streams.wanted(environ):
+            return self._stream(name, resumed(environ, query, [found]) or {found: begin})
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return forms.answer({})
+        shown = Shown(name, self._parts.schemas)
+        bounds = self._defaults.bounds(query)
+        messages = held(
+            environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
+        )
+        told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
+        if flag(query.get("include_schema")):
+            told["schemas"] = shown.schemas()
+        return forms.answer(told)
+
+    def stream_topic(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+        """Answer the messages of all partitions as a stream."""
+        environ = request.environ
+        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        if not streams.wanted(environ):
+            raise BadReadOptionError(
+                "A whole topic is read as a stream (?stream), or by partition."
+            )
+        query = intake.query(environ)
+        partitions = self._reading.partitions(name)
+        given = start(query, None)
+        if isinstance(given, Position | After):
+            raise BadReadOptionError("start: a message is in one partition; read that one.")
+        begin = dict.fromkeys(partitions, given)
+        return self._stream(name, resumed(environ, query, partitions) or begin)
+
+    def _allowed(self, topic: TopicName) -> TopicName:
+        access = self._parts.access
+        access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
+        return topic
+
+    def _stream(self, topic: TopicName, starts: Mapping[int, Whence]) -> Response:
+        def begin(
+            mailbox: PollMailbox, watch: offload.Watch
+        ) -> tuple[streams.Source, streams.Words]:
+            stream = self._reading.stream(topic, starts, mailbox, watch)
+            places = Places(stream.feed, single=len(starts) == 1)
+            return stream, TopicEvents(places, Shown(topic, self._parts.schemas))
+
+        return streams.answer(request.environ, begin, self._defaults.write_timeout)
+
+
+def failure(error: RouterError) -> bytes:
+    """Return a failure as an `error` event has it."""
+    return orjson.dumps({"error_code": number_of(error), "message": str(error)})
+
+
+def held(
+    environ: WSGIEnvironment,
+    take: Callable[[tuple[PollMailbox, offload.Watch]], Sequence[Stored]],
+) -> Sequence[Stored]:
+    """Have messages taken while the client is watched: when it leaves, the wait ends."""
+    mailbox = PollMailbox()
+    watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+    try:
+        return take((mailbox, watch))
+    finally:
+        watch.close()
+
+
+def flag(text: str | None) -> bool:
+    """Read a parameter that is there, or says yes."""
+    return text is not None and text.lower() not in {"false", "0", "no"}
+
+
+def start(query: Mapping[str, str], partition: int | None) -> Whence:
+    """Read where reading begins: `start`, which includes a message, or `after`, which does not.
+
+    The earliest that is kept where neither is there. Raises BadReadOptionError.
+    """
+    given, after = query.get("start"), query.get("after")
+    if given is not None and after is not None:
+        raise BadReadOptionError("start and after: one of them.")
+    if after:
+        return After(_own(after, partition))
+    if not given:
+        return Start.EARLIEST
+    try:
+        return moment("start", given)
+    except BadReadOptionError as error:
+        try:
+            return _own(given, partition)
+        except BadRequestError:
+            raise BadReadOptionError(f"{str(error)[:-1]}, or a message's id.") from error
+
+
+def resumed(
+    environ: WSGIEnvironment, query: Mapping[str, str], partitions: Sequence[int]
+) -> dict[int, Whence] | None:
+    """Return where a client that comes back goes on, None: it does not come back.
+
+    Partitions that came since begin with their first message. Raises BadRequestError.
+    """
+    last = streams.last_event(environ, query)
+    if last is None:
+        return None
+    marks = ids.read_marks(last)
+    if len(marks) > len(partitions):
+        raise BadRequestError(f"Last-Event-ID is of {len(marks)} partitions, of {len(partitions)}.")
+    if len(marks) < len(partitions) and isinstance(marks[0], After) and "." not in last:
+        raise BadRequestError("Last-Event-ID is of one partition; this stream has several.")
+    found: dict[int, Whence] = dict.fromkeys(partitions, Start.EARLIEST)
+    for partition, mark in zip(partitions, marks, strict=False):
+        found[partition] = _placed(mark, partition)
+    return found
+
+
+def _placed(mark: Whence, partition: int) -> Whence:
+    if isinstance(mark, After):
+        return After(replace(mark.position, partition=partition))
+    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
+
+
+def _own(text: str, partition: int | None) -> Position:
+    """Read a message's id; raise BadReadOptionError for one of another partition."""
+    position = ids.read(text)
+    if partition is None:
+        return position
+    named = max(position.partition, 0)
+    if position.partition != NOT_PARTITIONED and named != max(partition, 0):
+        raise BadReadOptionError(f"The message is in partition {named}.")
+    return replace(position, partition=partition)

@@ -1,0 +1,237 @@
+"""The schema of a request: from what it says to a schema of the topic and a version of it.
+
+A schema is told by its version, by a type alone where the type says it all (STRING, INT32 and the
+like), or by *schema information*: an object, or its JSON text, with `type`, `schema` (the
+definition: base64 as Apache Pulsar writes it, the JSON itself, or its text), `properties` and
+`name`. With `schema_type`, `value_schema` may be the bare definition.
+"""
+
+from __future__ import annotations
+
+import base64
+from binascii import Error as Base64Error
+from collections.abc import Mapping
+from typing import Any, Final
+
+import orjson
+
+from router.errors import InvalidSchemaError, RouterError, SchemaNotFoundError
+from router.model import Schema, SchemaType, TopicName
+from router.schemas import check, pair_schema, type_of
+from router.services.topic_schemas import TopicSchemas
+from router.web.pulsar_rest.dialects import Dialect, SchemaWish
+from router.web.pulsar_rest.errors import (
+    BAD_KEY_SCHEMA,
+    BAD_VALUE_SCHEMA,
+    PAIR_INCOMPLETE,
+    SCHEMA_MISSING,
+    RefusedError,
+)
+
+TEXT: Final = Schema(SchemaType.STRING)
+NAME: Final = "RestProducer"
+_DEFINED: Final = frozenset(
+    {SchemaType.JSON, SchemaType.AVRO, SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE}
+)
+_WORDS: Final = {"KEYVALUE": SchemaType.KEY_VALUE}
+_VERSION_BYTES: Final = 8
+
+
+class Chosen:
+    """What a request's messages are written by; `schema` None: by none, values are texts."""
+
+    __slots__ = ("schema", "version")
+
+    def __init__(self, schema: Schema | None, version: bytes = b"") -> None:
+        self.schema = schema
+        self.version = version
+
+    def number(self) -> int | None:
+        """Return the version as requests and answers have it, None: there is none."""
+        return number_of_version(self.version)
+
+
+def choose(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish, dialect: Dialect) -> Chosen:
+    """Return what a request's messages are written by, and register a schema that is new.
+
+    Raises RefusedError, TopicNotFoundError, and what the store raises.
+    """
+    if wish.version is not None:
+        return _known(schemas, topic, wish)
+    if not wish.given() and dialect is Dialect.PIP:
+        return Chosen(None)
+    schema = TEXT if not wish.given() else read(wish)
+    if schema is None:
+        return Chosen(None)
+    if schema.type is SchemaType.NONE:
+        return Chosen(schema)
+    try:
+        return Chosen(schema, schemas.put(topic, schema))
+    except InvalidSchemaError as error:
+        raise RefusedError(BAD_VALUE_SCHEMA, str(error)) from error
+
+
+def read(wish: SchemaWish) -> Schema | None:
+    """Return the schema that a request describes, None: it says that there is none.
+
+    Raises RefusedError.
+    """
+    kind = _kind(wish.type)
+    if kind is SchemaType.KEY_VALUE or (kind is None and wish.key is not None):
+        return _pair(wish)
+    if wish.key is not None:
+        raise RefusedError(
+            BAD_KEY_SCHEMA, f"a schema for keys needs the type KEY_VALUE, not {wish.type}"
+        )
+    if kind is SchemaType.NONE and wish.value is None:
+        return None if (wish.type or "").upper() == "NONE" else Schema(SchemaType.NONE)
+    if wish.value is None:
+        if kind is None or kind in _DEFINED:
+            raise RefusedError(SCHEMA_MISSING, f"value_schema is missing; {wish.type} needs it")
+        return _checked(Schema(kind, name=NAME), BAD_VALUE_SCHEMA)
+    return _checked(_information(wish.value, kind, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
+
+
+def number_of_version(version: bytes) -> int | None:
+    """Return a version as a number, None: there is none."""
+    return int.from_bytes(version) if version else None
+
+
+def _known(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish) -> Chosen:
+    version = (wish.version or 0).to_bytes(_VERSION_BYTES)
+    try:
+        schema = schemas.get(topic, version)
+    except SchemaNotFoundError as error:
+        raise RefusedError(
+            BAD_VALUE_SCHEMA, f"the topic has no schema of version {wish.version}"
+        ) from error
+    kind = _kind(wish.type)
+    if kind is not None and kind is not schema.type:
+        raise RefusedError(
+            BAD_VALUE_SCHEMA,
+            f"version {wish.version} is a {schema.type.name} schema, not {wish.type}",
+        )
+    return Chosen(schema, version)
+
+
+def _kind(name: str | None) -> SchemaType | None:
+    if name is None:
+        return None
+    upper = name.upper()
+    try:
+        return _WORDS.get(upper) or type_of(upper)
+    except InvalidSchemaError as error:
+        raise RefusedError(BAD_VALUE_SCHEMA, f"schema_type: {error}") from error
+
+
+def _pair(wish: SchemaWish) -> Schema:
+    for name, found in (("key_schema", wish.key), ("value_schema", wish.value)):
+        if found is None:
+            raise RefusedError(PAIR_INCOMPLETE, f"a KEY_VALUE schema needs {name}")
+    key = _checked(_information(wish.key, None, BAD_KEY_SCHEMA), BAD_KEY_SCHEMA)
+    value = _checked(_information(wish.value, None, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
+    # Separated, as Apache Pulsar's own REST calls have it: the key is the message's, and routes it.
+    return _checked(pair_schema(key, value, separated=True), BAD_VALUE_SCHEMA)
+
+
+def _checked(schema: Schema, number: int) -> Schema:
+    try:
+        check(schema)
+    except RouterError as error:
+        raise RefusedError(number, str(error)) from error
+    return schema
+
+
+def _information(given: object, kind: SchemaType | None, number: int) -> Schema:
+    """Read schema information, or the bare definition of a schema of this type."""
+    if isinstance(given, str):
+        given = _loaded(given, number)
+    if isinstance(given, str):
+        return _named(given, kind, number)
+    if isinstance(given, dict) and ("schema" in given or kind is None or _says(given, kind)):
+        return _described(given, kind, number)
+    if kind is not None and isinstance(given, dict | list):
+        return Schema(kind, _dumped(given, number), name=NAME)
+    raise RefusedError(
+        number, "a schema is an object with type and schema, or the JSON text of one"
+    )
+
+
+def _dumped(given: object, number: int) -> bytes:
+    try:
+        return orjson.dumps(given)
+    except orjson.JSONEncodeError as error:
+        raise RefusedError(number, f"a schema that is too deep: {error}") from error
+
+
+def _loaded(text: str, number: int) -> object:
+    """Return what a text holds: JSON, or the name of a type."""
+    if text.isidentifier():
+        return text
+    try:
+        found: object = orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        raise RefusedError(number, f"a schema that is no JSON: {error}") from error
+    return found
+
+
+def _named(name: str, kind: SchemaType | None, number: int) -> Schema:
+    found = _type(name, number)
+    if kind in {None, found} and found not in _DEFINED:
+        return Schema(found, name=NAME)
+    # A definition may be the name of one of Avro's types.
+    if kind in _DEFINED:
+        return Schema(kind, _dumped(name, number), name=NAME)
+    raise RefusedError(number, f"{name} is not all that is to be said of a schema")
+
+
+def _says(given: Mapping[str, Any], kind: SchemaType) -> bool:
+    """Return whether the type that an object names is this one, rather than one of Avro's."""
+    named = given.get("type")
+    return isinstance(named, str) and named.upper() == kind.name
+
+
+def _described(given: Mapping[str, Any], kind: SchemaType | None, number: int) -> Schema:
+    name, properties = given.get("name"), given.get("properties") or {}
+    named = given.get("type")
+    found = kind if named is None and kind is not None else _type(named, number)
+    if kind is not None and found is not kind:
+        raise RefusedError(
+            number, f"schema_type is {kind.name}, and the schema's type {found.name}"
+        )
+    if not isinstance(properties, dict) or not all(isinstance(v, str) for v in properties.values()):
+        raise RefusedError(number, "properties of a schema: expected an object of texts")
+    if name is not None and not isinstance(name, str):
+        raise RefusedError(number, "name of a schema: expected a text")
+    data = _definition(given.get("schema"), number) if found in _DEFINED else b""
+    if found is SchemaType.KEY_VALUE:
+        data = _definition(given.get("schema"), number)
+    return Schema(found, data, properties, name or NAME)
+
+
+def _type(name: object, number: int) -> SchemaType:
+    if not isinstance(name, str):
+        raise RefusedError(number, "type of a schema: expected a text")
+    upper = name.upper()
+    try:
+        return _WORDS.get(upper) or type_of(upper)
+    except InvalidSchemaError as error:
+        raise RefusedError(number, str(error)) from error
+
+
+def _definition(given: object, number: int) -> bytes:
+    """Return a definition: JSON as it is, its text, or base64 of either."""
+    if given is None:
+        return b""
+    if isinstance(given, dict | list):
+        return _dumped(given, number)
+    if not isinstance(given, str):
+        raise RefusedError(number, "schema of a schema: expected base64, JSON or its text")
+    if given.lstrip()[:1] in {"{", "[", '"'}:
+        return given.encode()
+    try:
+        return base64.b64decode(given, validate=True)
+    except (Base64Error, ValueError) as error:
+        raise RefusedError(
+            number, f"schema of a schema: neither JSON nor base64: {error}"
+        ) from error

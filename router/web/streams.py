@@ -1,0 +1,138 @@
+"""Server-sent events: messages as they come, in the format that browsers' EventSource reads.
+
+Theory of operation. The body of the answer is an iterator that the server writes piece by piece;
+each piece holds whole events. It reads on only when the last piece is written, so what waits for a
+slow client is one piece and the system's own buffers; a client that takes nothing for a while is
+cut off. Each event's `id` is where to go on: a browser that lost the connection sends the last one
+it had back, as `Last-Event-ID`, and gets what follows it. The first thing sent is such an id
+without an event, so that one who had no event yet goes on where it began.
+
+The stream ends when its client leaves, its time is over, the worker stops, or the store fails; the
+last sends an `error` event with what the dialect says of it. Browsers come back by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import TYPE_CHECKING, Final, Protocol
+
+from flask import Response
+
+from router.errors import RouterError
+from router.model import Stored
+from router.services.consume import ClientGoneError, PollMailbox
+from router.web import intake, offload
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
+
+RETRY_MS: Final = 2_000
+ALIVE: Final = b":\n\n"
+MIMETYPE: Final = "text/event-stream"
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    # nginx would collect the events until its buffer is full.
+    "X-Accel-Buffering": "no",
+}
+
+
+class Source(Protocol):
+    """Where the messages come from."""
+
+    def __iter__(self) -> Iterator[list[Stored]]:
+        """Give messages as they come, and nothing as a sign of life."""
+        ...
+
+    def close(self) -> None:
+        """End."""
+        ...
+
+
+class Words(Protocol):
+    """How a dialect writes events."""
+
+    def place(self) -> str | None:
+        """Return where the stream begins, None: it does not say."""
+        ...
+
+    def event(self, stored: Stored) -> tuple[str, bytes]:
+        """Return where to go on behind a message, and the message as a line."""
+        ...
+
+    def failure(self, error: RouterError) -> bytes:
+        """Return a failure as a line."""
+        ...
+
+
+class EventStream:
+    """The body of an answer that goes on."""
+
+    def __init__(
+        self, source: Source, words: Words, watch: offload.Watch, write_timeout: float
+    ) -> None:
+        self._source = source
+        self._words = words
+        self._watch = watch
+        self._write_timeout = write_timeout
+        self._pieces: Generator[bytes] = self._run()
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """End the stream; called by the server however it ended."""
+        self._pieces.close()
+        self._source.close()
+        self._watch.close()
+
+    def _run(self) -> Generator[bytes]:
+        self._watch.bound_write(self._write_timeout)
+        place = self._words.place()
+        yield b"retry: %d\n%s\n" % (
+            RETRY_MS,
+            b"" if place is None else b"id: %s\n" % place.encode(),
+        )
+        try:
+            for messages in self._source:
+                yield b"".join(map(self._event, messages)) if messages else ALIVE
+        except ClientGoneError:
+            return
+        except RouterError as error:
+            yield b"event: error\ndata: %s\n\n" % self._words.failure(error)
+
+    def _event(self, stored: Stored) -> bytes:
+        place, line = self._words.event(stored)
+        return b"id: %s\ndata: %s\n\n" % (place.encode(), line)
+
+
+def wanted(environ: WSGIEnvironment) -> bool:
+    """Return whether a request asks for a stream: `?stream`, or by what it accepts."""
+    asked = intake.query(environ).get("stream")
+    if asked is not None:
+        return asked.lower() not in {"false", "0", "no"}
+    accepted: str = environ.get("HTTP_ACCEPT", "")
+    return accepted.partition(",")[0].partition(";")[0].strip() == MIMETYPE
+
+
+def last_event(environ: WSGIEnvironment, query: Mapping[str, str]) -> str | None:
+    """Return the id of the last event that the client had, None: it had none."""
+    return environ.get("HTTP_LAST_EVENT_ID") or query.get("last_event_id") or None
+
+
+def answer(
+    environ: WSGIEnvironment,
+    begin: Callable[[PollMailbox, offload.Watch], tuple[Source, Words]],
+    write_timeout: float,
+) -> Response:
+    """Return an answer that goes on; HEAD looks at nothing."""
+    if environ["REQUEST_METHOD"] == "HEAD":
+        return Response(b"", mimetype=MIMETYPE, headers=HEADERS)
+    mailbox = PollMailbox()
+    watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+    try:
+        source, words = begin(mailbox, watch)
+    except BaseException:
+        watch.close()
+        raise
+    stream = EventStream(source, words, watch, write_timeout)
+    return Response(stream, mimetype=MIMETYPE, headers=HEADERS)
