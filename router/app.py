@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import os
 import time
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from flask import Flask
 
 from router import log
+from router.access.grants import known, takes_tokens
 from router.backends import Backend, Node
-from router.backends.opening import open_backend, open_node
+from router.backends.opening import open_administration, open_backend, open_node
 from router.build import VERSION
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.directory import Directory
+from router.services.fetch import Fetcher, FetchOptions
 from router.services.groups import Groups
 from router.services.keys import Keys
 from router.services.manage import Topics
+from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
+from router.services.read import Reading, ReadOptions
 from router.services.rights import Rights
+from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings, config_file, load
 from router.web.access import Access, Passwords, Signatures
+from router.web.access.authorization import Authorization
 from router.web.addresses import Forwarded, trusted
 from router.web.cors import Cors
 from router.web.dmaap import EventOptions, Events
@@ -33,24 +40,47 @@ from router.web.dmaap_errors import ErrorTexts
 from router.web.dmaap_groups import GroupViews
 from router.web.dmaap_keys import KeyViews
 from router.web.dmaap_metrics import Clock, MetricViews
+from router.web.dmaap_stream import EventStreams
 from router.web.dmaap_topics import TopicViews
 from router.web.errors import Errors
 from router.web.front import Front
 from router.web.names import RawPaths, topic_names
 from router.web.ops import MetricsOwner, Ops
+from router.web.pulsar_admin import Keepers, PulsarAdmin
+from router.web.pulsar_rest import FetchDefaults, Parts, PulsarRest
+from router.web.pulsar_rest.errors import Failures
 from router.web.transaction import TransactionIds
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from _typeshed.wsgi import WSGIApplication
+    from flask import Blueprint
+
+    from router.access.tokens import Tokens
+
+    class Views(Protocol):
+        """What has routes."""
+
+        def blueprint(self) -> Blueprint:
+            """Return the routes."""
+            ...
+
 
 READY_TIMEOUT: Final = 5.0
 CLOCK: Final = time.monotonic
 
 
 def create_app(
-    settings: Settings | None = None, backend: Backend | None = None, node: Node | None = None
+    settings: Settings | None = None,
+    backend: Backend | None = None,
+    node: Node | None = None,
+    *,
+    only_admin: bool = False,
 ) -> Flask:
     """Build the application; raise SettingError where settings do not go together.
+
+    `only_admin`: it serves Pulsar's administration and lookups and nothing else.
 
     Without settings they come from the configuration file and the ROUTER_* variables. A backend or
     node that is handed in stays the caller's to close. `extensions` has `router.stop`, which
@@ -65,13 +95,13 @@ def create_app(
         made.append(node := open_node(settings))
     if backend is None:
         made.append(backend := open_backend(settings, node))
-    app = _put_together(settings, backend, node)
+    app = _put_together(settings, backend, node, only_admin)
     close = app.extensions["router.close"]
     app.extensions["router.close"] = lambda: (close(), *(part.close() for part in reversed(made)))
     return app
 
 
-def _put_together(settings: Settings, backend: Backend, node: Node) -> Front:
+def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: bool) -> Front:
     timeout = settings.seconds("backend.timeout")
     metrics, transactions = Metrics(), TransactionIds(_wall_ms)
     blacklist = Blacklist(node.registry, timeout)
@@ -81,33 +111,54 @@ def _put_together(settings: Settings, backend: Backend, node: Node) -> Front:
     errors.register(app)
     services = Services(settings, backend, node, metrics)
     access = services.access(metrics)
-    names = topic_names(
-        settings.text("names.tenant"),
-        settings.text("names.namespace"),
-        settings.number("names.max_length"),
-    )
-    publisher, subscriber = services.publisher, services.subscriber
-    events = Events(access, publisher, subscriber, names, EventOptions.of(settings), transactions)
-    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
-    topics, rights = services.topics, services.rights
-    for views in (
-        events,
-        TopicViews(access, topics, rights, names),
-        AclViews(access, topics, rights, names),
-        GroupViews(access, Groups(backend, timeout), names),
-        KeyViews(access, services.keys, node, timeout),
-        AdminViews(access, topics, blacklist, names),
-        Ops(backend, node, owner, READY_TIMEOUT, figures.all),
-        figures,
-    ):
-        app.register_blueprint(views.blueprint())
+    keepers = Keepers(access, blacklist, services.rights, services.topics)
+    administration = open_administration(settings, node)
+    app.register_blueprint(PulsarAdmin(settings, keepers, administration, _wall_ms).blueprint())
+    if not only_admin:
+        for views in _views(settings, services, keepers, transactions, owner):
+            app.register_blueprint(views.blueprint())
     app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
-    app.extensions["router.stop"] = subscriber.stop
+    app.extensions["router.stop"] = services.stop
     app.extensions["router.close"] = partial(_close, blacklist, owner)
     app.extensions["router.unread"] = errors.unread
     owner.start()
     blacklist.start()
     return app
+
+
+def _views(
+    settings: Settings,
+    services: Services,
+    keepers: Keepers,
+    transactions: TransactionIds,
+    owner: MetricsOwner,
+) -> Iterator[Views]:
+    """Yield the views of the router's own dialects, and of its operation."""
+    backend, node, timeout = services.backend, services.node, settings.seconds("backend.timeout")
+    access, topics, rights = keepers.access, services.topics, services.rights
+    names = topic_names(
+        settings.text("names.tenant"),
+        settings.text("names.namespace"),
+        settings.number("names.max_length"),
+    )
+    options = EventOptions.of(settings)
+    patience = settings.seconds("stream.write_timeout")
+    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
+    yield Events(access, services.publisher, services.subscriber, names, options, transactions)
+    yield EventStreams(access, services.reading, names, options.start, patience)
+    yield PulsarRest(
+        Parts(access, services.schemas, options.bounds, _wall_ms),
+        (services.producing, services.reading, services.fetcher),
+        FetchDefaults.of(settings),
+        Failures(int(settings.text("auth.forbidden_status"))),
+    )
+    yield TopicViews(access, topics, rights, names)
+    yield AclViews(access, topics, rights, names)
+    yield GroupViews(access, Groups(backend, timeout), names)
+    yield KeyViews(access, services.keys, node, timeout)
+    yield AdminViews(access, topics, keepers.blacklist, names)
+    yield Ops(backend, node, owner, READY_TIMEOUT, figures.all)
+    yield figures
 
 
 class Services:
@@ -118,22 +169,49 @@ class Services:
         partitions = settings.number("topics.auto_partitions")
         publishing, consuming = PublishOptions.of(settings), ConsumeOptions.of(settings)
         self._settings = settings
-        self._node = node
+        self.backend, self.node = backend, node
         self.keys = Keys(node.registry, timeout, CLOCK)
         self.rights = Rights(node.registry, timeout, CLOCK)
         directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin)
         self.topics = Topics(backend, directory, partitions, timeout)
         self.publisher = Publisher(backend, directory, publishing, metrics, CLOCK)
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
+        self.schemas = TopicSchemas(backend, timeout, CLOCK)
+        self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)
+        making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))
+        self.producing = Producing(backend, directory, self.publisher, making, CLOCK)
+        fetching = FetchOptions.of(settings)
+        self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, _wall_ms)
+
+    def stop(self) -> None:
+        """Answer all that waits, and end all streams."""
+        for waiting in (self.subscriber, self.fetcher, self.reading):
+            waiting.stop()
 
     def access(self, metrics: Metrics) -> Access:
         """Return who may do what."""
         settings = self._settings
-        users = settings.text("auth.users")
-        passwords = Passwords(settings, self._node, metrics, CLOCK) if users else None
         secret, window = settings.text("auth.admin_secret"), settings.seconds("auth.hmac_window")
         signatures = Signatures(self.keys, secret, window, _wall_ms)
-        return Access(settings, passwords, signatures, self.rights, CLOCK)
+        return Access(settings, self._credentials(metrics), signatures, self.rights, CLOCK)
+
+    def _credentials(self, metrics: Metrics) -> Authorization | None:
+        """Return what reads the header Authorization, None: nobody has to say who they are."""
+        settings = self._settings
+        if not known(settings):
+            return None
+        users = settings.text("auth.users")
+        passwords = Passwords(settings, self.node, metrics, CLOCK) if users else None
+        return Authorization(passwords, _tokens(settings))
+
+
+def _tokens(settings: Settings) -> Tokens | None:
+    """Return what checks tokens; a start without any does not pay for what they need."""
+    if not takes_tokens(settings):
+        return None
+    from router.access.tokens import Tokens  # noqa: PLC0415 - see above
+
+    return Tokens(settings, time.time, CLOCK)  # noqa: TID251 - the clock that is passed around
 
 
 def _close(blacklist: Blacklist, owner: MetricsOwner) -> None:

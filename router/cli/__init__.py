@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "pub": "router.cli.pub",
     "sub": "router.cli.sub",
     "user": "router.cli.user",
+    "token": "router.cli.token",
     "zk": "router.cli.zk",
     "migrate": "router.cli.migrate",
 }

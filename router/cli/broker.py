@@ -12,7 +12,17 @@ import click
 
 from router.broker.folder import LOCK, MARK
 from router.build import module_command, module_path
-from router.cli.options import config, data, environment, examples, pulsar, settings_for
+from router.cli.options import (
+    broker_certificate,
+    config,
+    data,
+    environment,
+    examples,
+    http,
+    pulsar,
+    pulsar_tls,
+    settings_for,
+)
 from router.cli.supervise import Child, Exit, GaveUpError, meaning
 from router.settings import Settings
 
@@ -27,17 +37,31 @@ _HOPELESS: Final = {os.EX_USAGE, os.EX_DATAERR, os.EX_CANTCREAT, os.EX_CONFIG}
     epilog=examples(
         "router broker --data /var/lib/router",
         "router broker --data /var/lib/router --pulsar 127.0.0.1:6650",
+        "router broker --pulsar 127.0.0.1:6650 --http 127.0.0.1:8080",
+        "                    with lookups and administration for http://127.0.0.1:8080",
+        "router broker --tls 0.0.0.0:6651 --cert cert.pem --key key.pem",
+        "                    with users (auth.users) or a key of tokens (`router token --help`)",
     )
 )
 @data
 @pulsar
+@pulsar_tls
+@broker_certificate
+@http
 @config
 def command(config: Path | None, **flags: str | None) -> None:
-    """Run the broker of a data folder, without HTTP, until it is stopped.
+    """Run the broker of a data folder until it is stopped, without the HTTP of `serve`.
 
     Commands and web workers that use the same folder find it through its socket.
     """
-    run(settings_for(config, **flags))
+    settings = settings_for(config, **flags)
+    if settings.text("broker.http"):
+        # Only who wants it waits for the HTTP server to be imported.
+        from router.cli import administered  # noqa: PLC0415
+
+        administered.serve(config, flags)
+    else:
+        run(settings)
 
 
 def run(settings: Settings) -> NoReturn:

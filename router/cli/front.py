@@ -70,8 +70,10 @@ def _resolve(host: str, port: int) -> Any:
         raise SettingError(f"server.host = {host!r}: {error.strerror}") from error
 
 
-def run(settings: Settings, ready: Callable[[], bool]) -> NoReturn:
+def run(settings: Settings, ready: Callable[[], bool], *, only_admin: bool = False) -> NoReturn:
     """Serve until told to stop; the workers load the application with these settings.
+
+    `only_admin`: they serve Pulsar's administration and lookups and nothing else.
 
     No worker starts before `ready`: a broker that some command started would have clients again,
     and never leave the folder to the one that the supervisor starts.
@@ -92,7 +94,7 @@ def run(settings: Settings, ready: Callable[[], bool]) -> NoReturn:
             from router.app import create_app  # noqa: PLC0415 - after gevent patched the worker
 
             try:
-                return create_app()
+                return create_app(only_admin=only_admin)
             except RouterError as error:
                 click.echo(f"router: {error}", err=True)
                 raise SystemExit(LOAD_ERROR) from error

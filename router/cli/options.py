@@ -14,7 +14,7 @@ import click
 
 from router.settings import MASK, Settings, config_file, load, variable, without_password
 
-SECRETS: Final = {"auth.admin_secret", "kafka.password", "zookeeper.digest"}
+SECRETS: Final = {"auth.admin_secret", "kafka.password", "pulsar.token", "zookeeper.digest"}
 
 config = click.option(
     "--config",
@@ -29,6 +29,18 @@ pulsar = click.option(
     "broker__pulsar",
     metavar="HOST:PORT",
     help="Where the broker serves Pulsar clients.",
+)
+pulsar_tls = click.option(
+    "--tls",
+    "broker__pulsar_tls",
+    metavar="HOST:PORT",
+    help="Where the broker serves Pulsar clients over TLS, with the certificate of --cert.",
+)
+http = click.option(
+    "--http",
+    "broker__http",
+    metavar="HOST:PORT",
+    help="Where lookups and Pulsar's administration are served over HTTP; port 0: any free.",
 )
 backend = click.option(
     "--backend",
@@ -81,6 +93,32 @@ def tls(command: Callable[..., Any]) -> Callable[..., Any]:
             "server__cert",
             metavar="FILE",
             help="Serve HTTPS with this certificate (PEM, with its chain).",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def broker_certificate(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command the options of the Pulsar listener's certificate."""
+    for option in (
+        click.option(
+            "--client-ca",
+            "broker__client_ca",
+            metavar="FILE",
+            help="Take client certificates that these authorities (PEM) signed.",
+        ),
+        click.option(
+            "--key",
+            "broker__key",
+            metavar="FILE",
+            help="The certificate's key (PEM).  [default: it is in --cert's file]",
+        ),
+        click.option(
+            "--cert",
+            "broker__cert",
+            metavar="FILE",
+            help="The certificate of --tls (PEM, with its chain).",
         ),
     ):
         command = option(command)

@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from router.access.grants import known
 from router.backends.opening import scheme
 from router.broker import listening
 from router.cli import broker as broker_command
@@ -23,6 +24,7 @@ from router.cli.options import (
     data,
     examples,
     pulsar,
+    pulsar_tls,
     settings_for,
     tls,
     zookeeper,
@@ -49,6 +51,8 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
         "router serve --cert cert.pem --key key.pem      HTTPS on port 3904",
         "router serve --cert cert.pem --key key.pem --tls-port 3905",
         "                                                HTTP on 3904, HTTPS on 3905",
+        "router serve --cert cert.pem --key key.pem --tls 127.0.0.1:6651",
+        "                                                Pulsar clients over TLS too",
         "router serve --host 0.0.0.0 --config /etc/router/router.cfg",
     )
 )
@@ -61,6 +65,7 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
 )
 @config
 @pulsar
+@pulsar_tls
 @zookeeper
 @tls
 @click.option(
@@ -147,9 +152,9 @@ class Announcer:
         return LOOK_AGAIN
 
 
-def answers(address: tuple[str, int], secure: bool) -> bool:
+def answers(address: tuple[str, int], secure: bool, path: str = "/ready") -> bool:
     """Return whether HTTP is answered there, and the broker behind it answers too."""
-    request = b"GET /ready HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n"
+    request = f"GET {path} HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n".encode()
     try:
         with socket.create_connection(address, timeout=1) as plain:
             client = _unverified().wrap_socket(plain) if secure else plain
@@ -174,19 +179,27 @@ def scheme_of(settings: Settings) -> str:
     return "https" if alone else "http"
 
 
+def _credentials(settings: Settings) -> str:
+    """Return the options of curl by which somebody says who they are."""
+    if settings.text("auth.users"):
+        return "-u NAME:PASSWORD "
+    return "-H 'Authorization: Bearer TOKEN' " if known(settings) else ""
+
+
 def welcome(settings: Settings, host: str) -> list[str]:
     """Return what a user who just started the router wants to read."""
     url = f"{scheme_of(settings)}://{bind_address(host, settings.number('server.port'))}"
     more = settings.number("server.tls_port")
     also = f" and https://{bind_address(host, more)}" if more else ""
-    who = "-u NAME:PASSWORD " if settings.text("auth.users") else ""
     pulsar, shared = settings.text("broker.pulsar"), settings.text("zookeeper.servers")
+    secure, who = settings.text("broker.pulsar_tls"), _credentials(settings)
     backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
         f"Message router listens on {url}{also}",
         f"  backend {backend}, data folder {folder}, {workers(settings)} workers; Ctrl-C stops it",
         *([f"  nodes share ZooKeeper at {shared}"] if shared else []),
         *([f"  Pulsar clients: pulsar://{pulsar}"] if pulsar else []),
+        *([f"  Pulsar clients over TLS: pulsar+ssl://{secure}"] if secure else []),
         "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",

@@ -9,11 +9,13 @@ gevent runs the worker already.
 
 from __future__ import annotations
 
+import errno
 import math
 import select
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
@@ -29,6 +31,18 @@ def under_gevent() -> bool:
     """Return whether this process runs requests in greenlets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
+
+
+@contextmanager
+def patient() -> Iterator[None]:
+    """Have a client that takes nothing for too long (`Watch.bound_write`) count as one that left.
+
+    Of those gunicorn says nothing; a time that is over it would log as a failure.
+    """
+    try:
+        yield
+    except TimeoutError as error:
+        raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from error
 
 
 def run(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gunicorn.workers import gthread
 
+from router.web.offload import patient
 from router.web.tls import HANDSHAKE, Tls
 
 # How long a new connection that says nothing has a thread; then the poller waits for it. gunicorn's
@@ -34,6 +35,11 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
             if not conn.wait_for_data(SILENCE):
                 return gthread._DEFER
         return super().handle(conn)
+
+    def handle_request(self, *args: Any) -> Any:
+        """Serve one request."""
+        with patient():
+            return super().handle_request(*args)
 
     def finish_request(self, conn: Any, fs: Any) -> None:
         """Go on with a connection; what is decrypted already makes no socket readable."""

@@ -12,6 +12,7 @@ attributes: a tenth of a small request.
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from contextlib import suppress
@@ -26,6 +27,7 @@ from gevent.socket import socket as gevent_socket
 from gunicorn.http import wsgi
 from gunicorn.workers.ggevent import GeventWorker
 
+from router.web.offload import patient
 from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE, Tls
 
@@ -113,9 +115,10 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         while self.pool and time.monotonic() < until:
             self.notify()
             for client in list(self.idle):
-                with suppress(OSError):
-                    # Not TLS's own method, which would take the session away under its reader.
-                    gevent_socket.shutdown(client, socket.SHUT_RD)
+                # By a twin: its own method would fail its reader, which logs that, and TLS's would
+                # take the session away under it. So it reads the end, as if the client had left.
+                with suppress(OSError), gevent_socket(fileno=os.dup(client.fileno())) as twin:
+                    twin.shutdown(socket.SHUT_RD)
             self.pool.join(timeout=LAST_LOOK)
         if self.pool:
             self.log.warning("%d requests did not end in time", len(self.pool))
@@ -151,7 +154,8 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         """Serve one request; the connection is idle again afterwards."""
         self.idle.discard(sock)
         try:
-            super().handle_request(listener_name, req, sock, addr)
+            with patient():
+                super().handle_request(listener_name, req, sock, addr)
         except StopIteration:
             if _is_unread(req):
                 _linger(sock)

@@ -12,15 +12,15 @@ from flask.testing import FlaskClient
 from passlib.context import CryptContext
 from werkzeug.test import TestResponse
 
+from router.access.users import CONTEXT
 from router.app import create_app
 from router.backends import Batch, Mailbox, Receipt
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.backends.memory.store import MemoryConsumer
+from router.backends.memory.reading import MemoryConsumer
 from router.errors import RouterError
 from router.model import Position, Stored, Subscription
 from router.services.consume import Subscriber
 from router.settings import load
-from router.web.access.users import CONTEXT
 
 CHEAP = CryptContext(["argon2"], argon2__time_cost=1, argon2__memory_cost=8, argon2__parallelism=1)
 # The password "secret", in every kind of hash that a users file may hold.

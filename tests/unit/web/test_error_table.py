@@ -225,7 +225,7 @@ def test_every_code_can_be_told(site: Site, code: str) -> None:
     site.backend.publishing.append(errors.from_code(code, "a sentence"))
     row = ROUTES.get(("events.publish", code)) or TABLE[code]
     # The directory is asked again where the topic may have gone, and the second try succeeds.
-    if code in {"topic-not-found", "not-allowed"}:
+    if code in {"topic-not-found", "namespace-not-found", "not-allowed"}:
         site.backend.publishing.append(errors.from_code(code, "a sentence"))
     assert told(site.post("/events/t", "x")) == (row.status, row.code, row.mrstatus)
 
