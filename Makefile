@@ -27,6 +27,7 @@ test: servers format lint contracts types covered docs
 # The real servers that tests start: one sentence when something is missing, before anything is installed.
 servers:
 	@$(PYTHON) -m tests.servers.maven
+	@$(PYTHON) -m tests.servers.golang
 
 format: .venv/installed-test
 	$(BIN)/ruff format --check .
@@ -65,6 +66,9 @@ soak: export SOAK_WAITING_POLLS = 2000
 soak: export SOAK_BROKER_PAUSES = 4
 soak: export SOAK_WORKER_KILLS = 50
 soak: export SOAK_IDEMPOTENT_REPEATS = 50
+soak: export SOAK_CONNECTIONS = 1000
+soak: export SOAK_TOPICS = 10000
+soak: export SOAK_FLOOD_SECONDS = 60
 soak: export SOAK_NODE_PAUSES = 100
 soak: export SOAK_NODE_KILLS = 100
 soak: export SOAK_NODE_BROKERS = 100
@@ -72,8 +76,10 @@ soak: export SOAK_NODE_KAFKA_KILLS = 100
 soak: export SOAK_NODE_ZOOKEEPER_KILLS = 100
 soak: export SOAK_NODE_CUTS = 100
 soak: export SOAK_NODE_STALE_COMMITS = 100
+soak: export SOAK_FUZZ_SECONDS = 900
 soak: servers .venv/installed-test
-	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger -k "crash or faults" \
+	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker \
+	    -k "crash or faults or fuzz" \
 	    -o timeout=7200 $(ARGS)
 
 docs: .venv/installed-test

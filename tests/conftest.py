@@ -12,7 +12,14 @@ from coverage.config import CoverageConfig
 from hypothesis.configuration import set_hypothesis_home_dir
 
 from tests.processes import BrokerProcess, ManualClock
-from tests.servers.fixtures import kafka, new_kafka, new_zookeeper, zookeeper
+from tests.servers.fixtures import (
+    apache_pulsar,
+    kafka,
+    new_kafka,
+    new_pulsar,
+    new_zookeeper,
+    zookeeper,
+)
 from tests.system.stack import Stack
 from tests.system.stack import free_port as find_free_port
 
@@ -25,7 +32,7 @@ if measured := os.environ.get("COVERAGE_PROCESS_CONFIG"):
     os.environ["COVERAGE_PROCESS_CONFIG"] = _config.serialize()
 
 # Fixtures that are written elsewhere, for every test to name.
-__all__ = ["kafka", "new_kafka", "new_zookeeper", "zookeeper"]
+__all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper", "zookeeper"]
 
 set_hypothesis_home_dir(".cache/hypothesis")
 # Two cores that other things share: how long one example takes says nothing about it.

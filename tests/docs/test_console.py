@@ -15,6 +15,8 @@ PAGES = [
     "README.md",
     "docs/tutorial.md",
     "docs/http.md",
+    "docs/pulsar-rest.md",
+    "docs/pulsar-admin.md",
     "docs/migrating-from-message-router.md",
 ]
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.kafka import Kafka
+from tests.servers.pulsar import Pulsar
 from tests.servers.zookeeper import Zookeeper
 
 
@@ -34,6 +35,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         server.close()
 
 
+@pytest.fixture(scope="session")
+def apache_pulsar(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pulsar]:
+    """An Apache Pulsar that all tests share: never to be stopped or paused."""
+    server = Pulsar(tmp_path_factory.mktemp("pulsar"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
+
+
 @pytest.fixture
 def new_zookeeper(tmp_path: Path) -> Iterator[Callable[[], Zookeeper]]:
     """Make ZooKeepers of the test's own, not started; they end with the test."""
@@ -55,6 +67,20 @@ def new_kafka(tmp_path: Path) -> Iterator[Callable[[], Kafka]]:
         def make() -> Kafka:
             server = Kafka(_folder(tmp_path, "kafka"))
             owned.callback(server.close)
+            return server
+
+        yield make
+
+
+@pytest.fixture
+def new_pulsar(tmp_path: Path) -> Iterator[Callable[..., Pulsar]]:
+    """Make Apache Pulsars of the test's own, not started; they end with the test."""
+    with ExitStack() as owned:
+
+        def make(**settings: object) -> Pulsar:
+            secure = bool(settings.pop("secure", False))
+            server = Pulsar(_folder(tmp_path, "pulsar"), secure=secure, **settings)
+            owned.callback(server.stop)
             return server
 
         yield make

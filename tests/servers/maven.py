@@ -22,7 +22,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-FETCH_SECONDS = 300.0
+FETCH_SECONDS = 900.0
 PINS: dict[str, tuple[str, ...]] = {
     "kafka": (
         "org.apache.kafka:kafka_2.13:4.3.1",
@@ -37,13 +37,21 @@ PINS: dict[str, tuple[str, ...]] = {
         "ch.qos.logback:logback-classic:1.3.15",
     ),
     "cambria": ("com.att.nsa:cambriaClient:1.2.1-oss",),
+    "pulsar": ("org.apache.pulsar:pulsar-broker:4.2.4",),
+    "pulsar-client": (
+        "org.apache.pulsar:pulsar-client:4.2.4",
+        "org.apache.pulsar:pulsar-client-admin:4.2.4",
+    ),
 }
+# Poms whose versions rule over those that the dependencies name: without it the broker gets jars
+# that do not fit one another, and dies with NoSuchMethodError.
+MANAGED = {"pulsar": "org.apache.pulsar:pulsar:4.2.4"}
 POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
   <groupId>router.tests</groupId>
   <artifactId>{name}</artifactId>
   <version>1</version>
-  <dependencies>
+{managed}  <dependencies>
 {dependencies}
   </dependencies>
 </project>
@@ -51,6 +59,15 @@ POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
 DEPENDENCY = """    <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
     </dependency>"""
+MANAGEMENT = """  <dependencyManagement>
+    <dependencies>
+      <dependency>
+        <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+        <type>pom</type><scope>import</scope>
+      </dependency>
+    </dependencies>
+  </dependencyManagement>
+"""
 PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 JAVA = ("java", "javac", "mvn")
 TOOLS = {
@@ -58,6 +75,7 @@ TOOLS = {
     "javac": "default-jdk-headless",
     "mvn": "maven",
     "nginx": "nginx-light",
+    "go": "golang-go",
 }
 
 
@@ -71,8 +89,8 @@ def cache() -> Path:
 
 
 def program(name: str) -> str | None:
-    """Return where one of TOOLS is; servers may stand where a user's PATH does not look."""
-    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin")
+    """Return where one of TOOLS is; some stand where a user's PATH does not look."""
+    return shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/go/bin")
 
 
 def require(*tools: str) -> None:
@@ -109,7 +127,8 @@ def locked(path: Path) -> Iterator[None]:
 
 def _pom(name: str) -> str:
     lines = [DEPENDENCY.format(*pin.split(":")) for pin in PINS[name]]
-    return POM.format(name=name, dependencies="\n".join(lines))
+    managed = MANAGEMENT.format(*MANAGED[name].split(":")) if name in MANAGED else ""
+    return POM.format(name=name, managed=managed, dependencies="\n".join(lines))
 
 
 def _fetch(name: str, pom: str, folder: Path) -> None:

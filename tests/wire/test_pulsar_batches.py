@@ -11,8 +11,10 @@ from hypothesis import strategies as st
 from router.model import Message
 from router.wire.pulsar import (
     MAX_BATCH,
+    OURS,
     ProtocolError,
     compress,
+    is_batch,
     join_payload,
     pack,
     read_metadata,
@@ -43,14 +45,16 @@ KEYS = st.one_of(
 )
 VALUES = st.binary(max_size=20) | st.sampled_from([bytes(127), bytes(128), bytes(20_000)])
 PLAIN = st.tuples(VALUES, KEYS).map(lambda parts: Message(*parts))
-MESSAGES = PLAIN | st.builds(
-    Message,
+MESSAGES = PLAIN | st.tuples(
     VALUES,
     KEYS,
     st.dictionaries(TEXT, TEXT, max_size=3),
     st.none() | st.integers(0, 2**64 - 1),
-)
-SOME = st.lists(MESSAGES, min_size=1, max_size=6)
+).map(lambda parts: Message(*parts))
+NUMBERED = st.tuples(VALUES, KEYS, st.integers(0, 2**64 - 1)).map(
+    lambda parts: Message(parts[0], parts[1], sequence=parts[2])
+) | KEYS.map(lambda key: Message(b"", key, null=True))
+SOME = st.lists(MESSAGES | NUMBERED, min_size=1, max_size=6)
 LIMIT = 1_000_000
 
 
@@ -58,6 +62,10 @@ def metadata(**fields: object) -> MessageMetadata:
     built = MessageMetadata(producer_name="p", sequence_id=1, publish_time=2)
     built.MergeFrom(MessageMetadata(**fields))  # type: ignore[arg-type]
     return built
+
+
+def counting(messages: int) -> MessageMetadata:
+    return metadata(num_messages_in_batch=messages)
 
 
 def batch(*singles: tuple[SingleMessageMetadata, bytes]) -> bytes:
@@ -70,16 +78,31 @@ def by_protobuf(messages: list[Message]) -> bytes:
     return b"".join(write_single(message) + message.value for message in messages)
 
 
-@given(messages=SOME, kind=KINDS, sequence=st.integers(0, 2**64 - 1), publish=st.integers(0, 2**63))
+@given(
+    messages=SOME,
+    kind=KINDS,
+    sequence=st.integers(0, 2**64 - 1),
+    publish=st.integers(0, 2**63),
+    producer=st.sampled_from(["router-1", "idempotency:1"]),
+    header=st.tuples(st.none() | st.integers(0, 2**63 - 1), st.sampled_from([b"", bytes(8)])),
+)
 def test_pack_then_unpack_gives_the_messages(
-    messages: list[Message], kind: CompressionType, sequence: int, publish: int
+    messages: list[Message],
+    kind: CompressionType,
+    sequence: int,
+    publish: int,
+    producer: str,
+    header: tuple[int | None, bytes],
 ) -> None:
-    payload = pack(messages, "producer", sequence, publish, kind)
+    messages = [
+        message._replace(deliver_at=header[0], schema_version=header[1]) for message in messages
+    ]
+    payload = pack(messages, producer, sequence, publish, kind)
     unpacked = unpack(payload, LIMIT)
     assert [one.message for one in unpacked] == messages
     assert {one.publish_time for one in unpacked} == {publish}
     assert not any(one.opaque for one in unpacked)
-    places = list(range(len(messages))) if len(messages) > 1 else [-1]
+    places = list(range(len(messages))) if is_batch(messages, producer) else [-1]
     assert [one.batch_index for one in unpacked] == places
     assert unpack(memoryview(payload), LIMIT) == unpacked
 
@@ -88,17 +111,17 @@ def test_pack_then_unpack_gives_the_messages(
 def test_pack_says_in_metadata_what_a_broker_needs(
     messages: list[Message], kind: CompressionType
 ) -> None:
-    payload = pack(messages, "producer", 7, 8, kind)
+    payload = pack(messages, "router-1", 7, 8, kind)
     assert verify_checksum(payload)
     header = read_metadata(payload)
-    assert (header.producer_name, header.sequence_id, header.publish_time) == ("producer", 7, 8)
+    assert (header.producer_name, header.sequence_id, header.publish_time) == ("router-1", 7, 8)
     assert header.num_messages_in_batch == len(messages)
-    assert header.HasField("num_messages_in_batch") == (len(messages) > 1)
+    assert header.HasField("num_messages_in_batch") == is_batch(messages, "router-1")
     assert header.compression == kind
     assert header.HasField("partition_key") == (messages[0].key is not None)
 
 
-@given(messages=st.lists(MESSAGES, max_size=6))
+@given(messages=st.lists(MESSAGES | NUMBERED, max_size=6))
 def test_write_batch_writes_what_protobuf_writes(messages: list[Message]) -> None:
     assert b"".join(write_batch(messages)) == by_protobuf(messages)
 
@@ -107,7 +130,7 @@ def test_write_batch_writes_what_protobuf_writes(messages: list[Message]) -> Non
 def test_read_batch_reads_what_protobuf_writes(messages: list[Message]) -> None:
     body = by_protobuf(messages)
     for _ in "first by protobuf, then from what was met before":
-        unpacked = read_batch(body, len(messages), 5)
+        unpacked = read_batch(body, counting(len(messages)))
         assert [one.message for one in unpacked] == messages
         assert [(type(one.message), one.batch_index) for one in unpacked] == [
             (Message, index) for index in range(len(messages))
@@ -124,12 +147,12 @@ def test_read_batch_reads_odd_heads_as_protobuf_does(
     size: int, key: bytes | None, tail: bytes, *, learn: bool
 ) -> None:
     if learn:
-        read_batch(batch((SingleMessageMetadata(payload_size=size), bytes(size))), 1, 0)
+        read_batch(batch((SingleMessageMetadata(payload_size=size), bytes(size))), counting(1))
     key_field = b"" if key is None else b"\x12" + bytes([len(key)]) + key
     head = key_field + SingleMessageMetadata(payload_size=size).SerializeToString() + tail
     body = len(head).to_bytes(4) + head + bytes(40)
     try:
-        unpacked = read_batch(body[: len(body) - 40 + size], 1, 0)
+        unpacked = read_batch(body[: len(body) - 40 + size], counting(1))
     except ProtocolError:
         return
     single = SingleMessageMetadata.FromString(head)
@@ -181,13 +204,20 @@ def test_unpack_gives_a_batch_index_when_a_batch_holds_one_message() -> None:
     assert one.batch_index == 0
 
 
-def test_unpack_gives_null_values_and_keys_as_empty_and_none() -> None:
+def test_unpack_gives_null_values_and_keys_as_such() -> None:
     body = batch(
         (SingleMessageMetadata(payload_size=0, null_value=True, partition_key="k"), b""),
         (SingleMessageMetadata(payload_size=0, partition_key="", null_partition_key=True), b""),
     )
     unpacked = unpack(join_payload(metadata(num_messages_in_batch=2), body), LIMIT)
-    assert [one.message for one in unpacked] == [Message(b"", b"k"), Message(b"")]
+    assert [one.message for one in unpacked] == [Message(b"", b"k", null=True), Message(b"")]
+
+
+def test_unpack_gives_an_entry_of_a_foreign_producer_its_number() -> None:
+    (one,) = unpack(join_payload(metadata(sequence_id=7), b"x"), LIMIT)
+    assert one.message == Message(b"x", sequence=7)
+    (ours,) = unpack(pack([Message(b"x")], f"{OURS}1", 7, 8), LIMIT)
+    assert ours.message == Message(b"x")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +233,7 @@ def test_unpack_gives_the_bytes_as_they_are_when_only_the_consumer_can_undo_them
     header.partition_key = "key"
     (one,) = unpack(join_payload(header, b"secret"), LIMIT)
     assert one.opaque
-    assert one.message == Message(b"secret", b"key")
+    assert one.message == Message(b"secret", b"key", sequence=1)
 
 
 @given(messages=SOME, kind=KINDS, data=st.data())
@@ -248,7 +278,7 @@ def test_unpack_raises_when_cut_short(
 @given(noise=st.binary(max_size=80), count=st.integers(-2, 20))
 def test_read_batch_reads_or_raises_when_noise(noise: bytes, count: int) -> None:
     try:
-        unpacked = read_batch(noise, count, 0)
+        unpacked = read_batch(noise, counting(count))
     except ProtocolError:
         return
     assert sum(len(one.message.value) for one in unpacked) <= len(noise)
@@ -325,7 +355,7 @@ def test_unpack_raises_when_malformed(payload: bytes) -> None:
 
 def test_unpack_takes_a_payload_without_a_checksum() -> None:
     (one,) = unpack(b"\0\0\0\x09" + metadata().SerializeToString() + b"\x40\x00" + b"x", LIMIT)
-    assert one.message == Message(b"x")
+    assert one.message == Message(b"x", sequence=1)
 
 
 def test_unpack_takes_as_many_messages_as_a_batch_may_have() -> None:

@@ -172,8 +172,8 @@ def test_receive_raises_when_topics_of_a_namespace_are_no_text() -> None:
 
 
 def test_receive_takes_a_type_that_has_no_fields_here() -> None:
-    (frame,) = FrameReader().receive(raw(b"\x08\x32"))
-    assert frame.command.type == BaseCommand.NEW_TXN
+    (frame,) = FrameReader().receive(raw(b"\x08\x44"))
+    assert frame.command.type == BaseCommand.TOPIC_MIGRATED
 
 
 HUGE = encode(

@@ -181,7 +181,8 @@ def test_unpack_reads_what_the_client_sends(
     assert all(verify_checksum(frame.payload) for frame in server.sent)
     assert {read_metadata(frame.payload).compression for frame in server.sent} == {kind}
     received = [one for frame in server.sent for one in unpack(frame.payload, MAX_MESSAGE_SIZE)]
-    assert [one.message for one in received] == MESSAGES
+    numbered = [message._replace(sequence=number) for number, message in enumerate(MESSAGES)]
+    assert [one.message for one in received] == numbered
     assert any(one.batch_index > 0 for one in received) == batching
 
 

@@ -1,0 +1,44 @@
+"""The two brokers, for all modules that compare them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from urllib.request import urlopen
+
+import pytest
+
+from tests.interop.brokers import Broker
+from tests.processes import BrokerProcess, wait_until
+from tests.servers.pulsar import Pulsar
+from tests.system.stack import free_port
+
+PATIENCE = 60.0
+
+
+@pytest.fixture(scope="package")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """`router broker --http`, as users start it."""
+    http = f"127.0.0.1:{free_port()}"
+    folder = tmp_path_factory.mktemp("ours") / "data"
+    process = BrokerProcess(folder, free_port(), broker_http=http)
+    process.start()
+
+    def serves() -> bool:
+        with suppress(OSError), urlopen(f"http://{http}/admin/v2/brokers/health", timeout=5):
+            return True
+        return False
+
+    wait_until(serves, PATIENCE)
+    broker = Broker("ours", process.url, f"http://{http}", "public/interop")
+    yield broker
+    broker.close()
+    process.stop()
+
+
+@pytest.fixture(scope="package")
+def apache(apache_pulsar: Pulsar) -> Iterator[Broker]:
+    """Apache Pulsar; its namespace is not the one whose policies other tests change."""
+    broker = Broker("Apache Pulsar", apache_pulsar.url, apache_pulsar.admin, "public/interop")
+    yield broker
+    broker.close()

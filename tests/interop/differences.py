@@ -1,0 +1,106 @@
+"""Where our broker shows the official clients something else than Apache Pulsar does, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What a scenario shows on our broker and on Apache Pulsar, and why that is so."""
+
+    ours: Any
+    apache: Any
+    why: str
+
+
+_NAMES = {
+    "persistent://NS/with space": "ok",
+    "persistent://NS/a/b/c": "Timeout",
+    "persistent://NS/": "InvalidTopicName",
+    "persistent://public": "InvalidTopicName",
+    "queue://a/b/x": "InvalidTopicName",
+    "persistent://NS/ünï": "ok",
+    "persistent://NS/per%2Fcent": "ok",
+    "persistent://no-such-tenant/ns/x": "TopicNotFound",
+    "persistent://public/no-such-namespace/x": "TopicNotFound",
+    "non-persistent://NS/fine": "ok",
+}
+_SUBSCRIPTIONS = {
+    "with space": "ok",
+    "sl/ash": "ok",
+    "ünï": "ok",
+    "aaaaaaaaaaaa": "ok",
+    "per%2Fcent": "ok",
+}
+
+# The last but one of each: a record with other fields, which all have defaults.
+_RECORDS = {
+    "AVRO": [1, -2, "AVRO", "-2", 2, "IncompatibleSchemaException", "IncompatibleSchemaException"],
+    "JSON": [1, -2, "JSON", "-2", 2, "IncompatibleSchemaException", "IncompatibleSchemaException"],
+}
+
+DIFFERENCES: dict[str, Difference] = {
+    "topics.names": Difference(
+        # An InvalidTopicName, after which the C++ client tries again until its time is over.
+        ours=_NAMES
+        | {
+            "persistent://NS/with space": "Timeout",
+            "persistent://NS/ünï": "Timeout",
+            "persistent://NS/per%2Fcent": "Timeout",
+        },
+        apache=_NAMES,
+        why="topics have names that every door of the router takes: A-Z a-z 0-9 . _ -",
+    ),
+    "subscribing.names_of_subscriptions": Difference(
+        ours=_SUBSCRIPTIONS | {"": "NotAllowedError"},
+        apache=_SUBSCRIPTIONS | {"": "InvalidConfiguration"},
+        why="an empty name is refused for what it is; Apache Pulsar answers ProducerBusy",
+    ),
+    "administering.a_subscription_that_is_not_there": Difference(
+        ours={"peek": 404, "skip": 404, "reset": 404, "delete": 404, "there now": "[]"},
+        apache={"peek": 200, "skip": 204, "reset": 204, "delete": 404, "there now": '["missing"]'},
+        why="a look at a subscription that does not exist answers 404; Apache Pulsar makes it",
+    ),
+    "administering.a_subscription_of_a_topic_that_is_not_there": Difference(
+        ours=404,
+        apache=204,
+        why="a subscription of a topic that does not exist answers 404; Apache Pulsar makes both",
+    ),
+    "administering.a_schema_of_another_kind": Difference(
+        ours={"posted": 409, "tested": 202},
+        apache={"posted": 409, "tested": 500},
+        why="the question whether a schema of another kind would do is answered: it would not",
+    ),
+    "administering.the_time_to_live_of_a_namespace": Difference(
+        ours=405,
+        apache=204,
+        why="there is no time to live but retention, which takes unacknowledged messages too",
+    ),
+    "java.recordsOfAvroAndJson": Difference(
+        ours=_RECORDS
+        | {"AVRO": [1, -2, "AVRO", "-2", 2, "nothing", "IncompatibleSchemaException"]},
+        apache=_RECORDS,
+        why="schemas.compatibility is BACKWARD unless set; Apache Pulsar's own default is FULL",
+    ),
+}
+
+# The first part of a difference's name where the scenario is a program's, not one of Python's.
+LANGUAGES = frozenset({"java", "go"})
+
+
+def check(name: str, here: Any, there: Any) -> None:
+    """Compare what a scenario shows on our broker and on Apache Pulsar."""
+    assert not _ended(here), here
+    assert not _ended(there), there
+    if (difference := DIFFERENCES.get(name)) is None:
+        assert here == there, f"on Apache Pulsar {there}"
+    else:
+        assert (here, there) == (difference.ours, difference.apache)
+        assert here != there, "this is no difference any more"
+
+
+def _ended(shown: Any) -> bool:
+    """Return whether a scenario did not come to its end, which proves nothing on either broker."""
+    return isinstance(shown, str) and shown.startswith(("ended by", "did not end"))
