@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, nodes, polls, publishing
+from bench import clients, nodes, polls, publishing, pulsar
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -16,6 +16,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "idle": polls.idle,
     "pulsar-client": clients.official,
     "nodes": nodes.nodes,
+    "pulsar": pulsar.compare,
 }
 
 

@@ -74,6 +74,8 @@ def _await(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
             contextlib.suppress(OSError),
             socket.create_connection(("127.0.0.1", port), 2) as probe,
         ):
+            if not path:
+                return
             probe.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
             if probe.recv(12)[9:12] == b"200":
                 return
@@ -93,7 +95,7 @@ def _running(
         stderr=subprocess.DEVNULL,
     )
     try:
-        _await(port, path, process)
+        _await(port or pulsar, path, process)
         yield Server(port, process, pulsar)
     finally:
         process.send_signal(signal.SIGTERM)
@@ -114,6 +116,17 @@ def router(**settings: str) -> Iterator[Server]:
         command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
         command += ["--data", folder, "--pulsar", f"127.0.0.1:{pulsar}"]
         with _running(command, environ, port, "/ready", pulsar) as server:
+            yield server
+
+
+@contextlib.contextmanager
+def broker() -> Iterator[Server]:
+    """Run the broker alone on an empty data folder; yield it when it is ready."""
+    pulsar = free_port()
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder:
+        command = [sys.executable, "-m", "router", "broker", "--data", f"{folder}/data"]
+        command += ["--pulsar", f"127.0.0.1:{pulsar}"]
+        with _running(command, {"ROUTER_LOG_LEVEL": "warning"}, 0, "", pulsar) as server:
             yield server
 
 
