@@ -25,6 +25,8 @@ class Side:
     def __init__(self, broker: FakeBroker, peer: socket.socket) -> None:
         self.broker = broker
         self._peer = peer
+        # Before it answers anything: whoever was answered may look.
+        broker.sides.append(self)
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, kind: pb.BaseCommand.Type, payload: bytes = b"", **body: Any) -> None:
@@ -75,7 +77,7 @@ class FakeBroker:
     def dial(self, deadline: float) -> Connection:
         """Open a connection to this broker."""
         near, far = socket.socketpair()
-        self.sides.append(Side(self, far))
+        Side(self, far)
         return shake_hands(near, deadline)
 
     def link(self) -> Link:

@@ -42,7 +42,7 @@ class Listening(FakeBroker):
                 peer, _ = self.listener.accept()
             except OSError:
                 return
-            self.sides.append(Side(self, peer))
+            Side(self, peer)
 
     def _lookup(self, side: Side, command: Any, _payload: bytes) -> None:
         request_id = command.lookupTopic.request_id

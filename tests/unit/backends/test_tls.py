@@ -113,7 +113,7 @@ def test_a_broker_is_spoken_to_under_tls(far: ssl.SSLContext) -> None:
         side.send(T.PING, ping=pb.CommandPing())
 
     broker.on[T.CONNECT] = greet_and_ping
-    broker.sides.append(Side(broker, peer))
+    Side(broker, peer)
     connection = shake_hands(stream, time.monotonic() + WAIT)
     broker.wait_for(T.PONG)
     connection.close()
