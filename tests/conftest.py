@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +31,10 @@ if measured := os.environ.get("COVERAGE_PROCESS_CONFIG"):
     _config = CoverageConfig.deserialize(measured)
     _config.concurrency = ["thread", "gevent"]
     os.environ["COVERAGE_PROCESS_CONFIG"] = _config.serialize()
+
+# A run in the background begins with interrupts ignored, and so would all that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Fixtures that are written elsewhere, for every test to name.
 __all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper", "zookeeper"]
