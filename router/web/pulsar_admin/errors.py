@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import orjson
-import structlog
-from flask import Blueprint, Response, request
+from flask import Response
 
-from router.errors import BadRequestError, RouterError, UnauthenticatedError
-from router.services.consume import ClientGoneError
+from router.errors import BadRequestError, RouterError
+from router.web import failures
 from router.web.dmaap_errors import TABLE, retry_after
-from router.web.errors import REALM
 
 # Where Pulsar's status is another than that of the DMaaP Message Router.
 STATUS: Final[Mapping[str, int]] = {
@@ -23,8 +20,6 @@ STATUS: Final[Mapping[str, int]] = {
     "subscription-busy": 412,
     "subscription-limit": 412,
 }
-
-_log = structlog.get_logger(__name__)
 
 
 class RefusedError(BadRequestError):
@@ -43,37 +38,13 @@ def status_of(error: RouterError) -> int:
     return TABLE[error.code].status if found is None else found
 
 
-class Failures:
+class Failures(failures.Failures):
     """Turns what the views of the administration raise into answers."""
-
-    def __init__(self, forbidden_status: int) -> None:
-        self._forbidden = forbidden_status
-
-    def register(self, routes: Blueprint) -> None:
-        """Handle what these views raise."""
-        routes.register_error_handler(RouterError, self.failed)
-        routes.register_error_handler(ClientGoneError, self.left)
-        routes.register_error_handler(Exception, self.broke)
 
     def failed(self, error: RouterError) -> Response:
         """Answer a failure."""
         status = status_of(error)
         if status == 403:
             status = self._forbidden
-        body = orjson.dumps({"reason": str(error)})
-        answer = Response(body, status=status, mimetype="application/json")
-        after = retry_after(error, TABLE[error.code])
-        if after is not None and status in {429, 503}:
-            answer.headers["Retry-After"] = after
-        if isinstance(error, UnauthenticatedError):
-            answer.headers["WWW-Authenticate"] = REALM
-        return answer
-
-    def left(self, _error: ClientGoneError) -> Response:
-        """Answer nobody."""
-        return Response(b"{}", mimetype="application/json")
-
-    def broke(self, error: Exception) -> Response:
-        """Answer a failure of ours: it is logged, and the client is told no more than that."""
-        _log.error("request failed", method=request.method, path=request.path, exc_info=error)
-        return self.failed(RouterError("The request could not be served; the log says why."))
+        after = retry_after(error, TABLE[error.code]) if status in {429, 503} else None
+        return failures.told(error, status, {"reason": str(error)}, after)

@@ -11,14 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-import orjson
-import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 
-from router.errors import BadRequestError, RouterError, UnauthenticatedError
-from router.services.consume import ClientGoneError
+from router.errors import BadRequestError, RouterError
+from router.web import failures
 from router.web.dmaap_errors import TABLE, retry_after
-from router.web.errors import REALM
 
 DIALECT: Final = "router.pulsar_rest"
 """Where a view leaves in the environment that the request speaks Apache Pulsar's dialect."""
@@ -54,8 +51,6 @@ NUMBERS: Final[Mapping[str, int]] = {
     "topic-terminated": 40902,
 }
 
-_log = structlog.get_logger(__name__)
-
 
 class RefusedError(BadRequestError):
     """The request has one of the faults that PIP 64 numbers."""
@@ -78,42 +73,20 @@ def class_of(error: RouterError) -> int:
     return RETRIABLE if error.retriable else NOT_RETRIABLE
 
 
-class Failures:
+class Failures(failures.Failures):
     """Turns what the views of PIP 64 raise into answers."""
-
-    def __init__(self, forbidden_status: int) -> None:
-        self._forbidden = forbidden_status
-
-    def register(self, routes: Blueprint) -> None:
-        """Handle what these views raise."""
-        routes.register_error_handler(RouterError, self.failed)
-        routes.register_error_handler(ClientGoneError, self.left)
-        routes.register_error_handler(Exception, self.broke)
 
     def failed(self, error: RouterError) -> Response:
         """Answer a failure."""
         number = self._number(error)
         status, sentence = number // 100, _sentence(error)
-        dialect = request.environ.get(DIALECT)
-        told: dict[str, object] = {"error_code": number, "message": sentence}
-        if dialect == PULSAR:
-            told = {"reason": sentence}
-        answer = Response(orjson.dumps(told), status=status, mimetype="application/json")
+        body: dict[str, object] = {"error_code": number, "message": sentence}
+        if request.environ.get(DIALECT) == PULSAR:
+            body = {"reason": sentence}
         after = retry_after(error, TABLE[error.code])
-        if after is not None or status == 503:
-            answer.headers["Retry-After"] = after or "1"
-        if isinstance(error, UnauthenticatedError):
-            answer.headers["WWW-Authenticate"] = REALM
-        return answer
-
-    def left(self, _error: ClientGoneError) -> Response:
-        """Answer nobody."""
-        return Response(b"{}", mimetype="application/json")
-
-    def broke(self, error: Exception) -> Response:
-        """Answer a failure of ours: it is logged, and the client is told no more than that."""
-        _log.error("request failed", method=request.method, path=request.path, exc_info=error)
-        return self.failed(RouterError("The request could not be served; the log says why."))
+        if status == 503:
+            after = after or "1"
+        return failures.told(error, status, body, after)
 
     def _number(self, error: RouterError) -> int:
         number = number_of(error)
