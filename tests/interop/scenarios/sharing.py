@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import chain
@@ -9,7 +10,8 @@ from typing import Any
 
 import pulsar
 
-from tests.interop.world import NOTHING, World, drain, refused
+from tests.interop.brokers import path_of
+from tests.interop.world import NOTHING, World, drain, refused, until
 
 MODE = pulsar.KeySharedMode
 
@@ -18,6 +20,8 @@ def fair_shares(world: World) -> object:
     topic = world.topic()
     consumers = [world.shared(topic, receiver_queue_size=10) for _ in range(2)]
     world.publish(topic, 20)
+    # Each has room for its half, and for more once somebody takes from its queue.
+    until(lambda: _given(world, topic) == 20)
     shares = [drain(consumer) for consumer in consumers]
     return [len(share) for share in shares], sorted(chain(*shares))
 
@@ -168,3 +172,9 @@ def _facts(got: list[dict[str, list[int]]], keys: int) -> dict[str, object]:
 
 def _orders(got: list[dict[str, list[int]]]) -> bool:
     return all(numbers == sorted(numbers) for share in got for numbers in share.values())
+
+
+def _given(world: World, topic: str) -> int:
+    """Return how many messages consumers have, unacknowledged, by the topic's statistics."""
+    stats = json.loads(world.server.told("GET", f"{path_of(topic)}/stats")[1])
+    return sum(found["unackedMessages"] for found in stats["subscriptions"].values())
