@@ -151,7 +151,7 @@ class Opened:
         return True
 
 
-def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
+def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
     settings = settings_for(folder)
     if kind == "memory":
         node: Node = memory.open_node(settings)
@@ -185,7 +185,7 @@ def opened(
         elif request.param == "apache":
             yield open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
         else:
-            yield _open(request.param, folder, stack)
+            yield open_with_node(request.param, folder, stack)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +215,7 @@ def with_node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
     with ExitStack() as stack:
-        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
+        yield open_with_node(request.param, tmp_path_factory.mktemp("data"), stack)
 
 
 @pytest.fixture
