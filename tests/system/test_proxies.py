@@ -59,8 +59,8 @@ class Site:
     """The proxy's ports, and requests to it."""
 
     def __init__(self, port: int, secure: int, ca: Path) -> None:
-        self._port = port
-        self._secure = secure
+        self.port = port
+        self.secure = secure
         self._ca = ca
 
     def ask(
@@ -73,7 +73,7 @@ class Site:
     ) -> tuple[int, dict[str, str], Any]:
         """Return status, headers and JSON of one request on a connection of its own."""
         connection = http.client.HTTPConnection(
-            "127.0.0.1", self._port, timeout=30, source_address=(source, 0)
+            "127.0.0.1", self.port, timeout=30, source_address=(source, 0)
         )
         return _ask(connection, method, path, body, headers)
 
@@ -81,7 +81,7 @@ class Site:
         """Do the same with HTTPS between client and proxy."""
         context = ssl.create_default_context(cafile=str(self._ca))
         connection = http.client.HTTPSConnection(
-            "127.0.0.1", self._secure, timeout=30, context=context
+            "127.0.0.1", self.secure, timeout=30, context=context
         )
         return _ask(connection, method, path, body, {})
 
@@ -205,3 +205,42 @@ def test_no_answer_leads_out_of_the_prefix(site: Site, path: str) -> None:
     status, headers, said = site.ask("GET", f"/mr{path}")
     assert "location" not in headers
     assert status in {200, 404, 405}, said
+
+
+def test_a_pip64_consumer_is_found_at_its_base_uri(site: Site) -> None:
+    """`base_uri` leads through the proxy, prefix and scheme included, to any worker."""
+    at = "/topics/public/default/rest"
+    site.ask("POST", "/mr/events/rest", "make it")
+    created = site.ask("POST", f"/mr{at}/subscription/s", json.dumps({"start": "earliest"}))[2]
+    base = created["base_uri"]
+    assert base == f"http://127.0.0.1:{site.port}/mr{at}/subscription/s/consumer/{created['id']}"
+    produced = site.ask("POST", f"/mr{at}", json.dumps({"messages": [{"value": "one"}]}))
+    assert produced[0] == 200
+    path = base.removeprefix(f"http://127.0.0.1:{site.port}")
+    found = site.ask("GET", f"{path}/messages?timeout=5000")[2]["messages"]
+    assert [message["value"] for message in found] == ["make it", "one"]
+    assert site.ask("DELETE", path)[0] == 204
+    secure = site.ask_securely("POST", f"/mr{at}/subscription/s", "{}")[2]["base_uri"]
+    assert secure.startswith(f"https://127.0.0.1:{site.secure}/mr{at}/")
+
+
+def test_a_stream_comes_through_as_it_is_written(site: Site) -> None:
+    """What nginx does by default would hold events back: the answer asks it not to."""
+    site.ask("POST", "/mr/events/streamed", "first")
+    connection = http.client.HTTPConnection("127.0.0.1", site.port, timeout=20)
+    try:
+        connection.request("GET", "/mr/events/streamed?stream&from=earliest")
+        answer = connection.getresponse()
+        assert answer.headers["Content-Type"].startswith("text/event-stream")
+        assert _next_value(answer) == "first"
+        site.ask("POST", "/mr/events/streamed", "second")
+        assert _next_value(answer) == "second"
+    finally:
+        connection.close()
+
+
+def _next_value(answer: http.client.HTTPResponse) -> Any:
+    for line in answer:
+        if line.startswith(b"data: "):
+            return json.loads(line.removeprefix(b"data: "))["value"]
+    raise AssertionError("the stream ended")
