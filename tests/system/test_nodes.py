@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ from tests.servers.kafka import Kafka
 from tests.servers.zookeeper import Zookeeper
 from tests.system.nodes import Node, start_all, traffic, until_true
 from tests.system.stack import Stack
-from tests.system.traffic import Wire, create, poll, post
+from tests.system.traffic import Answer, Wire, ask, create, poll, post
 
 pytestmark = [
     pytest.mark.system,
@@ -48,6 +49,10 @@ def nodes(
 
 def publish(node: Stack, topic: str, *messages: str) -> None:
     assert post(node, topic, "\n".join(messages)).json["count"] == len(messages)
+
+
+def tell(node: Stack, path: str, body: object) -> Answer:
+    return ask(node, "POST", path, json.dumps(body).encode())
 
 
 def test_what_was_published_on_one_node_is_polled_on_another(nodes: list[Node]) -> None:
@@ -149,3 +154,32 @@ def held(node: Stack, path: str) -> None:
     until = time.monotonic() + 20
     while (answer := poll(node, path, 0.1)).status != 503:
         assert time.monotonic() < until, answer.body
+
+
+def test_single_acknowledgements_on_all_nodes_at_once_are_all_kept(nodes: list[Node]) -> None:
+    """Each is a commit that is read, changed and written back: the nodes take turns."""
+    create(nodes[0], "nodes-acks", 1)
+    at = "/topics/public/default/nodes-acks"
+    values = [{"value": str(number)} for number in range(60)]
+    produced = tell(nodes[0], at, {"messages": values}).json["messageIds"]
+    created = tell(nodes[1], f"{at}/subscription/s", {"start": "earliest"})
+    assert created.status == 200, created.body
+    # Every fourth stays; neighbours are acknowledged by different nodes and meet in one range.
+    wanted = [found["messageId"] for number, found in enumerate(produced) if number % 4]
+
+    def acknowledge(identity: str, number: int) -> int:
+        body = {"type": "individual", "messageIds": [identity]}
+        return tell(nodes[number % 3], f"{at}/subscription/s/cursor", body).status
+
+    with ThreadPoolExecutor(6) as pool:
+        assert set(pool.map(acknowledge, wanted, range(len(wanted)))) == {204}
+    cursors = [ask(node, "GET", f"{at}/subscription/s/cursor").json["cursor"] for node in nodes]
+    assert [cursor["backlog"] for cursor in cursors] == [15] * 3
+    consumer = f"{at}/subscription/s/consumer/{created.json['id']}"
+    kept: list[str] = []
+    while len(kept) < 15:
+        answer = ask(nodes[2], "GET", f"{consumer}/messages?timeout=10000")
+        assert answer.status == 200, answer.body
+        assert answer.json["messages"]
+        kept += [message["value"] for message in answer.json["messages"]]
+    assert kept == [str(number) for number in range(0, 60, 4)]
