@@ -77,6 +77,7 @@ soak: export SOAK_NODE_ZOOKEEPER_KILLS = 100
 soak: export SOAK_NODE_CUTS = 100
 soak: export SOAK_NODE_STALE_COMMITS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
+soak: export SOAK_HTTP_MUTATIONS = 200
 soak: servers .venv/installed-test
 	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker \
 	    -k "crash or faults or fuzz" \
@@ -105,5 +106,5 @@ clean:
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)
-	$(PIP) install --editable '.[test,docs]'
+	$(PIP) install --editable '.[test,docs,pipelines]'
 	touch .venv/installed $@

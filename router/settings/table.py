@@ -24,11 +24,37 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("server.workers", count, "0", "Worker processes; 0: one for each usable CPU."),
     Setting(
         "server.worker_class",
-        one_of("gevent", "gthread"),
+        one_of("gevent", "llhttp", "gthread"),
         "gevent",
-        "Kind of gunicorn worker; gthread is the fallback without gevent.",
+        "Kind of gunicorn worker: gevent with gunicorn's parser of HTTP, llhttp with ours, gthread"
+        " without gevent.",
     ),
     Setting("server.connections", count, "10000", "Connections that one worker holds at most."),
+    Setting(
+        "server.connections_per_address",
+        count,
+        "5000",
+        "Connections that one worker takes from one address at most, trusted proxies apart; 0: any"
+        " number (llhttp).",
+    ),
+    Setting(
+        "server.head_timeout",
+        duration,
+        "10s",
+        "Time that the head of a request has after its first byte (llhttp).",
+    ),
+    Setting(
+        "server.body_timeout",
+        duration,
+        "5m",
+        "Time that the body of a request has (llhttp, gevent).",
+    ),
+    Setting(
+        "server.write_timeout",
+        duration,
+        "60s",
+        "Time for which a client may take nothing of its answer (llhttp, gevent).",
+    ),
     Setting(
         "server.graceful_timeout",
         duration,

@@ -97,7 +97,7 @@ def _read(environ: WSGIEnvironment, size: int) -> bytes:
     try:
         return stream.read(size)
     except TimeoutError as error:
-        raise BadRequestError(f"Nothing came of the body for {SILENCE:g} seconds.") from error
+        raise BadRequestError("The body did not come in time.") from error
     except OSError as error:
         raise BadRequestError("The connection broke off within the body.") from error
     except Exception as error:

@@ -11,8 +11,8 @@ Why these values (measured on two cores with Flask and 256 kept-alive connection
 - No `max_requests`: a worker that is replaced breaks the polls that wait in it.
 
 A worker that is told to stop calls the application's stop hook, which answers the waiting polls,
-and closes connections on which no request is under way (`web/worker.py`). The alternative, letting
-them run into `graceful_timeout`, would make every restart last that long.
+and closes connections on which no request is under way (`web/worker/listening.py`). The
+alternative, letting them run into `graceful_timeout`, would make every restart last that long.
 """
 
 from __future__ import annotations
@@ -30,16 +30,23 @@ from router.access.grants import known
 from router.backends.opening import scheme
 from router.errors import SettingError
 from router.settings import Settings
+from router.web.addresses import trusted
 from router.web.tls import Secure, Tls, tls_of
+from router.web.worker.bounds import KEEPALIVE, Bounds
 
 if TYPE_CHECKING:
     from types import FrameType
 
 BACKLOG: Final = 2048
-KEEPALIVE: Final = 75  # longer than the 60 s after which nginx gives up an idle upstream connection
 STUCK: Final = 60  # a worker that gave no sign of life for so long is replaced
 THREADS: Final = 256
 LAST_WORDS: Final = 1.0
+# The one line that falls back on gunicorn's reading of HTTP is the setting `server.worker_class`.
+WORKERS: Final = {
+    "llhttp": "router.web.worker.llhttp.Worker",
+    "gevent": "router.web.worker.stock.Worker",
+    "gthread": "router.web.thread_worker.ThreadWorker",
+}
 STOP_HOOK: Final = "router.stop"
 CLOSE_HOOK: Final = "router.close"
 UNREAD_HOOK: Final = "router.unread"
@@ -52,12 +59,13 @@ def options(settings: Settings) -> dict[str, Any]:
     """
     check_exposure(settings)
     tls = tls_of(settings)
-    gevent = settings.text("server.worker_class") == "gevent"
+    kind = settings.text("server.worker_class")
+    gevent = kind != "gthread"
     connections = settings.number("server.connections")
     return {
         "bind": [bind_address(settings.text("server.host"), port) for port in ports(settings)],
         "workers": workers(settings),
-        "worker_class": f"router.web.{'worker.Worker' if gevent else 'thread_worker.ThreadWorker'}",
+        "worker_class": WORKERS[kind],
         "worker_connections": connections,
         "threads": 1 if gevent else min(connections, THREADS),
         "backlog": BACKLOG,
@@ -72,10 +80,21 @@ def options(settings: Settings) -> dict[str, Any]:
         "forwarder_headers": "",
         "proc_name": "router",
         "loglevel": settings.text("log.level"),
-        "post_fork": partial(begin, tls),
+        "post_fork": partial(begin, tls, bounds(settings)),
         "worker_exit": close,
         "logger_class": "router.web.server_log.Log",
-    } | (GEVENT_HOOKS if gevent else THREAD_HOOKS)
+    } | HOOKS[kind]
+
+
+def bounds(settings: Settings) -> Bounds:
+    """Return what a client may take."""
+    return Bounds(
+        settings.seconds("server.head_timeout"),
+        settings.seconds("server.body_timeout"),
+        settings.seconds("server.write_timeout"),
+        settings.number("server.connections_per_address"),
+        trusted(settings.words("server.trusted_proxies")),
+    )
 
 
 def ports(settings: Settings) -> list[int]:
@@ -119,12 +138,12 @@ def is_loopback(host: str) -> bool:
     return all(ipaddress.ip_address(str(at[0]).partition("%")[0]).is_loopback for *_, at in found)
 
 
-def begin(tls: Tls | None, _arbiter: Any, worker: Any) -> None:
-    """Begin a worker: tell it of TLS, and have it forget signals.
+def begin(tls: Tls | None, bounded: Bounds, _arbiter: Any, worker: Any) -> None:
+    """Begin a worker: tell it of TLS and of its bounds, and have it forget signals.
 
     One that is told to stop while it starts shall do so: it inherits handlers that wait.
     """
-    worker.tls = tls
+    worker.tls, worker.bounds = tls, bounded
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
@@ -210,5 +229,8 @@ def yield_once(_worker: Any, _request: Any, _environ: Any, _response: Any) -> No
     gevent.sleep(0)
 
 
-GEVENT_HOOKS: Final = {"post_worker_init": prepare, "post_request": yield_once}
-THREAD_HOOKS: Final = {"post_worker_init": prepare_threads}
+HOOKS: Final[dict[str, dict[str, Any]]] = {
+    "llhttp": {"post_worker_init": prepare},
+    "gevent": {"post_worker_init": prepare, "post_request": yield_once},
+    "gthread": {"post_worker_init": prepare_threads},
+}

@@ -6,10 +6,12 @@ import ssl
 from contextlib import suppress
 from typing import Any, Final
 
+from gunicorn.http import wsgi
 from gunicorn.workers import gthread
 
 from router.web.offload import patient
 from router.web.tls import HANDSHAKE, Tls
+from router.web.worker.closing import ClosingResponse, check
 
 # How long a new connection that says nothing has a thread; then the poller waits for it. gunicorn's
 # own five seconds let 256 silent connections hold up all others for so long.
@@ -20,6 +22,11 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
     """Serves each request in a thread, and each TLS handshake too."""
 
     tls: Tls | None = None
+
+    def init_process(self) -> None:
+        """Have gunicorn end connections where it has to, and run."""
+        wsgi.Response = ClosingResponse
+        super().init_process()
 
     def handle(self, conn: Any) -> Any:
         """Serve a request of a connection, after its handshake; runs in a thread of the pool."""
@@ -38,6 +45,7 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
 
     def handle_request(self, *args: Any) -> Any:
         """Serve one request."""
+        check(args[0])
         with patient():
             return super().handle_request(*args)
 

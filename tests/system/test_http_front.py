@@ -37,16 +37,16 @@ def stacks(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
         stack.stop()
 
 
-@pytest.fixture(params=["gevent", "gthread"])
+@pytest.fixture(params=["gevent", "llhttp", "gthread"])
 def stack(stacks: Callable[..., Stack], request: pytest.FixtureRequest) -> Stack:
     """The router with each kind of worker."""
     return stacks(server_worker_class=request.param)
 
 
-@pytest.fixture
-def gevent(stacks: Callable[..., Stack]) -> Stack:
-    """The router with the kind of worker that it is made for."""
-    return stacks()
+@pytest.fixture(params=["gevent", "llhttp"])
+def gevent(stacks: Callable[..., Stack], request: pytest.FixtureRequest) -> Stack:
+    """The router with each kind of worker that runs requests in greenlets."""
+    return stacks(server_worker_class=request.param)
 
 
 def publish(stack: Stack, body: bytes = b"x", **more: Any) -> requests.Response:

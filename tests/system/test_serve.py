@@ -143,7 +143,7 @@ def test_serve_refuses_a_folder_that_another_router_serves(router: Stack) -> Non
     assert publish(router, b"still there") == 200
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_serve_answers_waiting_polls_when_told_to_stop(tmp_path: Path, kind: str) -> None:
     answers: list[tuple[int, list[str]]] = []
     with started(tmp_path, "--workers", "1", server_worker_class=kind) as stack:
@@ -159,7 +159,7 @@ def test_serve_answers_waiting_polls_when_told_to_stop(tmp_path: Path, kind: str
         assert time.monotonic() - began < 5
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_serve_answers_in_json_what_is_no_request(tmp_path: Path, kind: str) -> None:
     with (
         started(tmp_path, "--backend", "memory", server_worker_class=kind) as stack,

@@ -87,7 +87,7 @@ class SecureWire(Wire):
         self.reader = self.socket.makefile("rb")
 
 
-@pytest.fixture(scope="module", params=["gevent", "gthread"])
+@pytest.fixture(scope="module", params=["gevent", "llhttp", "gthread"])
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:

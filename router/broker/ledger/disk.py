@@ -7,9 +7,17 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Final
+
+Buffer = bytes | memoryview
+
+MAX_PARTS: Final = 1024
+"""Of one write; as Linux has it."""
+LARGE: Final = 16 << 10
+"""A part of so many bytes is not worth copying for the sake of its neighbours."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -37,9 +45,12 @@ class Disk:
         """Close a descriptor."""
         os.close(descriptor)
 
-    def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        """Write at the descriptor's place; may write less and returns how much."""
-        return os.write(descriptor, data)
+    def write(self, descriptor: int, parts: Sequence[Buffer]) -> int:
+        """Write parts at the descriptor's place, at most MAX_PARTS of them.
+
+        May write less and returns how many bytes it wrote.
+        """
+        return os.writev(descriptor, parts)
 
     def pread(self, descriptor: int, size: int, start: int) -> bytes:
         """Read at most `size` bytes; less at the end of the file."""
@@ -66,6 +77,11 @@ class Disk:
         if _LIBC.syncfs(descriptor) != 0:
             number = ctypes.get_errno()
             raise OSError(number, os.strerror(number))
+
+    def uncache(self, path: Path, start: int, size: int) -> None:
+        """Ask the system to forget its copy of bytes that are on disk, whether it does or not."""
+        with suppress(OSError), opened(self, path, os.O_RDONLY) as descriptor:
+            os.posix_fadvise(descriptor, start, size, os.POSIX_FADV_DONTNEED)
 
     def truncate(self, descriptor: int, size: int) -> None:
         """Cut the file."""
@@ -113,11 +129,43 @@ class Disk:
         connection.execute("COMMIT")
 
 
-def write_all(disk: Disk, descriptor: int, data: bytes) -> None:
-    """Write all of the data, however little each call takes."""
-    done = disk.write(descriptor, data)
-    while done < len(data):
-        done += disk.write(descriptor, memoryview(data)[done:])
+def write_all(disk: Disk, descriptor: int, parts: Sequence[Buffer]) -> None:
+    """Write all of the parts, however little each call takes."""
+    for start in range(0, len(parts), MAX_PARTS):
+        left = parts[start : start + MAX_PARTS]
+        while left:
+            done = disk.write(descriptor, left)
+            left = _after(left, done)
+
+
+def gather(parts: Iterable[bytes]) -> list[bytes]:
+    """Return the same bytes in fewer parts: small ones are joined, of large ones no copy is made.
+
+    To hand the system thousands of small parts costs more than to join them; and one call for all
+    means that the thread gives the interpreter away, and waits for it, once.
+    """
+    found: list[bytes] = []
+    small: list[bytes] = []
+    for part in parts:
+        if len(part) < LARGE:
+            small.append(part)
+            continue
+        if small:
+            found.append(b"".join(small))
+            small = []
+        found.append(part)
+    if small:
+        found.append(b"".join(small))
+    return found
+
+
+def _after(parts: Sequence[Buffer], done: int) -> Sequence[Buffer]:
+    """Return what is left of parts when so many bytes of them are written."""
+    for place, part in enumerate(parts):
+        if done < len(part):
+            return [memoryview(part)[done:], *parts[place + 1 :]] if done else parts[place:]
+        done -= len(part)
+    return ()
 
 
 def read_all(disk: Disk, descriptor: int, size: int, start: int) -> bytes:

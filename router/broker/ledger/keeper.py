@@ -81,6 +81,15 @@ def finish_work(tails: Tails, work: Iterable[Work], segments: Iterable[Segments]
         tails.changed[done.ledger] = None
 
 
+def _cut_journal(files: JournalFiles, number: int, everything: bool) -> None:
+    """Part with the journal files below a number; no spares stay where all of it goes."""
+    if everything:
+        files.remove(number)
+        files.tidy()
+    else:
+        files.release(number)
+
+
 @dataclass(frozen=True, slots=True)
 class Calls:
     """What the keeper asks and tells the store: how old a segment gets, errors, work done."""
@@ -194,6 +203,6 @@ class Keeper:
         self.cursors.clear()
         await self.in_thread(tools.writer.sync)
         await tools.metadata.run(lambda c: rows.save_checkpoint(c, checkpoint))
-        await self.in_thread(lambda: tools.files.remove(number))
+        await self.in_thread(lambda: _cut_journal(tools.files, number, everything))
         self._cut = number
         self._ended = everything

@@ -144,7 +144,7 @@ def recover(
                 replay.apply(record)
         except ValueError as error:
             raise JournalDamagedError(file.path, (round_.start, round_.end), str(error)) from error
-        files.write(round_.body)
+        files.write([round_.body])
         relieve()
     files.publish()
     files.remove(number)

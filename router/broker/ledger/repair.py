@@ -114,7 +114,7 @@ def _run_segment(bench: Bench, view: SegmentView, run: Sequence[Found]) -> Segme
     if path != view.path:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with opened(bench.disk, path, flags) as descriptor:
-            write_all(bench.disk, descriptor, view.data[start : _end(run[-1])])
+            write_all(bench.disk, descriptor, [view.data[start : _end(run[-1])]])
             bench.disk.sync_data(descriptor)
     _write_index(bench.disk, path, _points(run, start))
     # How many messages the first entry has is not known behind damage; the count may be short.
@@ -148,7 +148,7 @@ def _write_index(disk: Disk, path: Path, points: Sequence[Point]) -> None:
         disk.unlink(index)
         return
     with opened(disk, index, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-        write_all(disk, descriptor, b"".join(pack_point(point) for point in points))
+        write_all(disk, descriptor, [b"".join(pack_point(point) for point in points)])
         disk.sync_data(descriptor)
 
 

@@ -11,7 +11,7 @@ and that nobody was promised.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -23,6 +23,8 @@ from router.broker.ledger.records import HEAD, Entry, crc32c, read_record, recor
 FILE_MAGIC: Final = b"MRJF"
 ROUND_MAGIC: Final = b"MRJR"
 VERSION: Final = 1
+VERSION_REUSED: Final = 2
+"""Of a file that was written over an older one, whose bytes may stand behind the last round."""
 RELAXED: Final = 1
 
 _FILE = struct.Struct(">4sBBQQQQ")
@@ -54,6 +56,7 @@ class FileHeader(NamedTuple):
     first_round: int
     salt: int
     relaxed: bool
+    reused: bool = False
 
 
 class EntryRecord(NamedTuple):
@@ -116,7 +119,13 @@ def pack_file_header(header: FileHeader) -> bytes:
     """Return the header as bytes."""
     flags = RELAXED if header.relaxed else 0
     data = _FILE.pack(
-        FILE_MAGIC, VERSION, flags, header.number, header.base, header.first_round, header.salt
+        FILE_MAGIC,
+        VERSION_REUSED if header.reused else VERSION,
+        flags,
+        header.number,
+        header.base,
+        header.first_round,
+        header.salt,
     )
     return data + _FILE_SUM.pack(crc32c(data, 0))
 
@@ -127,9 +136,12 @@ def read_file_header(data: bytes) -> FileHeader | None:
         return None
     magic, version, flags, number, base, first_round, salt = _FILE.unpack_from(data)
     (checksum,) = _FILE_SUM.unpack_from(data, _FILE.size)
-    if (magic, version) != (FILE_MAGIC, VERSION) or checksum != crc32c(data[: _FILE.size], 0):
+    known = magic == FILE_MAGIC and version in {VERSION, VERSION_REUSED}
+    if not known or checksum != crc32c(data[: _FILE.size], 0):
         return None
-    return FileHeader(number, base, first_round, salt, bool(flags & RELAXED))
+    return FileHeader(
+        number, base, first_round, salt, bool(flags & RELAXED), version == VERSION_REUSED
+    )
 
 
 def guess_file_header(data: bytes, number: int) -> FileHeader:
@@ -140,16 +152,20 @@ def guess_file_header(data: bytes, number: int) -> FileHeader:
     return FileHeader(number, 0, first_round, salt, relaxed=False)
 
 
-def pack_round(number: int, salt: int, body: bytes) -> bytes:
-    """Return a round's header; the body follows it."""
-    head = _ROUND.pack(ROUND_MAGIC, len(body), number, salt)
-    return head + _FILE_SUM.pack(crc32c(body, crc32c(head, 0)))
+def pack_round(number: int, salt: int, body: Sequence[bytes]) -> bytes:
+    """Return a round's header; the body, given in parts, follows it."""
+    head = _ROUND.pack(ROUND_MAGIC, sum(map(len, body)), number, salt)
+    checksum = crc32c(head, 0)
+    for part in body:
+        checksum = crc32c(part, checksum)
+    return head + _FILE_SUM.pack(checksum)
 
 
 def scan_rounds(data: bytes, header: FileHeader) -> Iterator[Round | BadRound]:
     """Yield the rounds of a file in order, and the stretches between them that are none.
 
-    `data` is the whole file.
+    `data` is the whole file. What a reused one goes on with is none of those stretches, unless a
+    round of this file begins there, or stands behind it.
     """
     at, number = FILE_SIZE, header.first_round
     while at < len(data):
@@ -158,6 +174,8 @@ def scan_rounds(data: bytes, header: FileHeader) -> Iterator[Round | BadRound]:
             yield found
         else:
             found = _later_round(data, at, header.salt, number)
+            if found is None and _may_end(data, at, header):
+                return
             yield BadRound(at, number, None if found is None else found.start)
             if found is None:
                 return
@@ -175,6 +193,14 @@ def _round_at(data: bytes, at: int, salt: int) -> Round | None:
     body = data[at + ROUND_SIZE : at + ROUND_SIZE + length]
     head = data[at : at + _ROUND.size]
     return Round(number, at, body) if crc32c(body, crc32c(head, 0)) == checksum else None
+
+
+def _may_end(data: bytes, at: int, header: FileHeader) -> bool:
+    """Tell whether a file may be as it should be without a round at this place."""
+    if not header.reused or at + ROUND_SIZE > len(data):
+        return header.reused
+    magic, _length, _number, salt = _ROUND.unpack_from(data, at)
+    return bool(magic != ROUND_MAGIC or salt != header.salt)
 
 
 def _later_round(data: bytes, at: int, salt: int, number: int) -> Round | None:

@@ -25,7 +25,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from router.broker.ledger.disk import Disk, opened, read_all, write_all
+from router.broker.ledger.behind import Behind
+from router.broker.ledger.disk import Disk, gather, opened, read_all, write_all
 from router.broker.ledger.records import Record
 from router.broker.ledger.segments import (
     Point,
@@ -75,6 +76,7 @@ class SegmentWriter:
         self._lost: set[Path] = set()
         self._root = -1
         self._closed_unsynced = False
+        self._behind = Behind(disk)
 
     def append(
         self, ledger: int, segments: Segments, records: Sequence[Record], roll_ms: int
@@ -114,6 +116,7 @@ class SegmentWriter:
         for folder in sorted(self._folders):
             self._disk.sync_folder(folder)
         self._folders.clear()
+        self._behind.synced()
 
     def forget(self, ledger: int) -> None:
         """Close the ledger's file, of which nothing is needed any more."""
@@ -182,7 +185,8 @@ class SegmentWriter:
             expected += 1
             at += 1
         file.dirty = True
-        write_all(self._disk, file.descriptor, b"".join(parts))
+        write_all(self._disk, file.descriptor, gather(parts))
+        self._behind.wrote(file.path, segment.size, size - segment.size)
         if points:
             self._write_points(file, b"".join(points))
         index = records[at - 1].entry.index + 1
@@ -196,7 +200,7 @@ class SegmentWriter:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             file.index = self._disk.open(file.path.with_suffix(".idx"), flags)
             self._folders.add(file.path.parent)
-        write_all(self._disk, file.index, data)
+        write_all(self._disk, file.index, [data])
 
     def _start(self, ledger: int, first: Record) -> _File:
         old = self._files.pop(ledger, None)
@@ -281,4 +285,4 @@ class SegmentWriter:
                 return
             self._disk.truncate(descriptor, 0)
         with opened(self._disk, path, os.O_WRONLY | os.O_APPEND) as descriptor:
-            write_all(self._disk, descriptor, kept)
+            write_all(self._disk, descriptor, [kept])

@@ -92,19 +92,22 @@ class FrameReader:
             raise
 
     def _receive(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        held = self._held
-        if not held:
-            view = memoryview(data)
-            frames, used = self._read(view)
-            held += view[used:]
-            return frames
-        held += data
-        if len(held) < self.wanted:
-            return []
-        with memoryview(held) as view:
-            frames, used = self._read(view)
-        del held[:used]
-        return frames
+        held, view = self._held, memoryview(data)
+        frames: list[Frame] = []
+        # Of the chunk only what the frame lacks that was begun is copied: first, perhaps, its size.
+        while held:
+            lacking = self.wanted - len(held)
+            held += view[:lacking]
+            if lacking > len(view):
+                return frames
+            view = view[lacking:]
+            with memoryview(held) as whole:
+                found, used = self._read(whole)
+            frames += found
+            del held[:used]
+        found, used = self._read(view)
+        held += view[used:]
+        return frames + found if frames else found
 
     def _read(self, view: memoryview) -> tuple[list[Frame], int]:
         frames: list[Frame] = []

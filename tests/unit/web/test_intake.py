@@ -88,7 +88,7 @@ def gunicorn_error() -> Exception:
     ("error", "sentence"),
     [
         (ConnectionResetError(), "broke off"),
-        (TimeoutError(), "60 seconds"),
+        (TimeoutError(), "in time"),
         (gunicorn_error(), "zz"),
     ],
 )

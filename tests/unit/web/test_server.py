@@ -16,7 +16,7 @@ def settings(**flags: str) -> Settings:
     return load(None, {}, {name.replace("__", "."): value for name, value in flags.items()})
 
 
-@pytest.mark.parametrize("kind", ["gevent", "gthread"])
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_options_are_all_known_to_gunicorn(kind: str) -> None:
     config = Config()
     for name, value in options(settings(server__worker_class=kind)).items():

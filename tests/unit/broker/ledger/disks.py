@@ -7,12 +7,12 @@ import os
 import random
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from router.broker.ledger.disk import Disk
+from router.broker.ledger.disk import MAX_PARTS, Buffer, Disk
 
 
 @dataclass(eq=False)
@@ -64,6 +64,7 @@ class MemoryDisk(Disk):
         self.handles: dict[int, Handle] = {}
         self.space = 1 << 40
         self.short_writes = False
+        self.uncached: list[tuple[Path, int, int]] = []
         self._next = 1000
         self._lock = threading.RLock()
 
@@ -101,11 +102,12 @@ class MemoryDisk(Disk):
         with self._lock:
             del self.handles[descriptor]
 
-    def write(self, descriptor: int, data: bytes | memoryview) -> int:
+    def write(self, descriptor: int, parts: Sequence[Buffer]) -> int:
         with self._step("write"):
+            assert len(parts) <= MAX_PARTS
             handle = self.handles[descriptor]
             place = len(handle.content.data) if handle.append else handle.place
-            piece = bytes(data)
+            piece = b"".join(parts)
             if self.short_writes and len(piece) > 1:
                 piece = piece[: len(piece) // 2]
             handle.content.data[place : place + len(piece)] = piece
@@ -141,6 +143,14 @@ class MemoryDisk(Disk):
             else:
                 rest.append((path, content))
         self.changes = rest
+
+    def uncache(self, path: Path, start: int, size: int) -> None:
+        with self._lock:
+            content = self.names.get(path)
+            if content is not None:
+                end = start + size
+                assert content.data[start:end] == content.synced[start:end]
+                self.uncached.append((path, start, size))
 
     def truncate(self, descriptor: int, size: int) -> None:
         with self._step("truncate"):
@@ -219,6 +229,7 @@ class Renamed(Content):
 
 
 GONE = Content()
+SECTOR = 64
 
 
 def _apply(names: dict[Path, Content | None], path: Path, content: Content | None) -> None:
@@ -241,6 +252,12 @@ def _torn(content: Content, chance: random.Random) -> Content:
             at = chance.randrange(len(tail))
             tail[at : at + 64] = bytes(len(tail[at : at + 64]))
         data = synced + bytes(tail)
+    elif chance.random() < 0.75:
+        # Written over: of each sector either what was there or what was to be.
+        sectors = range(0, max(len(data), len(synced)), SECTOR)
+        data = b"".join(
+            (data if chance.random() < 0.5 else synced)[at : at + SECTOR] for at in sectors
+        )
     elif chance.random() < 0.5:
         data = synced
     return Content(bytearray(data), data)

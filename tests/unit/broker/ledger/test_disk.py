@@ -5,19 +5,31 @@ from __future__ import annotations
 import errno
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from router.broker.ledger.disk import Disk, opened, read_all, write_all
+from router.broker.ledger.disk import (
+    LARGE,
+    MAX_PARTS,
+    Buffer,
+    Disk,
+    gather,
+    opened,
+    read_all,
+    write_all,
+)
 from router.broker.ledger.faults import leaves_mark
 
 
 class Reluctant(Disk):
     """Reads and writes at most three bytes at a time."""
 
-    def write(self, descriptor: int, data: bytes | memoryview) -> int:
-        return super().write(descriptor, data[:3])
+    def write(self, descriptor: int, parts: Sequence[Buffer]) -> int:
+        return super().write(descriptor, [b"".join(parts)[:3]])
 
     def pread(self, descriptor: int, size: int, start: int) -> bytes:
         return super().pread(descriptor, min(size, 3), start)
@@ -26,13 +38,29 @@ class Reluctant(Disk):
 def test_everything_is_written_and_read_however_little_each_call_does(tmp_path: Path) -> None:
     disk, data = Reluctant(), bytes(range(20))
     with opened(disk, tmp_path / "file", os.O_RDWR | os.O_CREAT) as descriptor:
-        write_all(disk, descriptor, data)
+        write_all(disk, descriptor, [data[:1], b"", data[1:8], data[8:]])
         assert disk.size(descriptor) == 20
         assert read_all(disk, descriptor, 20, 0) == data
         assert read_all(disk, descriptor, 99, 15) == data[15:]
         assert read_all(disk, descriptor, 5, 20) == b""
         disk.truncate(descriptor, 4)
         assert disk.size(descriptor) == 4
+
+
+def test_more_parts_than_one_write_takes_are_written_in_order(tmp_path: Path) -> None:
+    disk, parts = Disk(), [b"%d," % number for number in range(3 * MAX_PARTS - 1)]
+    with opened(disk, tmp_path / "file", os.O_RDWR | os.O_CREAT) as descriptor:
+        write_all(disk, descriptor, parts)
+        assert read_all(disk, descriptor, 1 << 20, 0) == b"".join(parts)
+
+
+@given(st.lists(st.sampled_from([b"", b"a", b"bc" * 99, b"d" * LARGE, b"e" * (LARGE + 1)])))
+def test_gathered_parts_are_the_same_bytes_and_large_ones_not_copied(parts: list[bytes]) -> None:
+    found = gather(parts)
+    assert b"".join(found) == b"".join(parts)
+    large = [part for part in parts if len(part) >= LARGE]
+    assert [id(part) for part in found if part in large] == [id(part) for part in large]
+    assert len(found) <= 2 * len(large) + 1
 
 
 def test_files_are_private_to_their_user(tmp_path: Path) -> None:

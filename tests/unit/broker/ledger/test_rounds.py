@@ -10,6 +10,8 @@ from router.broker.cursors import Ack
 from router.broker.dedup import Mark
 from router.broker.ledger.records import MAX_PAYLOAD, Entry, make_head, read_record, record_size
 from router.broker.ledger.rounds import (
+    ROUND_MAGIC,
+    ROUND_SIZE,
     AckRecord,
     BadRound,
     EntryRecord,
@@ -66,7 +68,7 @@ def pack(record: JournalRecord) -> bytes:
 def journal(bodies: list[bytes], header: FileHeader) -> bytes:
     parts = [pack_file_header(header)]
     for number, body in enumerate(bodies, header.first_round):
-        parts += [pack_round(number, header.salt, body), body]
+        parts += [pack_round(number, header.salt, [body[:3], body[3:]]), body]
     return b"".join(parts)
 
 
@@ -137,6 +139,46 @@ def test_a_round_of_another_file_does_not_count() -> None:
     assert [type(item) for item in found] == [Round, BadRound]
 
 
+REUSED = HEADER._replace(reused=True)
+
+
+@given(
+    st.lists(st.binary(max_size=30), max_size=4),
+    st.lists(st.binary(max_size=30), min_size=1, max_size=9),
+)
+def test_what_an_older_file_left_behind_the_last_round_is_passed_over(
+    bodies: list[bytes], older: list[bytes]
+) -> None:
+    data = journal(bodies, REUSED)
+    data += journal(older, REUSED._replace(salt=5, first_round=2))[len(data) :]
+    header = read_file_header(data)
+    assert header == REUSED
+    found = list(scan_rounds(data, header))
+    assert [item.body for item in found if isinstance(item, Round)] == bodies
+    assert len(found) == len(bodies)
+
+
+@given(st.lists(st.binary(min_size=1, max_size=30), min_size=1, max_size=6), st.data())
+def test_a_bad_round_of_a_reused_file_counts_if_it_was_begun_or_has_one_behind_it(
+    bodies: list[bytes], data: st.DataObject
+) -> None:
+    clean = journal(bodies, REUSED)
+    rounds = [item for item in scan_rounds(clean, REUSED) if isinstance(item, Round)]
+    place = data.draw(st.integers(rounds[0].start, len(clean) - 1))
+    changed = bytearray(clean) + bytes(40)
+    changed[place] ^= data.draw(st.integers(1, 255))
+    found = list(scan_rounds(bytes(changed), REUSED))
+    hit = next(item for item in rounds if item.start <= place < item.end)
+    head = changed[hit.start : hit.start + ROUND_SIZE]
+    begun = head[:4] == ROUND_MAGIC and head[16:24] == REUSED.salt.to_bytes(8, "big")
+    bad = [item for item in found if isinstance(item, BadRound)]
+    if hit is rounds[-1]:
+        assert bad == ([BadRound(hit.start, hit.number, None)] if begun else [])
+    else:
+        assert bad == [BadRound(hit.start, hit.number, hit.end)]
+    assert [item for item in found if isinstance(item, Round)] == [r for r in rounds if r != hit]
+
+
 def test_a_lost_header_is_guessed_from_the_first_round() -> None:
     data = journal([b"x"], HEADER)
     guessed = guess_file_header(data, 7)
@@ -148,7 +190,7 @@ def test_a_lost_header_is_guessed_from_the_first_round() -> None:
 def test_salvage_takes_only_what_is_certain() -> None:
     kept = [entry_record(1, Entry(n, n, 0, b"payload %d" % n)) for n in range(4)]
     body = bytearray(b"".join(map(pack, kept)) + pack_reset(3, 4))
-    whole = pack_round(1, 2, bytes(body)) + body
+    whole = pack_round(1, 2, [bytes(body)]) + body
     size = len(pack(kept[0]))
     start = len(whole) - len(body)
     for damaged, certain in ((start + size + 30, [0, 2, 3]), (start + size + 12, [0])):

@@ -8,7 +8,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http import wsgi
 
-from router.web.worker import SHORT, Response
+from router.web.worker.stock import SHORT, Response
 
 
 class Wire:
@@ -20,11 +20,21 @@ class Wire:
     def sendall(self, data: bytes) -> None:
         self.sent.append(data)
 
+    def send(self, data: bytes) -> int:
+        self.sent.append(data)
+        return len(data)
+
 
 def answer(kind: type, method: str, *pieces: bytes, length: int | None = None) -> list[bytes]:
     """Return what an answer of this kind sends, piece by piece."""
     wire = Wire()
-    request = SimpleNamespace(method=method, version=(1, 1), should_close=lambda: False)
+    request = SimpleNamespace(
+        method=method,
+        version=(1, 1),
+        headers=[],
+        body=SimpleNamespace(failed=False, reader=None),
+        should_close=lambda: False,
+    )
     response = kind(request, wire, Config())
     headers = [("Content-Type", "text/plain")]
     if length is not None:

@@ -1,0 +1,84 @@
+"""Parquet and Delta: Spark's own streaming sinks, whose commit protocols store a batch once.
+
+Both write a batch's files first and then its number with their names in a log of their own
+(`_spark_metadata`, `_delta_log`): a batch whose number is there is not stored again. So a Parquet
+folder has to be read as a whole, by Spark or by its log; files that a killed run left count for
+nothing, but lie there for readers that list folders (`maintain` sweeps them).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, TimestampType
+
+from router.errors import SettingError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from router.pipelines.declaration import SinkSpec
+    from router.pipelines.sinks.context import SinkContext
+
+FORMATS: Final = ("parquet", "delta")
+DATE: Final = "date"
+# What Spark is told by the sink itself, and nobody may say otherwise.
+_OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
+
+
+def check(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for a sink that cannot be written."""
+    if not sink.path:
+        raise SettingError(f"sink {sink.name}: a sink of kind {sink.kind} needs a path.")
+    if sink.kind == "parquet" and sink.mode != "append":
+        raise SettingError(
+            f"sink {sink.name}: Parquet files take the mode append, not {sink.mode}: a table that "
+            "changes is one for the kind delta."
+        )
+    for option in sink.options:
+        if option.lower() in _OURS:
+            raise SettingError(f"sink {sink.name}: the option {option} is not for a declaration.")
+    dated(frame, sink)
+
+
+def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
+    """Start writing and return the query."""
+    writer = (
+        dated(frame, sink)
+        .writeStream.format(sink.kind)
+        .queryName(f"{context.pipeline}/{sink.name}")
+        .outputMode(sink.mode)
+        .options(**sink.options)
+        .option("path", sink.path)
+        .option("checkpointLocation", context.folder(sink.name))
+    )
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    return context.triggered(writer).start()
+
+
+def dated(frame: DataFrame, sink: SinkSpec) -> DataFrame:
+    """Return the rows with all columns that they are partitioned by; raise SettingError.
+
+    A `date` that they do not have is the day (of the session's time zone) of their event_time or
+    else of their publish_time, whichever of the two columns, with or without an underscore ahead,
+    they have.
+    """
+    columns = {field.name: field.dataType for field in frame.schema.fields}
+    for name in sink.partition_by:
+        if name in columns:
+            continue
+        times = [
+            f.col(column)
+            for column in ("event_time", "_event_time", "publish_time", "_publish_time")
+            if isinstance(columns.get(column), TimestampType)
+        ]
+        if name != DATE or not times:
+            raise SettingError(
+                f"sink {sink.name}: it is partitioned by {name!r}, and its rows have no such "
+                f"column, only {', '.join(columns)}."
+            )
+        frame = frame.withColumn(DATE, f.coalesce(*times).cast(DateType()))
+    return frame

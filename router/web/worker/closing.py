@@ -1,0 +1,59 @@
+"""gunicorn's answers, which say that they are the last one wherever they have to be.
+
+gunicorn keeps a connection behind a body that could not be read, and closes it without a word; it
+reads a body that nobody wanted to its end, however far that is; of several words in a Connection
+header it sees none; it serves a request of HTTP/1.1 without a host, or with one that is none; and
+it waits for a chunk whose size has no end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final
+
+from gunicorn.http import wsgi
+from gunicorn.http.errors import InvalidChunkSize, InvalidHeader
+
+from router.web.worker.bounds import DRAIN
+from router.web.worker.refusals import bad_host
+
+_ENDLESS: Final = 1 << 64
+
+
+class ClosingResponse(wsgi.Response):  # type: ignore[misc] # gunicorn has no type hints
+    """An answer that knows when its connection ends with it."""
+
+    def should_close(self) -> bool:
+        """Return whether the connection ends with this answer."""
+        body = self.req.body
+        return bool(
+            super().should_close()
+            or body.failed
+            or getattr(body.reader, "length", 0) > DRAIN
+            or any(name == "CONNECTION" and _says_close(value) for name, value in self.req.headers)
+        )
+
+
+def check(request: Any) -> None:
+    """Raise gunicorn's InvalidHeader for a request without a host that it could be meant for.
+
+    Its chunks are bounded from here on.
+    """
+    host = next((value for name, value in request.headers if name == "HOST"), None)
+    if wrong := bad_host(host, request.version):
+        raise InvalidHeader(wrong, req=request)
+    reader = request.body.reader
+    if measure := getattr(reader, "parse_chunk_size", None):
+        reader.parse_chunk_size = partial(_measured, measure)
+
+
+def _measured(measure: Callable[..., tuple[int, bytes]], *args: Any, **named: Any) -> Any:
+    size, rest = measure(*args, **named)
+    if size >= _ENDLESS:
+        raise InvalidChunkSize(b"more than 64 bits")
+    return size, rest
+
+
+def _says_close(value: str) -> bool:
+    return "close" in (word.strip(" \t") for word in value.lower().split(","))

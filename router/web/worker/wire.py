@@ -1,0 +1,76 @@
+"""The bytes of one connection: what came and was not read yet, and writing with an end."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from time import monotonic
+from typing import Any, Final
+
+from gevent import Timeout
+from gevent.socket import socket as gevent_socket
+
+from router.web.worker.bounds import SLOWEST
+
+STEP: Final = 64 * 1024
+LARGE: Final = 1024 * 1024
+LINGER: Final = 2.0
+LINGER_BYTES: Final = 64 << 20
+
+
+class Wire:
+    """A socket, and what was received ahead of need: at most one reading of STEP bytes."""
+
+    __slots__ = ("ahead", "socket")
+
+    def __init__(self, client: Any) -> None:
+        self.socket = client
+        self.ahead = b""
+
+    def more(self) -> bool:
+        """Receive once, behind what is there; return False at the end of what the client sends.
+
+        Raises TimeoutError after the socket's timeout, OSError when the connection is lost.
+        """
+        data = self.socket.recv(STEP)
+        self.ahead = self.ahead + data if self.ahead else data
+        return bool(data)
+
+    def take(self, most: int) -> bytes:
+        """Return up to so many bytes; none at the end of what the client sends."""
+        ahead = self.ahead
+        if ahead:
+            self.ahead = ahead[most:]
+            return ahead[:most] if self.ahead else ahead
+        data: bytes = self.socket.recv(min(most, LARGE))
+        return data
+
+    def write(self, data: bytes) -> None:
+        """Send all of it; raise TimeoutError for a client that does not take it."""
+        write(self.socket, data)
+
+
+def write(client: Any, data: bytes) -> None:
+    """Send all of it; raise TimeoutError when nothing goes for the socket's timeout.
+
+    The same for a client that takes less than SLOWEST bytes a second all the while: a timeout for
+    each step alone would let one hold its answer for good.
+    """
+    sent = client.send(data)
+    if sent == len(data):
+        return
+    rest = memoryview(data)[sent:]
+    until = monotonic() + (client.gettimeout() or 0) + len(rest) / SLOWEST
+    while rest:
+        rest = rest[client.send(rest) :]
+        if rest and client.gettimeout() and monotonic() > until:
+            raise TimeoutError("the client is too slow")
+
+
+def linger(client: Any) -> None:
+    """Let the client read its answer: closing with input unread would reset the connection."""
+    left = LINGER_BYTES
+    with suppress(OSError), Timeout(LINGER, False):
+        gevent_socket.shutdown(client, socket.SHUT_WR)
+        while left > 0 and (data := client.recv(STEP)):
+            left -= len(data)

@@ -1,0 +1,112 @@
+"""gunicorn's own ways to listen, renew workers and log, with the workers that are ours."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from tests.http.corpus import SECOND, get
+from tests.processes import wait_until
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).parents[2]
+# What systemd does with a socket of its own: descriptor 3, and the process that it is meant for.
+INHERITING = (
+    "import os, sys; os.dup2(int(sys.argv[1]), 3);"
+    "os.environ.update(LISTEN_FDS='1', LISTEN_PID=str(os.getpid()));"
+    "os.execv(sys.executable, [sys.executable, *sys.argv[2:]])"
+)
+
+
+@pytest.fixture(params=["gevent", "llhttp"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@contextmanager
+def gunicorn(
+    kind: str, folder: Path, *options: str, inherited: socket.socket | None = None
+) -> Iterator[None]:
+    """Run gunicorn with the example configuration and these options while the block lasts."""
+    # A queue for each worker is for TCP alone: no unix socket, and none of systemd's, can have it.
+    config = folder / "own.py"
+    example = ROOT / "config" / "gunicorn.py"
+    config.write_text(f"exec(open({str(example)!r}).read())\nreuse_port = False\n")
+    command = ["-m", "gunicorn", "-c", str(config), *options, "wsgi:app"]
+    environ = os.environ | {
+        "ROUTER_SERVER_WORKER_CLASS": kind,
+        "ROUTER_BACKEND_URL": "memory",
+        "ROUTER_SERVER_PORT": "0",
+        "ROUTER_DATA_DIR": str(folder),
+    }
+    passed: tuple[int, ...] = ()
+    if inherited is not None:
+        passed = (inherited.fileno(),)
+        command = ["-c", INHERITING, str(passed[0]), *command]
+    process = subprocess.Popen([sys.executable, *command], env=environ, cwd=ROOT, pass_fds=passed)
+    try:
+        yield
+    finally:
+        process.terminate()
+        assert process.wait(60) == 0
+
+
+def asked(family: socket.AddressFamily, address: object, data: bytes) -> bytes:
+    """Return what is answered until the connection ends; nothing where nobody listens yet."""
+    with suppress(OSError), socket.socket(family) as client:
+        client.settimeout(60)
+        client.connect(address)  # type: ignore[arg-type] # of any family
+        client.sendall(data)
+        client.shutdown(socket.SHUT_WR)
+        return client.makefile("rb").read()
+    return b""
+
+
+def test_a_unix_socket_is_served(kind: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "front.sock")
+    with gunicorn(kind, tmp_path, "-b", f"unix:{path}"):
+        wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
+        answers = asked(socket.AF_UNIX, path, get() * 2)
+    assert answers.count(b"HTTP/1.1 200 OK") == 2
+    assert b"::0.0.0.0::" in answers, "a client on a unix socket has no address"
+
+
+def test_a_socket_of_systemd_is_served(kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as ours:
+        address = ours.getsockname()
+        with gunicorn(kind, tmp_path, inherited=ours):
+            assert b"200 OK" in asked(socket.AF_INET, address, SECOND)
+
+
+def test_ipv6_is_served(kind: str, tmp_path: Path) -> None:
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as probe:
+        port = probe.getsockname()[1]
+    with gunicorn(kind, tmp_path, "-b", f"[::1]:{port}"):
+        address = ("::1", port)
+        wait_until(lambda: b"200 OK" in asked(socket.AF_INET6, address, SECOND), 60)
+        assert b"::0000:0000:" in asked(socket.AF_INET6, address, get())
+
+
+def test_workers_are_renewed_and_requests_are_logged(kind: str, tmp_path: Path) -> None:
+    path, log = str(tmp_path / "front.sock"), tmp_path / "access"
+    options = ("-b", f"unix:{path}", "-w", "1", "--max-requests", "5", "--access-logfile", str(log))
+    with gunicorn(kind, tmp_path, *options):
+        wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
+        line = b"GET /events/first/g HTTP/1.1"
+        served = 0
+        until = time.monotonic() + 90
+        while served < 12:
+            # The connection ends with the last request of a worker; the next is a new one's.
+            served += asked(socket.AF_UNIX, path, get(b"", line) * 3).count(b"HTTP/1.1 404")
+            assert time.monotonic() < until
+    lines = log.read_text().splitlines()
+    assert sum('"GET /events/first/g HTTP/1.1" 404' in line for line in lines) >= 12

@@ -1,0 +1,111 @@
+"""Options of a source: from a declaration and from Spark's own, and Kafka's connector's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from router.errors import BadNameError, SettingError
+from router.pipelines.declaration import SourceSpec
+from router.pipelines.source.kafka import connector_options
+from router.pipelines.source.options import SECRET, Options
+
+
+def test_declared_source_says_the_same_as_its_options() -> None:
+    spec = SourceSpec(
+        url="embedded:/somewhere",
+        topics=("a", "b"),
+        starting="17",
+        max_rows=5,
+        on_loss="skip",
+        settings={"pulsar.token": "s3cret"},
+    )
+    options = Options.of_texts(Options.of_source(spec).texts())
+    assert (options.kind, options.topics, options.starting) == ("embedded", ("a", "b"), "17")
+    assert (options.max_rows, options.skip) == (5, True)
+    assert options.settings.text("data.dir") == "/somewhere"
+    assert options.settings.text("pulsar.token") == "s3cret"
+
+
+def test_settings_travel_in_an_option_that_spark_takes_for_a_secret() -> None:
+    told = Options.of_source(SourceSpec(settings={"pulsar.token": "s3cret"})).texts()
+    assert [name for name, text in told.items() if "s3cret" in text] == [SECRET]
+    assert "secret" in SECRET
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        {"url": "memory", "topics": "t"},
+        {"topics": "t", "starting": "yesterday"},
+        {"topics": "t", "max_rows": "-1"},
+        {"topics": "t", "max_rows": "many"},
+        {"topics": "t", "on_loss": "ignore"},
+        {"topics": "t", "colour": "red"},
+        {"topics": "t", SECRET: "nothing"},
+        {"topics": "t", SECRET: "[]"},
+        {"topics": "t", SECRET: '{"colour": "red"}'},
+    ],
+)
+def test_wrong_options_are_refused(texts: dict[str, str]) -> None:
+    with pytest.raises(SettingError):
+        Options.of_texts(texts)
+
+
+@pytest.mark.parametrize("texts", [{}, {"topics": "t", "pattern": "t.*"}])
+def test_source_needs_topics_or_a_pattern(texts: dict[str, str]) -> None:
+    with pytest.raises(SettingError):
+        Options.of_texts(texts).of_reading()
+
+
+def test_bad_topic_name_is_refused() -> None:
+    with pytest.raises(BadNameError):
+        Options.of_texts({"topics": "not a topic"}).of_reading()
+
+
+@pytest.mark.parametrize("name", ["orders", "persistent://other/space/orders"])
+def test_shown_name_finds_its_topic(name: str) -> None:
+    options = Options.of_texts({"topics": name})
+    assert options.shown(options.topic_named(name)) == name
+
+
+def kafka(**texts: str) -> dict[str, str]:
+    options = Options.of_texts({"url": "kafka://one:1,two:2", **texts})
+    return connector_options(options.of_reading(), streaming=True)
+
+
+def test_kafka_connector_is_told_what_the_source_says() -> None:
+    told = kafka(topics="a,persistent://t/n/b", max_rows="9", on_loss="skip", starting="latest")
+    assert told["kafka.bootstrap.servers"] == "one:1,two:2"
+    assert told["subscribe"] == "a,t.n.b"
+    assert (told["maxOffsetsPerTrigger"], told["failOnDataLoss"]) == ("9", "false")
+    assert told["startingOffsets"] == "latest"
+    assert told["kafka.isolation.level"] == "read_committed"
+
+
+def test_kafka_connector_starts_at_a_time() -> None:
+    told = kafka(topics="a", starting="1234")
+    assert told["startingTimestamp"] == "1234"
+    assert told["startingOffsetsByTimestampStrategy"] == "latest"
+    assert "startingOffsets" not in told
+
+
+def test_kafka_connector_does_not_read_the_routers_own_topics() -> None:
+    assert kafka(pattern="a.*|b")["subscribePattern"] == "(?!_router_schemas$)(?:a.*|b)"
+
+
+def test_kafka_connector_gets_quoted_credentials(tmp_path: Path) -> None:
+    ca = tmp_path / "ca.pem"
+    settings = {"kafka.sasl": "SCRAM-SHA-256", "kafka.username": "me", "kafka.password": 'a"\\b'}
+    told = kafka(topics="a", **settings)
+    assert told["kafka.security.protocol"] == "SASL_PLAINTEXT"
+    assert told["kafka.sasl.jaas.config"].endswith('username="me" password="a\\"\\\\b";')
+    ca.write_text("no certificate")
+    with pytest.raises(SettingError):
+        kafka(topics="a", **{"kafka.tls": "true", "kafka.ca": str(ca)})
+
+
+def test_bad_pattern_is_refused() -> None:
+    with pytest.raises(SettingError):
+        kafka(pattern="(")

@@ -1,0 +1,210 @@
+"""Heads and bodies of requests: what two readers could take for two things is refused."""
+
+from __future__ import annotations
+
+import io
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from gunicorn.config import Config
+from gunicorn.http.errors import (
+    ChunkMissingTerminator,
+    InvalidChunkExtension,
+    InvalidChunkSize,
+    InvalidHeader,
+    NoMoreData,
+    ParseException,
+)
+from gunicorn.http.parser import RequestParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.web.worker import bounds, environ, head
+from router.web.worker.body import Body, ChunkedBody
+from router.web.worker.closing import check
+from router.web.worker.refusals import RefusedError
+from router.web.worker.wire import Wire
+from tests.http import corpus
+from tests.http.mutating import mutated
+
+MUTATIONS = 200
+CHUNK_ERRORS = (ChunkMissingTerminator, InvalidChunkExtension, InvalidChunkSize, InvalidHeader)
+CONFIG = Config()
+CONFIG.set("forwarded_allow_ips", "")
+
+
+class Bytes:
+    """A socket on which these bytes come, so many at a time, and then the end."""
+
+    def __init__(self, data: bytes, step: int = 1 << 20) -> None:
+        self._data = io.BytesIO(data)
+        self._step = step
+        self.asked = 0
+
+    def recv(self, size: int) -> bytes:
+        self.asked += 1
+        return self._data.read(min(size, self._step))
+
+
+Request = tuple[str, str, tuple[int, int], list[tuple[str, str]], bytes, bytes]
+
+
+def ours(data: bytes, step: int = 1 << 20) -> Request | None:
+    """Return the first request as our worker reads it, and what is behind it; None: refused."""
+    wire = Wire(Bytes(data, step))
+    seen = 0
+    try:
+        if not wire.more():
+            return None
+        while not (end := head.end_of(wire.ahead, seen)):
+            seen = len(wire.ahead)
+            if not wire.more():
+                return None
+        raw, wire.ahead = wire.ahead[:end], wire.ahead[end:]
+        found = head.read(raw)
+        framing = environ.add({}, found)
+        body: Body = (
+            ChunkedBody(wire, 60, None)
+            if framing.length is None
+            else Body(wire, framing.length, 60, None)
+        )
+        content = body.read()
+        if body.unread:
+            return None
+    except (RefusedError, ConnectionError, *CHUNK_ERRORS):
+        return None
+    while wire.more():
+        pass
+    fields = [(n.decode().upper(), v.decode("latin-1").strip(" \t")) for n, v in found.fields]
+    fields = [(name, value) for name, value in fields if "_" not in name]
+    return found.method, found.target, found.version, fields, content, wire.ahead
+
+
+def theirs(data: bytes) -> Request | None:
+    """Return the same as gunicorn reads it."""
+    parser = RequestParser(CONFIG, iter([data]), ("192.0.2.1", 1))
+    try:
+        found = next(parser)
+        check(found)
+        content = found.body.read()
+        if getattr(found.body.reader, "length", 0):
+            return None
+    except (ParseException, NoMoreData, StopIteration):
+        return None
+    behind = parser.unreader.take_buffered()
+    return found.method, found.uri, found.version, found.headers, content, behind
+
+
+@pytest.mark.parametrize("name", corpus.HEADS)
+def test_a_head_is_refused_when(name: str) -> None:
+    assert ours(corpus.HEADS[name] + corpus.SECOND) is None
+
+
+@pytest.mark.parametrize("name", corpus.CHUNKS)
+def test_chunks_are_refused_when(name: str) -> None:
+    assert ours(corpus.CHUNKS[name] + corpus.SECOND) is None
+
+
+@pytest.mark.parametrize("name", corpus.FINE)
+def test_a_request_is_read_as_gunicorn_reads_it_when(name: str) -> None:
+    data = corpus.FINE[name][1] + corpus.SECOND
+    assert ours(data) == theirs(data) is not None
+
+
+VECTORS = {
+    **corpus.HEADS,
+    **corpus.CHUNKS,
+    **{name: data for name, (_, data) in corpus.SIZES.items() if len(data) < 20_000},
+    **{f"fine-{name}": data for name, (_, data) in corpus.FINE.items()},
+}
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_whatever_is_taken_is_what_gunicorn_takes_when_damaged(name: str) -> None:
+    """Ours may refuse more; where both take a request, they take the same one."""
+    chance = random.Random(name)
+    for _ in range(MUTATIONS):
+        data = mutated(chance, VECTORS[name]) + corpus.SECOND
+        mine = ours(data)
+        if mine is not None:
+            assert mine == theirs(data), data
+
+
+@given(name=st.sampled_from(sorted(corpus.FINE)), step=st.integers(1, 40))
+def test_a_request_is_read_the_same_in_any_pieces(name: str, step: int) -> None:
+    data = corpus.FINE[name][1] + corpus.SECOND
+    assert ours(data, step) == ours(data)
+
+
+@pytest.mark.parametrize("name", corpus.SIZES.keys() - {"cl-large"})
+def test_a_head_over_a_bound_has_its_status(name: str) -> None:
+    status, data = corpus.SIZES[name]
+    with pytest.raises(RefusedError) as refused:
+        head.read(data[: head.end_of(data, 0)])
+    assert refused.value.status == status
+
+
+def test_a_head_is_refused_as_soon_as_it_is_too_long() -> None:
+    data = b"GET / HTTP/1.1\r\n" + b"X: y\r\n" * 20_000
+    with pytest.raises(RefusedError) as refused:
+        head.end_of(data[: bounds.HEAD + 1], bounds.HEAD)
+    assert refused.value.status == 431
+
+
+@pytest.mark.parametrize(
+    ("target", "parts"),
+    [
+        ("/a/b?c=d", ("/a/b", "c=d")),
+        ("/a?b?c", ("/a", "b?c")),
+        ("/a#b?c", ("/a", "")),
+        ("//a/b", ("//a/b", "")),
+        ("http://t:1/a?b", ("/a", "b")),
+        ("http://t", ("", "")),
+        ("*", ("*", "")),
+    ],
+)
+def test_path_and_query_are_taken_as_sent(target: str, parts: tuple[str, str]) -> None:
+    assert head.path_of(target) == parts
+
+
+def test_a_body_is_never_read_beyond_its_end() -> None:
+    client = Bytes(b"abcdef")
+    wire = Wire(client)
+    body = Body(wire, 3, 60, None)
+    assert body.read() == b"abc"
+    assert body.read() == b""
+    assert wire.more()
+    assert wire.ahead == b"def"
+
+
+def test_a_client_is_told_to_go_on_only_when_its_body_is_waited_for() -> None:
+    told: list[int] = []
+
+    def body(sent: bytes, ahead: bytes) -> Body:
+        wire = Wire(Bytes(sent))
+        wire.ahead = ahead
+        return Body(wire, 3, 60, lambda: told.append(1))
+
+    assert body(b"", b"abc").read() == b"abc"
+    assert not told
+    waiting = body(b"abc", b"")
+    assert waiting.waited_for
+    assert waiting.read() == b"abc"
+    assert told == [1]
+    assert not waiting.waited_for
+
+
+@pytest.mark.parametrize("read", [Body.read, b"".join])
+def test_lines_and_reads_give_the_same(read: Callable[[Any], bytes]) -> None:
+    text = b"a\nbc\n\nd"
+    assert read(Body(Wire(Bytes(text + b"more", 3)), len(text), 60, None)) == text
+
+
+def test_a_body_that_takes_too_long_is_given_up() -> None:
+    body = Body(Wire(Bytes(b"ab", 1)), 3, 0, None)
+    with pytest.raises(TimeoutError):
+        body.read()
+    assert body.failed
+    assert not body.drain(100)

@@ -1,0 +1,65 @@
+"""Writing with an end: whoever takes nothing, or next to nothing, is given up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+
+from router.web.worker import wire
+
+
+def test_write_sends_all_to_a_reader_that_comes_late() -> None:
+    ours, theirs = socket.socketpair()
+    data = bytes(range(256)) * 8_192
+    found = bytearray()
+
+    def read() -> None:
+        while part := theirs.recv(10_000):
+            found.extend(part)
+
+    with ours, theirs:
+        ours.settimeout(20)
+        reader = threading.Thread(target=read)
+        reader.start()
+        wire.write(ours, data)
+        ours.shutdown(socket.SHUT_WR)
+        reader.join(20)
+    assert found == data
+
+
+def test_write_gives_up_a_client_that_takes_nothing() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(0.05)
+        with pytest.raises(TimeoutError):
+            wire.write(ours, bytes(8 << 20))
+
+
+class Dawdler:
+    """A socket that takes one byte at a time."""
+
+    def send(self, data: bytes) -> int:
+        time.sleep(0.001)
+        return min(1, len(data))
+
+    def gettimeout(self) -> float:
+        return 0.01
+
+
+def test_write_gives_up_a_client_that_takes_next_to_nothing() -> None:
+    with pytest.raises(TimeoutError):
+        wire.write(Dawdler(), bytes(2_000))
+
+
+def test_take_gives_what_came_ahead_first_and_no_more_than_asked() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"abcdef")
+        taken = wire.Wire(ours)
+        assert taken.more()
+        assert (taken.take(4), taken.take(9)) == (b"abcd", b"ef")
+        theirs.sendall(b"gh")
+        assert taken.take(1) == b"g"
