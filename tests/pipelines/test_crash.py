@@ -49,6 +49,7 @@ class World:
         self.sink = new_topic(backend, "in-out", PARTITIONS)
         self.published = 0
         self.base: dict[str, int] = {}
+        self.moment: float | None = None
         self._told = {"url": url, "folder": str(folder), "topic": "in", "flags": dict(flags)}
         self._parts = cycle((2, 3, 1))
         self._driver: subprocess.Popen[bytes] | None = None
@@ -65,6 +66,7 @@ class World:
         """Start a driver, with another parallelism than the one before."""
         told = {**self._told, "last": last, "parts": next(self._parts)}
         self.base = {sink: self.committed(sink) for sink in ("topic", "parquet", "delta")}
+        self.moment = None
         with (self.folder / "driver.log").open("wb") as log:
             self._driver = subprocess.Popen(
                 [sys.executable, str(DRIVER), json.dumps(told)],
@@ -175,8 +177,10 @@ def publishing(world: World) -> bool:
 
 
 def at_random(world: World) -> bool:
-    """Return whether something was committed, and then now and again."""
-    return world.committed("topic") > world.base["topic"] and random.random() < 0.002
+    """Return whether this driver has committed something, and some chance of a time after it."""
+    if world.committed("topic") > world.base["topic"] and world.moment is None:
+        world.moment = time.monotonic() + random.uniform(0, 8)
+    return world.moment is not None and time.monotonic() >= world.moment
 
 
 TOPIC_DONE = between(
