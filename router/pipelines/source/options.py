@@ -131,7 +131,7 @@ _KNOWN: Final = (
 
 
 def _settings(url: str, given: Mapping[str, str]) -> Settings:
-    flags = dict(given)
+    flags = {"broker.replace": "false", **given}
     kind, _, folder = url.partition(":")
     if kind == EMBEDDED:
         flags["backend.url"] = EMBEDDED
