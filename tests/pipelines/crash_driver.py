@@ -67,7 +67,9 @@ def main(told: dict[str, Any]) -> None:
     }
     connectors = ["delta", "kafka"] if url.startswith("kafka") else ["delta"]
     spark = session.start("crash", resources, connectors)
-    source = SourceSpec(url=url, topics=(told["topic"],), max_rows=200, settings=told["flags"])
+    # Small batches to be killed between, and large ones to get to the end.
+    rows = 5_000 if told["last"] else 200
+    source = SourceSpec(url=url, topics=(told["topic"],), max_rows=rows, settings=told["flags"])
     sinks = [
         SinkSpec("topic", "topic", topic=f"{told['topic']}-out"),
         SinkSpec("parquet", "parquet", path=str(folder / "parquet"), partition_by=("date",)),
@@ -82,8 +84,8 @@ def main(told: dict[str, Any]) -> None:
             frame(spark, source, streaming=True).createOrReplaceTempView("records")
             asked = "upper(CAST(value AS STRING)) AS value, key"
             dated = "" if sink.kind == "topic" else ", DATE'2026-01-01' AS date"
-            rows = spark.sql(f"SELECT /*+ REPARTITION({parts}) */ {asked}{dated} FROM records")
-            queries.start(partial(start_sink, rows, sink, context))
+            found = spark.sql(f"SELECT /*+ REPARTITION({parts}) */ {asked}{dated} FROM records")
+            queries.start(partial(start_sink, found, sink, context))
         while queries.check():
             time.sleep(0.1)
         if not told["last"]:

@@ -91,7 +91,7 @@ class World:
                     return
                 self._signal(signal.SIGCONT)
             if time.monotonic() > fed + 1.0:
-                self.feed(90)
+                self.feed(30)
                 fed = time.monotonic()
             time.sleep(0.001)
 
