@@ -53,8 +53,8 @@ _LAST_HEADERS: Final = (
 )
 _EVENT_TIME: Final = "router-event-time"
 _EVENT_HEADER: Final = (
-    f"try_cast(cast(element_at(filter(headers, h -> h.key = '{_EVENT_TIME}'), -1).value AS STRING)"
-    " AS BIGINT)"
+    f"try_cast(cast(try_element_at(filter(headers, h -> h.key = '{_EVENT_TIME}'), -1).value"
+    " AS STRING) AS BIGINT)"
 )
 _HIDDEN: Final = f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version')"
 KAFKA: Final = (
