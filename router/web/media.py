@@ -9,12 +9,12 @@ from functools import lru_cache
 from typing import Final
 
 from router.errors import BadReadOptionError, NotAcceptableError
+from router.web.grammar import WORD
 
-_WORD: Final = r"[A-Za-z0-9!#$%&'*+.^_`|~-]+"
 # Parameters mean nothing here, so their quoted texts, which may hold commas, are left out. The
 # pattern matches at every quote, closed or not: it never looks at a character twice.
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?')
-_RANGE: Final = re.compile(rf"{_WORD}/{_WORD}|\*")
+_RANGE: Final = re.compile(rf"{WORD}/{WORD}|\*")
 _Q: Final = re.compile(r"(?:0?\.\d{1,9}|[01](?:\.\d{0,9})?)")
 
 

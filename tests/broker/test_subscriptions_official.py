@@ -225,8 +225,8 @@ def test_rest_of_a_batch_comes_again_to_shared_consumers_when_it_is_refused(
     consumer.acknowledge(messages[2])
     # Acknowledgements are gathered by the client, and must be sent first.
     time.sleep(0.3)
+    # One of them: a second refusal could be sent apart from the first, and ask for both once more.
     consumer.negative_acknowledge(messages[0])
-    consumer.negative_acknowledge(messages[3])
     again = held(consumer, 2)
     assert [message.data() for message in again] == [b"m0", b"m3"]
     assert [message.redelivery_count() for message in again] == [1, 1]

@@ -151,7 +151,7 @@ class Opened:
         return True
 
 
-def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
+def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
     settings = settings_for(folder)
     if kind == "memory":
         node: Node = memory.open_node(settings)
@@ -169,6 +169,15 @@ def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
     return Opened(kind, backend, node, settings)
 
 
+def open_any(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> Opened:
+    """Open the backend that a fixture's parameter names, on the servers that all tests share."""
+    if request.param == "kafka":
+        return open_kafka(request.getfixturevalue("kafka").address, folder, stack)
+    if request.param == "apache":
+        return open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
+    return _open(request.param, folder, stack)
+
+
 # The first test on Kafka waits until it is up, and so does the first one on Apache Pulsar.
 KAFKA = pytest.param("kafka", marks=[pytest.mark.timeout(120), pytest.mark.java])
 APACHE = pytest.param("apache", marks=[pytest.mark.timeout(300), pytest.mark.java])
@@ -178,14 +187,8 @@ APACHE = pytest.param("apache", marks=[pytest.mark.timeout(300), pytest.mark.jav
 def opened(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
-    folder = tmp_path_factory.mktemp("data")
     with ExitStack() as stack:
-        if request.param == "kafka":
-            yield open_kafka(request.getfixturevalue("kafka").address, folder, stack)
-        elif request.param == "apache":
-            yield open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
-        else:
-            yield open_with_node(request.param, folder, stack)
+        yield open_any(request, tmp_path_factory.mktemp("data"), stack)
 
 
 @pytest.fixture(scope="module")
@@ -215,7 +218,7 @@ def with_node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
     with ExitStack() as stack:
-        yield open_with_node(request.param, tmp_path_factory.mktemp("data"), stack)
+        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
 
 
 @pytest.fixture

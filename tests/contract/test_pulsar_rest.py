@@ -12,7 +12,7 @@ from flask import Flask
 
 from router.app import create_app
 from router.model import TopicName
-from tests.contract.conftest import APACHE, WAIT, Opened, open_apache, open_with_node
+from tests.contract.conftest import APACHE, WAIT, Opened, open_any
 from tests.unit.web.pulsar_rest.rest import Rest, told
 
 AVRO = {
@@ -46,13 +46,8 @@ class Site:
 def site(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Site]:
-    folder = tmp_path_factory.mktemp("data")
     with ExitStack() as stack:
-        if request.param == "apache":
-            opened = open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
-        else:
-            opened = open_with_node(request.param, folder, stack)
-        found = Site(opened)
+        found = Site(open_any(request, tmp_path_factory.mktemp("data"), stack))
         stack.callback(found.close)
         yield found
 

@@ -46,7 +46,7 @@ PINS: dict[str, tuple[str, ...]] = {
 # Poms whose versions rule over those that the dependencies name: without it the broker gets jars
 # that do not fit one another, and dies with NoSuchMethodError.
 MANAGED = {"pulsar": "org.apache.pulsar:pulsar:4.2.4"}
-POM = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>router.tests</groupId>
   <artifactId>{name}</artifactId>

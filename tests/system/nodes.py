@@ -198,8 +198,8 @@ class Publisher(Client):
         number = len(self.sent)
         self.sent.append(time.monotonic())
         client.request("POST", self.path, f"{self.label}:{number}".encode(), TEXT)
-        answer = client.getresponse()
-        answer.read()
+        with client.getresponse() as answer:  # one that ends the connection holds its socket
+            answer.read()
         if answer.status != 200:
             return answer.status
         self.acknowledged.append(number)
@@ -219,8 +219,8 @@ class Poller(Client):
     def step(self, client: http.client.HTTPConnection) -> int | None:
         """Poll once."""
         client.request("GET", self.path)
-        answer = client.getresponse()
-        body = answer.read()
+        with client.getresponse() as answer:
+            body = answer.read()
         if answer.status != 200:
             assert answer.status != 503 or int(answer.headers["Retry-After"]) >= 1
             return answer.status

@@ -44,9 +44,9 @@ def ask(
     client = http.client.HTTPConnection("127.0.0.1", stack.port, timeout=PATIENCE)
     with contextlib.closing(client):
         client.request(method, path, body, headers or {})
-        answer = client.getresponse()
-        found = {name.lower(): value for name, value in answer.getheaders()}
-        return Answer(answer.status, found, answer.read())
+        with client.getresponse() as answer:
+            found = {name.lower(): value for name, value in answer.getheaders()}
+            return Answer(answer.status, found, answer.read())
 
 
 def post(stack: Stack, topic: str, text: str, query: str = "", **headers: str) -> Answer:

@@ -62,7 +62,7 @@ _MONTH: Final = r"(?P<month>[A-Za-z]{3,9})"
 _PATTERNS: Final = tuple(
     re.compile(pattern)
     for pattern in (
-        # yyyy-MM-dd'T'HH:mm:ssz, yyyy-MM-dd'T'HH:mm:ssXXX
+        # yyyy-MM-dd'T'HH:mm:ss and a zone, by its name or as +01:00
         rf"(?P<year>\d{{4}})-(?P<month>\d{{1,2}})-{_DAY}T{_TIME}{_SECOND} ?{_ZONE}",
         # EEE, dd MMM yyyy HH:mm:ss zzz, with two digits of the year, without day or seconds
         rf"(?:[A-Za-z]{{3,9}}, )?{_DAY} {_MONTH} (?P<year>\d{{2,4}}) {_TIME}(?:{_SECOND})? {_ZONE}",

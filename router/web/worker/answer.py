@@ -16,18 +16,18 @@ from typing import Any, Final, TypeAlias
 from gunicorn import SERVER
 from gunicorn.util import http_date
 
-from router.web.worker.wire import Wire
+from router.web.grammar import VALUE, WORD
+from router.web.worker.wire import SHORT, Wire
 
 Failure: TypeAlias = tuple[type[BaseException], BaseException, TracebackType]
-SHORT: Final = 64 * 1024  # joining head and body copies the body
 # What an answer says of its own connection is the server's to say.
 _OWN: Final = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "te", "trailer", "upgrade", "date", "server",
      "proxy-authenticate", "proxy-authorization"}
 )  # fmt: skip
-_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
-_TEXT: Final = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
-_STATUS: Final = re.compile(r"[1-9][0-9]{2} [\t\x20-\x7e\x80-\xff]*")
+_NAME: Final = re.compile(WORD)
+_TEXT: Final = re.compile(VALUE)
+_STATUS: Final = re.compile(rf"[1-9][0-9]{{2}} {VALUE}")
 _dates: dict[int, str] = {}
 
 
@@ -90,7 +90,10 @@ class Answer:
         head = b"" if self.begun else self._head()
         self.begun = True
         if len(data) > SHORT:
-            self._wire.write(b"%s%x\r\n" % (head, len(data)) if self._chunked else head or b"")
+            if self._chunked:
+                head += b"%x\r\n" % len(data)
+            if head:
+                self._wire.write(head)
             self._wire.write(data)
             if self._chunked:
                 self._wire.write(b"\r\n")

@@ -21,11 +21,12 @@ from gunicorn.http.errors import (
     InvalidHeader,
 )
 
+from router.web.grammar import VALUE, WORD
 from router.web.worker.bounds import FIELD, FIELDS
 from router.web.worker.wire import STEP, Wire
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;.*)?)", re.DOTALL)
-_TRAILER: Final = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[\t\x20-\x7e\x80-\xff]*")
+_TRAILER: Final = re.compile(f"({WORD}):{VALUE}".encode())
 # They would say something of a message that is read already (RFC 9110, 6.5.1).
 _NO_TRAILERS: Final = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"trailer", b"authorization", b"te"}

@@ -20,13 +20,16 @@ from typing import Final
 
 import httptools
 
+from router.web.grammar import VALUE, WORD
 from router.web.worker import bounds
 from router.web.worker.refusals import RefusedError, malformed
 
 _FIRST: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ\r")
 _HEAD: Final = re.compile(
-    rb"([A-Z-]{3,20}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n"
-    rb"((?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*\r\n)*)\r\n"
+    (
+        r"([A-Z-]{3,20}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n"
+        rf"((?:{WORD}:{VALUE}\r\n)*)\r\n"
+    ).encode()
 )
 _ABSOLUTE: Final = re.compile(r"https?://[^/?#]+", re.IGNORECASE)
 

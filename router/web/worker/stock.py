@@ -11,7 +11,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 from gevent import Timeout
 from gunicorn.http import wsgi
@@ -19,9 +19,7 @@ from gunicorn.http import wsgi
 from router.web.offload import patient
 from router.web.worker.closing import ClosingResponse, check
 from router.web.worker.listening import ListeningWorker
-from router.web.worker.wire import linger, write
-
-SHORT: Final = 64 * 1024  # joining head and body copies the body
+from router.web.worker.wire import SHORT, linger, write
 
 
 class Response(ClosingResponse):

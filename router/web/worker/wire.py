@@ -14,6 +14,8 @@ from router.web.worker.bounds import SLOWEST
 
 STEP: Final = 64 * 1024
 LARGE: Final = 1024 * 1024
+SHORT: Final = 64 * 1024
+"""A body up to here leaves with its head, joined: that copies it."""
 LINGER: Final = 2.0
 LINGER_BYTES: Final = 64 << 20
 

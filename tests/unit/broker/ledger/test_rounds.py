@@ -113,18 +113,26 @@ def test_rounds_are_found_in_order(bodies: list[bytes]) -> None:
     assert [item.end for item in found][-1:] in ([], [len(data)])
 
 
+def one_byte_changed(
+    bodies: list[bytes], header: FileHeader, data: st.DataObject
+) -> tuple[list[Round], Round, bytes]:
+    """Return the rounds of a journal, the one that has a byte changed, and the file with it."""
+    clean = journal(bodies, header)
+    rounds = [item for item in scan_rounds(clean, header) if isinstance(item, Round)]
+    place = data.draw(st.integers(rounds[0].start, len(clean) - 1))
+    changed = bytearray(clean)
+    changed[place] ^= data.draw(st.integers(1, 255))
+    hit = next(item for item in rounds if item.start <= place < item.end)
+    return rounds, hit, bytes(changed)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=30), min_size=2, max_size=6), st.data())
 def test_a_bad_round_is_bounded_by_the_next_good_one(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
-    clean = journal(bodies, HEADER)
-    rounds = [item for item in scan_rounds(clean, HEADER) if isinstance(item, Round)]
-    place = data.draw(st.integers(rounds[0].start, len(clean) - 1))
-    changed = bytearray(clean)
-    changed[place] ^= data.draw(st.integers(1, 255))
-    found = list(scan_rounds(bytes(changed), HEADER))
+    rounds, hit, changed = one_byte_changed(bodies, HEADER, data)
+    found = list(scan_rounds(changed, HEADER))
     (bad,) = [item for item in found if isinstance(item, BadRound)]
-    hit = next(item for item in rounds if item.start <= place < item.end)
     assert (bad.start, bad.number) == (hit.start, hit.number)
     assert bad.later == (None if hit is rounds[-1] else hit.end)
     assert [item for item in found if isinstance(item, Round)] == [
@@ -162,13 +170,9 @@ def test_what_an_older_file_left_behind_the_last_round_is_passed_over(
 def test_a_bad_round_of_a_reused_file_counts_if_it_was_begun_or_has_one_behind_it(
     bodies: list[bytes], data: st.DataObject
 ) -> None:
-    clean = journal(bodies, REUSED)
-    rounds = [item for item in scan_rounds(clean, REUSED) if isinstance(item, Round)]
-    place = data.draw(st.integers(rounds[0].start, len(clean) - 1))
-    changed = bytearray(clean) + bytes(40)
-    changed[place] ^= data.draw(st.integers(1, 255))
-    found = list(scan_rounds(bytes(changed), REUSED))
-    hit = next(item for item in rounds if item.start <= place < item.end)
+    rounds, hit, changed = one_byte_changed(bodies, REUSED, data)
+    changed += bytes(40)
+    found = list(scan_rounds(changed, REUSED))
     head = changed[hit.start : hit.start + ROUND_SIZE]
     begun = head[:4] == ROUND_MAGIC and head[16:24] == REUSED.salt.to_bytes(8, "big")
     bad = [item for item in found if isinstance(item, BadRound)]

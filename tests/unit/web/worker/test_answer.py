@@ -6,8 +6,9 @@ from ipaddress import ip_network
 
 import pytest
 
-from router.web.worker.answer import SHORT, Answer
+from router.web.worker.answer import Answer
 from router.web.worker.bounds import Bounds, Crowd
+from router.web.worker.wire import SHORT
 
 
 class Wire:

@@ -8,7 +8,8 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http import wsgi
 
-from router.web.worker.stock import SHORT, Response
+from router.web.worker.stock import Response
+from router.web.worker.wire import SHORT
 
 
 class Wire:
