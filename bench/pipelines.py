@@ -1,7 +1,5 @@
 """Rows a second of the source `router` against Spark's own Kafka connector, on the same messages.
 
-    python -m bench.pipelines [--messages 200000] [--size 100] [--rounds 3]
-
 Both read the same messages from a server on this machine within one Spark session, by turns, to a
 sink that throws rows away; a first round of each warms up and does not count. Then messages are
 published one at a time under a running stream, and the time from the publishing to the row is
@@ -10,7 +8,6 @@ measured. What workers take in memory is the largest resident size of any Python
 
 from __future__ import annotations
 
-import argparse
 import statistics
 import tempfile
 import time
@@ -28,18 +25,17 @@ from router.pipelines.source import frame
 from router.pipelines.source.options import Options
 from tests.servers.kafka import Kafka
 
+MESSAGES = 200_000
+SIZE = 100
+ROUNDS = 3
+PROBES = 20
 PARTITIONS = 2
 TOGETHER = 500
 WAIT = 60.0
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--messages", type=int, default=200_000)
-    parser.add_argument("--size", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--probes", type=int, default=20)
-    given = parser.parse_args()
+def compare(_seconds: float) -> None:
+    """Print both rates, their ratio, what a worker takes, and how long a message is under way."""
     connectors.install()
     resources = {
         "spark.master": "local[2]",
@@ -63,27 +59,27 @@ def main() -> None:
             for name, spec in stores.items()
         }
         for backend in backends.values():
-            fill(backend, given.messages, given.size)
-        compare(spark, stores, given.messages, given.rounds)
-        delays(spark, stores["router"], backends["router"], folder, given.probes)
+            fill(backend)
+        read(spark, stores)
+        delays(spark, stores["router"], backends["router"], folder)
 
 
-def fill(backend: Backend, messages: int, size: int) -> None:
+def fill(backend: Backend) -> None:
     topic = TopicName.parse("bench")
     backend.create_topic(topic, PARTITIONS, Policies(), {}, WAIT)
-    value = bytes(range(256)) * (size // 256 + 1)
-    for first in range(0, messages, TOGETHER):
-        some = [Message(value[:size], b"key-%d" % n) for n in range(first, first + TOGETHER)]
+    value = bytes(range(256)) * (SIZE // 256 + 1)
+    for first in range(0, MESSAGES, TOGETHER):
+        some = [Message(value[:SIZE], b"key-%d" % n) for n in range(first, first + TOGETHER)]
         backend.publish(Batch(topic, first // TOGETHER % PARTITIONS, some), WAIT)
 
 
-def compare(spark: SparkSession, stores: dict[str, SourceSpec], messages: int, rounds: int) -> None:
+def read(spark: SparkSession, stores: dict[str, SourceSpec]) -> None:
     rates: dict[str, list[float]] = {name: [] for name in stores}
-    for number in range(rounds + 1):
+    for number in range(ROUNDS + 1):
         for name, spec in stores.items():
             took = seconds(frame(spark, spec, streaming=False))
             if number:
-                rates[name].append(messages / took)
+                rates[name].append(MESSAGES / took)
     middle = {name: statistics.median(found) for name, found in rates.items()}
     for name, rate in middle.items():
         print(f"{name:<8} {rate:>12,.0f} rows/s   ({told(rates[name])})")
@@ -97,26 +93,25 @@ def seconds(read: DataFrame) -> float:
     return time.perf_counter() - start
 
 
-def delays(
-    spark: SparkSession, spec: SourceSpec, backend: Backend, folder: Path, probes: int
-) -> None:
+def delays(spark: SparkSession, spec: SourceSpec, backend: Backend, folder: Path) -> None:
     """Print how long it takes from publishing a message to its row in a running stream."""
     latest = SourceSpec(url=spec.url, topics=spec.topics, starting="latest")
     found: dict[bytes, float] = {}
 
     def take(rows: DataFrame, _: int) -> None:
-        for row in rows.select("value").limit(probes).collect():
+        for row in rows.select("value").limit(PROBES).collect():
             found.setdefault(bytes(row["value"]), time.perf_counter())
 
-    read = frame(spark, latest, streaming=True)
-    query = read.writeStream.foreachBatch(take).option(
-        "checkpointLocation", str(folder / "checkpoint")
+    query = (
+        frame(spark, latest, streaming=True)
+        .writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(folder / "checkpoint"))
     )
     running = query.start()
     try:
         took = []
         topic = TopicName.parse("bench")
-        for number in range(probes + 1):
+        for number in range(PROBES + 1):
             value = b"probe-%d" % number
             start = time.perf_counter()
             while value not in found and time.perf_counter() - start < WAIT:
@@ -149,7 +144,3 @@ def largest_worker() -> int:
             if line.startswith("VmHWM"):
                 most = max(most, int(line.split()[1]))
     return most
-
-
-if __name__ == "__main__":
-    main()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from router.pipelines import connectors, session
+from tests.pipelines.quick import QUICK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -17,10 +18,7 @@ RESOURCES = {
     "spark.master": "local[2]",
     "spark.driver.memory": "1g",
     "spark.sql.shuffle.partitions": "2",
-    "spark.ui.enabled": "false",
-    # Short runs: the second compiler costs more than its code saves, and Delta's state is small.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.databricks.delta.snapshotPartitions": "2",
+    **QUICK,
 }
 
 

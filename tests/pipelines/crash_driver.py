@@ -26,6 +26,7 @@ from router.pipelines import session
 from router.pipelines.declaration import SinkSpec, SourceSpec, Trigger
 from router.pipelines.sinks import SinkContext, start_sink, tidy_sink
 from router.pipelines.source import frame
+from tests.pipelines.quick import QUICK
 
 # Spark gives a worker 10 s to start, which a busy machine exceeds: then nothing was done yet.
 LATE = "Python worker failed to connect back"
@@ -64,6 +65,7 @@ def main(told: dict[str, Any]) -> None:
         "spark.master": f"local[{parts}]",
         "spark.driver.memory": "700m",
         "spark.sql.shuffle.partitions": str(parts),
+        **QUICK,
     }
     connectors = ["delta", "kafka"] if url.startswith("kafka") else ["delta"]
     spark = session.start("crash", resources, connectors)

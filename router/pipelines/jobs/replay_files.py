@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -190,7 +190,7 @@ def topics(folder: Path, most: int) -> dict[str, int]:
     """
     found: dict[str, int] = {}
     for batch in chain.from_iterable(map(_batches, in_order(folder))):
-        pairs = zip(batch["topic"].to_pylist(), batch["partition"].to_pylist(), strict=True)
+        pairs = zip(*_columns(batch, ("topic", "partition")), strict=True)
         for topic, partition in set(pairs):
             found[topic] = max(found.get(topic, 0), partition)
         if len(found) > most:
@@ -202,7 +202,7 @@ def _messages(
     path: Path, places: Mapping[str, tuple[TopicName, int]]
 ) -> Iterator[tuple[tuple[TopicName, int], Message]]:
     for batch in _batches(path):
-        for row in zip(*(batch[name].to_pylist() for name in COLUMNS), strict=True):
+        for row in zip(*_columns(batch, COLUMNS), strict=True):
             topic, partition, key, value, properties, event_time = row
             target, count = places[topic]
             place = (target, partition % count if count else NOT_PARTITIONED)
@@ -211,16 +211,19 @@ def _messages(
 
 
 def _batches(path: Path) -> Iterator[pa.RecordBatch]:
-    from pyarrow import parquet  # noqa: PLC0415 - an extra, which declarations do without
+    from router.pipelines.sinks.parquet import record_batches  # noqa: PLC0415 - needs an extra
 
-    with parquet.ParquetFile(path) as file:
-        yield from file.iter_batches(
-            batch_size=_READ_ROWS, columns=list(COLUMNS), use_threads=False
-        )
+    return record_batches(path, _READ_ROWS, COLUMNS)
+
+
+def _columns(batch: pa.RecordBatch, names: Sequence[str]) -> list[list[Any]]:
+    from router.pipelines.sinks.parquet import values  # noqa: PLC0415 - see above
+
+    return [values(batch, name) for name in names]
 
 
 def _rows(path: Path) -> int:
-    from pyarrow import parquet  # noqa: PLC0415 - see above
+    from pyarrow import parquet  # noqa: PLC0415 - an extra, which declarations do without
 
     with parquet.ParquetFile(path) as file:
         return int(file.metadata.num_rows)

@@ -25,6 +25,7 @@ from router.pipelines.jobs.options import Options
 from router.pipelines.jobs.pacing import Pace
 from router.pipelines.jobs.replay_files import COLUMNS, Plan, ReplayFiles, chunks, topics
 from router.pipelines.sinks.options import TopicOptions
+from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, Transactional, open_publisher
 from router.pipelines.sinks.topic import Deduplicating
 
@@ -126,7 +127,9 @@ def _plan(context: JobContext, options: Options, files: ReplayFiles) -> Plan:
 
     def write(folder: Path) -> None:
         rows = prepared(context.spark, options)
-        rows.write.option("maxRecordsPerFile", most).parquet(folder.absolute().as_uri())
+        writer = rows.write.options(**WRITTEN).option("maxRecordsPerFile", most)
+        # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
+        writer.parquet(f"file://{folder.absolute()}")
 
     def partitions(folder: Path) -> dict[str, int]:
         return _partitions(context, topics(folder, MOST_TOPICS))

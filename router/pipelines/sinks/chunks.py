@@ -17,10 +17,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from router.errors import BadRequestError, MessageTooLargeError
 from router.model import NO_PROPERTIES, Message, TopicName
+from router.pipelines.sinks.parquet import record_batches, values
 from router.pipelines.sinks.staging import Place, Plan, Staged
 from router.services.partitioning import partition_of
 
@@ -53,9 +53,10 @@ def survey(staged: Staged, most_bytes: int) -> set[str]:
     for batch in _record_batches(staged):
         if not batch.num_rows:
             continue
-        largest = pc.max(pc.binary_length(batch["value"])).as_py() or 0
-        if largest > most_bytes:
-            raise _too_large(staged, largest, most_bytes)
+        if _at_most(batch) > most_bytes:
+            largest = max(message.size() for message in _messages(batch))
+            if largest > most_bytes:
+                raise _too_large(staged, largest, most_bytes)
         topics.update([staged.plan.topic] if staged.plan.topic else _named(staged, batch))
         if len(topics) > MOST_TOPICS:
             raise BadRequestError(
@@ -64,11 +65,21 @@ def survey(staged: Staged, most_bytes: int) -> set[str]:
     return topics
 
 
+def _at_most(batch: pa.RecordBatch) -> int:
+    """Return what no message of a batch is larger than, without making one."""
+    properties = batch["properties"]
+    shared = sum(_lengths(pc.sum, part) for part in (properties.keys, properties.items))
+    return shared + sum(_lengths(pc.max, batch[name]) for name in ("value", "key"))
+
+
+def _lengths(function: Any, column: pa.Array) -> int:
+    return int(function(pc.binary_length(column)).as_py() or 0)
+
+
 def _named(staged: Staged, batch: pa.RecordBatch) -> list[str]:
     if batch["topic"].null_count:
         raise BadRequestError(f"Batch {staged.batch} has a row whose topic is null.")
-    found: list[str] = pc.unique(batch["topic"]).to_pylist()
-    return found
+    return list(set(values(batch, "topic")))
 
 
 def chunks(staged: Staged, places: Mapping[str, Place], most_bytes: int) -> Iterator[Chunk]:
@@ -145,19 +156,20 @@ def _weight(message: Message) -> int:
 def _rows(staged: Staged) -> Iterator[_Row]:
     """Yield the rows of a batch with the topics that they go to."""
     for batch in _record_batches(staged):
-        topics = repeat(staged.plan.topic) if staged.plan.topic else _column(batch, "topic")
-        columns = (_column(batch, name) for name in ("value", "key", "properties", "event_time"))
-        for topic, value, key, properties, event_time in zip(topics, *columns, strict=False):
-            yield (
-                topic,
-                Message(
-                    value if value is not None else b"",
-                    key,
-                    _properties(properties) if properties else NO_PROPERTIES,
-                    event_time,
-                    null=value is None,
-                ),
-            )
+        topics = repeat(staged.plan.topic) if staged.plan.topic else values(batch, "topic")
+        yield from zip(topics, _messages(batch), strict=False)
+
+
+def _messages(batch: pa.RecordBatch) -> Iterator[Message]:
+    columns = (values(batch, name) for name in ("value", "key", "properties", "event_time"))
+    for value, key, properties, event_time in zip(*columns, strict=True):
+        yield Message(
+            value if value is not None else b"",
+            key,
+            _properties(properties) if properties else NO_PROPERTIES,
+            event_time,
+            null=value is None,
+        )
 
 
 def _properties(pairs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
@@ -165,12 +177,6 @@ def _properties(pairs: Sequence[tuple[str, str | None]]) -> dict[str, str]:
     return {name: value for name, value in pairs if value is not None}
 
 
-def _column(batch: pa.RecordBatch, name: str) -> list[Any]:
-    found: list[Any] = batch[name].to_pylist()
-    return found
-
-
 def _record_batches(staged: Staged) -> Iterator[pa.RecordBatch]:
     for path in staged.files:
-        with pq.ParquetFile(path) as file:
-            yield from file.iter_batches(batch_size=_READ_ROWS, use_threads=False)
+        yield from record_batches(path, _READ_ROWS)

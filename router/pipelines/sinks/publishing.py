@@ -45,8 +45,12 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """What the sink is called in the store, whichever checkpoint it has."""
-        return f"router-pipeline-{self.pipeline}-{self.sink}"
+        """What the sink is called in the store, whichever checkpoint it has; nobody else is.
+
+        A pipeline's own hyphens are doubled: without that `a-b` with `c` and `a` with `b-c` would
+        fence each other, and take each other's batches for their own.
+        """
+        return f"router-pipeline-{self.pipeline.replace('-', '--')}-{self.sink}"
 
 
 class Publisher(Protocol):

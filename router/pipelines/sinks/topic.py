@@ -37,6 +37,7 @@ from router.model import Policies, TopicName
 from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.sinks.options import TopicOptions
+from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, Publisher, open_publisher, persist
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
 
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     from router.pipelines.sinks.context import SinkContext
 
 ASK_SECONDS: Final = 30.0
-_ROW_GROUP: Final = 8 * 1024 * 1024
 _log = structlog.get_logger(__name__)
 
 
@@ -132,6 +132,7 @@ class TopicSink:
 
     def _run(self, batch: int, write: Callable[[Path], None]) -> None:
         staging, publisher = self._opened = self._opened or self._open()
+        self._sync_log(batch)
         staging.forget(lambda other: other < batch)
         staged = staging.find(batch) or staging.make(batch, write, self._plan)
         if staging.finished(staged):
@@ -145,6 +146,20 @@ class TopicSink:
             publisher.publish(batch, partial(chunks, staged, places, self._largest))
         staging.finish(staged)
 
+    def _sync_log(self, batch: int) -> None:
+        """Have on disk what Spark's log says of this batch and the one before; it never syncs.
+
+        Without the first a machine that lost its power would stage other offsets under the number,
+        without the second it would ask again for a batch that is forgotten.
+        """
+        folder = self._context.local_folder(self._sink.name)
+        for log, number in (("offsets", batch), ("commits", batch - 1)):
+            for name in (f"{number}", f".{number}.crc"):
+                if (folder / log / name).exists():
+                    self._disk.sync(folder / log / name)
+            if (folder / log).exists():
+                self._disk.sync(folder / log)
+
     def _open(self) -> tuple[Staging, Publisher]:
         folder = self._context.local_folder(self._sink.name)
         checkpoint = checkpoint_id(folder, self._disk)
@@ -154,17 +169,18 @@ class TopicSink:
 
     def _decide(self, staging: Staging, staged: Staged) -> dict[str, Place]:
         """Return where the rows for each topic go; a batch that cannot be published is dropped."""
+        patience = self._options.patience
         try:
             named = {name: _parse(name, self._context) for name in survey(staged, self._largest)}
-        except RouterError:
-            # Nothing of it is published: another SQL, or another limit, may make it anew.
-            staging.discard(staged)
+            return {
+                given: persist(partial(self._place, topic), patience)
+                for given, topic in sorted(named.items())
+            }
+        except RouterError as error:
+            # Nothing of it is published: another topic, SQL or limit may make it anew.
+            if not error.retriable:
+                staging.discard(staged)
             raise
-        patience = self._options.patience
-        return {
-            given: persist(partial(self._place, topic), patience)
-            for given, topic in sorted(named.items())
-        }
 
     def _place(self, topic: TopicName) -> Place:
         backend = self._context.backend
@@ -219,7 +235,7 @@ def checkpoint_id(folder: Path, disk: Disk) -> str:
 
 def _write(frame: DataFrame, folder: Path) -> None:
     # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
-    frame.write.option("parquet.block.size", _ROW_GROUP).option(
+    frame.write.options(**WRITTEN).option(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "true"
     ).parquet(f"file://{folder.absolute()}")
 

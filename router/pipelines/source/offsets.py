@@ -3,8 +3,8 @@
 The JSON of an offset has, by full topic name and partition number (-1: not partitioned),
   `next`   the place behind the last entry of the batch, `ledger:entry`
   `index`  how many messages were before it since the partition began, where the store counts them
-  `begin`  where the batch begins, if that is not `next` of the offset before: at partitions that
-           are new, and behind what was lost
+  `begin`  where the batch begins, if that is not `next` of an offset that is kept: in the first
+           batch, at partitions that are new, and behind what was lost
   `lost`   the messages lost so far, of all batches; a loss that cannot be counted counts as one
   `losses` how many stretches that were
 A batch is what lies between the places of two offsets: the same entries whenever it is read again,

@@ -85,7 +85,11 @@ class Planner:
         return [one.topic for one in listed if self._matches(self._options.shown(one.topic))]
 
     def initial(self) -> Offset:
-        """Return where a new stream begins; raise TopicNotFoundError for a topic that is named."""
+        """Return where a new stream begins; raise TopicNotFoundError for a topic that is named.
+
+        Spark keeps no first offset: when the first batch is read again, it asks for another one.
+        So it says that its places are where a batch `begin`s, and `latest` hands that on.
+        """
         begins: dict[Part, Place] = {}
         index: dict[Part, int] = {}
         for topic in self.topics():
@@ -98,7 +102,7 @@ class Planner:
                 begins[part] = one.start
                 if one.start_index is not None:
                     index[part] = one.start_index
-        return Offset(begins, index)
+        return Offset(begins, index, begins)
 
     def ends(self) -> Offset:
         """Return where everything that is stored now ends."""
@@ -121,9 +125,13 @@ class Planner:
         ends = _ends(begins, extents, target)
         if max_rows:
             ends = self._bounded(begins, ends, extents, max_rows)
-        unlike = {part: place for part, place in begins.items() if start.next.get(part) != place}
-        if not unlike and not losses and ends == start.next:
+        if not losses and begins == start.next == ends:
             return start
+        unlike = {
+            part: place
+            for part, place in begins.items()
+            if start.next.get(part) != place or start.begin.get(part) == place
+        }
         indexes = self._indexes(ends, extents)
         lost = start.lost + sum(1 if one.messages is None else one.messages for one in losses)
         return Offset(ends, indexes, unlike, lost, start.losses + len(losses))

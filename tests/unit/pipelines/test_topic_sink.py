@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -28,7 +30,7 @@ from router.pipelines.sinks import SinkContext, tidy_sink
 from router.pipelines.sinks.chunks import chunks
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staging
 from router.pipelines.sinks.topic import TopicSink
-from tests.unit.pipelines.staged import CrashError, FailingDisk, Row, writing
+from tests.unit.pipelines.staged import SCHEMA, CrashError, FailingDisk, Row, writing
 
 TOPIC = TopicName.parse("out")
 FAST = settings(max_examples=60)
@@ -293,11 +295,79 @@ def test_run_makes_a_batch_anew_when_a_message_was_too_large_and_nothing_is_publ
     world: World,
 ) -> None:
     world.flags["publish.max_message"] = "10"
-    with pytest.raises(PublishRefusedError, match="a message of 11 bytes"):
+    with pytest.raises(PublishRefusedError, match="a message of 13 bytes"):
         world.run(0, [(None, b"x"), (None, b"y" * 11)])
     assert world.values() == Counter()
     world.run(0, [(None, b"fits")])
     assert world.values() == Counter([(None, b"fits")])
+
+
+def test_run_publishes_nothing_when_key_and_properties_make_a_message_too_large(
+    world: World,
+) -> None:
+    world.flags["publish.max_message"] = "10"
+    rows: list[Row] = [(None, b"x"), (b"k" * 5, b"y" * 5)]
+    with pytest.raises(PublishRefusedError, match="a message of 12 bytes"):
+        world.run(0, rows, limits=Plan("", rows=1, window_rows=1))
+    assert world.values() == Counter()
+    world.run(0, [(b"k" * 4, b"y" * 4)])
+    assert world.values() == Counter([(b"k" * 4, b"y" * 4)])
+
+
+def test_run_goes_to_the_topic_declared_now_when_the_first_one_was_never_there(
+    world: World,
+) -> None:
+    world.topic, world.flags["topics.auto_create"] = "ouch", "no"
+    with pytest.raises(PublishRefusedError, match="ouch"):
+        world.run(0, [(None, b"x")])
+    world.topic = "out"
+    world.run(0, [(None, b"x")])
+    assert world.values() == Counter([(None, b"x")])
+
+
+def test_run_publishes_properties_whose_bytes_are_no_text(world: World) -> None:
+    def write(folder: Path) -> None:
+        folder.mkdir()
+        pairs = pa.array([[(b"a\xff", b"\xfe"), (b"b", None)]], pa.map_(pa.binary(), pa.binary()))
+        offsets, keys, items = pairs.buffers()[1], pairs.keys, pairs.items
+        texts = [pa.Array.from_buffers(pa.string(), 2, part.buffers()) for part in (keys, items)]
+        starts = pa.Array.from_buffers(pa.int32(), 2, [None, offsets])
+        columns = [
+            pa.array([b"v"]),
+            pa.array([None], pa.binary()),
+            pa.MapArray.from_arrays(starts, *texts),
+            pa.array([None], pa.int64()),
+        ]
+        table = pa.Table.from_arrays(columns, names=SCHEMA.names)
+        pq.write_table(table, folder / "part-00000-x.snappy.parquet")
+        (folder / "_SUCCESS").touch()
+
+    TopicSink(world.sink, world.context()).run(0, write)
+    assert [dict(message.properties) for message in world.stored()] == [{"a\ufffd": "\ufffd"}]
+
+
+def test_run_syncs_what_spark_logged_before_it_stages_or_forgets(world: World) -> None:
+    steps: list[tuple[str, str]] = []
+
+    class Noting(Disk):
+        def sync(self, path: Path) -> None:
+            steps.append(("sync", f"{path.parent.name}/{path.name}"))
+            super().sync(path)
+
+        def rename(self, old: Path, new: Path) -> None:
+            steps.append(("rename", new.name.partition("-")[0]))
+            super().rename(old, new)
+
+    for batch in range(2):
+        for log, number in (("offsets", batch), ("commits", batch - 1)):
+            (world.folder / "check" / "s" / log).mkdir(exist_ok=True)
+            if number >= 0:
+                (world.folder / "check" / "s" / log / str(number)).touch()
+        steps.clear()
+        world.run(batch, [(None, b"x")], Noting())
+    staged, forgotten = steps.index(("rename", "batch=1")), steps.index(("rename", "gone=0"))
+    for path in ("offsets/1", "s/offsets", "commits/0", "s/commits"):
+        assert steps.index(("sync", path)) < min(staged, forgotten)
 
 
 def test_run_makes_the_topic_when_it_is_missing_and_may_be_made(world: World) -> None:
