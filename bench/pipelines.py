@@ -136,7 +136,7 @@ def largest_worker() -> int:
     most = 0
     for process in Path("/proc").glob("[0-9]*"):
         try:
-            ours = b"pyspark" in (process / "cmdline").read_bytes()
+            ours = b"\0-m\0pyspark." in (process / "cmdline").read_bytes()
             status = (process / "status").read_text() if ours else ""
         except OSError:
             continue  # it ended meanwhile

@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+import re2
 import sqlglot
 from sqlglot import exp
 from sqlglot.errors import OptimizeError, ParseError, SqlglotError
@@ -24,7 +25,7 @@ from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
 from router.model import TopicName
 from router.pipelines.columns import columns
-from router.pipelines.declaration import RECORDS, Pipeline, SinkSpec, Step
+from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
 from router.pipelines.reading import DeclarationError, nearest
 from router.settings import Settings
 
@@ -34,7 +35,7 @@ Columns = Mapping[str, str] | None
 # name of the same length, so that places stay what they are.
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
 _STAND_IN: Final = "windo_"
-_WINDOWS: Final = ("window", "session_window")
+_WINDOWS: Final = frozenset({"window", "session_window"})
 _UNFOLLOWED: Final = (exp.Lateral, exp.UDTF, exp.Explode, exp.Inline, exp.Pivot, exp.Stack)
 _UNKNOWN: Final = re.compile(
     r"Column '?(?P<a>[^']+?)'? could not be resolved|Unknown column: (?P<b>\S+)"
@@ -57,7 +58,7 @@ def check_sql(pipeline: Pipeline) -> None:
 
 
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:
-    """Raise DeclarationError for a topic of the source that does not exist.
+    """Raise DeclarationError for a topic of the source that is not there, or that a sink feeds.
 
     Raises BackendUnavailableError, BackendTimeoutError where nobody can say so.
     """
@@ -72,6 +73,27 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
             known = [info.topic.local for info in backend.list_topics(timeout)]
             sentence = f"there is no topic {topic!r}{nearest(topic, known)}"
             raise origin.error(("source", "topics"), sentence) from error
+    _check_circle(origin, pipeline, settings)
+
+
+def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> None:
+    """Raise DeclarationError for a topic that is read and written: that never comes to an end."""
+    source = pipeline.source
+    read = {parse_topic(topic, settings) for topic in source.topics}
+    pattern = re2.compile(source.pattern)
+    written: list[tuple[tuple[str | int, ...], str]] = [
+        (("sink", place, "topic"), sink.topic) for place, sink in enumerate(pipeline.sinks)
+    ]
+    for path, name in [*written, (("dead_letters",), pipeline.dead_letters)]:
+        if not name:
+            continue
+        try:
+            topic = parse_topic(name, settings)
+        except BadNameError as error:
+            raise origin.error(path, str(error)) from error
+        short = topic.local if parse_topic(topic.local, settings) == topic else str(topic)
+        if topic in read or (source.pattern and pattern.fullmatch(short)):
+            raise origin.error(path, f"the topic {name!r} is read by the source: give another one")
 
 
 def parse_topic(text: str, settings: Settings) -> TopicName:
@@ -99,8 +121,11 @@ def _check_step(origin: _Lines, step: Step, views: Mapping[str, Columns]) -> Col
     """Return the columns that a step gives; None: not known."""
     parsed = _parsed(origin, step)
     inner = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
+    # A hint such as BROADCAST(r) names aliases, which are no tables.
     tables = [
-        t for t in parsed.find_all(exp.Table) if not t.db and isinstance(t.this, exp.Identifier)
+        t
+        for t in parsed.find_all(exp.Table)
+        if not t.db and isinstance(t.this, exp.Identifier) and t.find_ancestor(exp.Hint) is None
     ]
     for table in tables:
         if table.name.lower() not in inner | views.keys():
@@ -159,7 +184,10 @@ def _resolved(
 
 def _windowed(parsed: exp.Query) -> bool:
     """Return whether columns are read that grouping by a window adds, such as `window.start`."""
-    return any(column.table.lower() in _WINDOWS for column in parsed.find_all(exp.Column))
+    return any(
+        _WINDOWS & {column.table.lower(), column.name.lower()}
+        for column in parsed.find_all(exp.Column)
+    )
 
 
 def _foreign(parsed: exp.Query) -> bool:
@@ -204,7 +232,8 @@ def _check_sink(
         return
     names: Sequence[str] = list(_lower(known))
     for column in sink.partition_by:
-        if column.lower() not in names:
+        dated = column == DATE and not set(names).isdisjoint(TIMES)
+        if column.lower() not in names and not dated:
             sentence = f"sink {sink.name}: there is no column {column!r}{nearest(column, names)}"
             raise origin.error((*path, "partition_by"), sentence)
     if sink.kind == "topic" and not sink.topic and "topic" not in names:

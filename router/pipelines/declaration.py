@@ -15,6 +15,7 @@ from typing import Final
 RECORDS: Final = "records"
 # The sink that bad records go to when the policy is `dlq`; no declared sink may be named so.
 DEAD_LETTERS: Final = "dead-letters"
+DEAD_SUFFIX: Final = ".dlq"
 METADATA: Final = (
     "_topic",
     "_partition",
@@ -26,6 +27,9 @@ METADATA: Final = (
     "_event_time",
     "_publish_time",
 )
+# The column that partitions are made by where rows have none, from the first time that they have.
+DATE: Final = "date"
+TIMES: Final = ("event_time", "_event_time", "publish_time", "_publish_time")
 FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "csv")
 KINDS: Final = ("topic", "parquet", "delta")
 POLICIES: Final = ("fail", "skip", "dlq")
@@ -48,7 +52,8 @@ class SourceSpec:
     what to do when messages went before they were read. `url` and `settings` say which store, the
     latter by the router's own settings, credentials included: they never stand on a command line.
     `schema` is columns as in CREATE TABLE (json, csv; empty: inferred) or an Avro schema in JSON
-    (avro; empty: the topic's own). `options` are the format's own.
+    (avro; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern passes
+    over `<topic>.dlq` where it finds the topic, which would otherwise never come to an end.
     """
 
     url: str = "embedded:"
@@ -60,6 +65,7 @@ class SourceSpec:
     starting: str = "earliest"
     max_rows: int = 100_000
     on_loss: str = "fail"
+    skip_dead: bool = False
     watermark: Watermark | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
 

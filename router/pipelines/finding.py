@@ -92,7 +92,8 @@ GENERAL: Final = '''\
 #   router pipeline check {name}      says what is wrong, without Spark
 #   router pipeline run {name}        until Ctrl-C or SIGTERM
 description = "Large orders, into a topic and a table."
-# What a run has done stands here; delete it to begin anew. Two pipelines never share one.
+# What a run has done stands here. To begin anew delete it, and tables of Parquet with it. Two
+# pipelines never share one.
 checkpoint = "pipelines/checkpoints/{name}"
 # What cannot be read: fail (end the run), skip (count it), dlq (to <topic>.dlq, as it came).
 bad_records = "dlq"

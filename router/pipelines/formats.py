@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from router.pipelines.declaration import METADATA, SourceSpec
+from router.pipelines.declaration import DEAD_SUFFIX, METADATA, SourceSpec
 from router.pipelines.decoding import (
     NO_TEXT,
     NO_VALUE,
@@ -33,7 +33,6 @@ COLUMNS: Final = tuple(name[1:] for name in METADATA)
 COUNTS: Final = "router_counts"
 BAD_RECORD: Final = "bad record: "
 PROPERTY: Final = "router-"
-DEAD_SUFFIX: Final = ".dlq"
 _CORRUPT: Final = "_router_corrupt"
 _SCHEMA_SHOWN: Final = 300
 _CAMBRIA: Final = "`key`: STRING, `value`: STRING"

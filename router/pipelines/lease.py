@@ -14,12 +14,18 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
 from router.backends import Claim, Node, Outcome
-from router.errors import BackendTimeoutError, BackendUnavailableError, ConflictError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConflictError,
+    RouterError,
+)
 from router.model import NOT_PARTITIONED, Subscription, TopicName
 
 TOPIC: Final = TopicName("router", "pipelines", "runs")
@@ -28,6 +34,8 @@ LOCK: Final = "run.lock"
 # A run that ended a moment ago, here or on another node, may still be letting go.
 HANDOVER: Final = 3.0
 REGAIN: Final = 60.0
+GLANCE: Final = 0.5
+LOOK: Final = 0.5
 _LARGEST_NOTE: Final = 4096
 
 
@@ -36,7 +44,10 @@ class RunningError(ConflictError):
 
 
 class Lock:
-    """A lock on a folder, which the kernel takes back from a process that dies."""
+    """A lock on a folder, which the kernel takes back from a process that dies.
+
+    Who only asks for its `holder` has it for a moment, which is waited out.
+    """
 
     def __init__(self, folder: Path, pipeline: str) -> None:
         self._folder = folder
@@ -44,15 +55,16 @@ class Lock:
         self._file: IO[str] | None = None
 
     def acquire(self) -> None:
-        """Take the lock at once; raise RunningError with who holds it."""
+        """Take the lock; raise RunningError with who holds it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = (self._folder / LOCK).open("a+", encoding="utf-8")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
-            told = holder(self._folder) or "another process of this machine"
-            raise RunningError(f"pipeline {self._pipeline} is running already: {told}") from None
+        until = time.monotonic() + GLANCE
+        while not _locked(file):
+            if time.monotonic() >= until:
+                file.close()
+                told = holder(self._folder) or "another process of this machine"
+                raise RunningError(f"pipeline {self._pipeline} is running already: {told}")
+            time.sleep(0.02)
         file.truncate(0)
         file.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname()}))
         file.flush()
@@ -63,6 +75,14 @@ class Lock:
         if self._file is not None:
             self._file.close()
             self._file = None
+
+
+def _locked(file: IO[str]) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def holder(folder: Path) -> str | None:
@@ -151,3 +171,28 @@ class Lease:
     def _check_late(self, reason: str) -> None:
         if self._lost_at is not None and self._clock() - self._lost_at > REGAIN:
             raise RunningError(f"pipeline {self._pipeline} lost its lease: {reason}")
+
+
+@contextmanager
+def watched(lease: Lease, stop: threading.Event) -> Iterator[None]:
+    """Set `stop` when a lease is lost while something else runs, and raise RunningError then."""
+    done, lost = threading.Event(), list[RouterError]()
+
+    def watch() -> None:
+        while not done.wait(LOOK):
+            try:
+                lease.check()
+            except RouterError as error:
+                lost.append(error)
+                stop.set()
+                return
+
+    watching = threading.Thread(target=watch, name="lease")
+    watching.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watching.join()
+    if lost:
+        raise lost[0]

@@ -6,11 +6,15 @@ Java, so that a pipeline may be checked where it will never run.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import tomllib
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
+
+import re2
 
 from router.pipelines.declaration import (
     DEAD_LETTERS,
@@ -73,16 +77,21 @@ def _pipeline(top: Table, name: str, text: str) -> Pipeline:
     sinks = _sinks(top, [RECORDS, *(step.name for step in steps)])
     if not sinks and job is None:
         top.refuse("sink", "a pipeline has at least one sink: [[sink]]")
+    source = _source(top, needed=job is None)
+    bad_records, dead_letters = (
+        top.choice("bad_records", POLICIES, "fail"),
+        top.text("dead_letters"),
+    )
     pipeline = Pipeline(
         name=name,
-        source=_source(top, needed=job is None),
+        source=replace(source, skip_dead=bad_records == "dlq" and not dead_letters),
         steps=steps,
         sinks=sinks,
         trigger=_trigger(top),
         checkpoint=top.text("checkpoint"),
         limits=_limits(top),
-        bad_records=top.choice("bad_records", POLICIES, "fail"),
-        dead_letters=top.text("dead_letters"),
+        bad_records=bad_records,
+        dead_letters=dead_letters,
         resources=_resources(top),
         description=top.text("description"),
         job=job,
@@ -119,6 +128,10 @@ def _check_source(table: Table, source: SourceSpec, *, needed: bool) -> None:
     topics, form = source.topics, source.format
     if needed and bool(topics) == bool(source.pattern):
         table.refuse("topics", "a source has either topics or a pattern")
+    try:
+        re2.compile(source.pattern)
+    except re2.error as error:
+        table.refuse("pattern", f"source.pattern = {source.pattern!r}: {error}")
     if len(set(topics)) != len(topics):
         table.refuse("topics", "source.topics names a topic twice")
     if source.schema and form not in {"json", "csv", "avro"}:
@@ -185,8 +198,17 @@ def _sinks(top: Table, views: Sequence[str]) -> tuple[SinkSpec, ...]:
         sink = _sink(table, views)
         if sink.name in {DEAD_LETTERS, *(other.name for other in sinks)}:
             table.refuse("name", f"there is another sink {sink.name!r} already")
+        if any(_collide(sink, other) for other in sinks):
+            # Spark numbers the batches of a Parquet table, and drops a number that comes again.
+            table.refuse("path", f"sink {sink.name!r}: another sink writes to {sink.path} already")
         sinks.append(sink)
     return tuple(sinks)
+
+
+def _collide(one: SinkSpec, other: SinkSpec) -> bool:
+    """Return whether two sinks write to one folder, and one of them Parquet."""
+    folders = {posixpath.normpath(sink.path.removeprefix("file://")) for sink in (one, other)}
+    return bool(one.path) and len(folders) == 1 and "parquet" in {one.kind, other.kind}
 
 
 def _sink(table: Table, views: Sequence[str]) -> SinkSpec:

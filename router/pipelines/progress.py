@@ -28,7 +28,8 @@ class SinkProgress:
     """One sink: its last batch and what came to it since the run began; `lag` in messages.
 
     A batch of a time limit's own, which has no rows, counts as one. `bad` counts what the query
-    read and did not decode; each sink reads all of the source.
+    read and did not decode; each sink reads all of the source. `worst_rows` and `worst_bad` are of
+    the batch with the largest share of bad ones: the next may be over before anybody looks.
     """
 
     batch: int = -1
@@ -37,6 +38,8 @@ class SinkProgress:
     bad: int = 0
     batch_rows: int = 0
     batch_bad: int = 0
+    worst_rows: int = 0
+    worst_bad: int = 0
     rows_per_second: float = 0.0
     batch_ms: int = 0
     lag: dict[str, int] = field(default_factory=dict)
@@ -141,6 +144,8 @@ def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
     counts = (event.get("observedMetrics") or {}).get(COUNTS) or {}
     sink.batch_rows = int(counts.get("rows", event.get("numInputRows") or 0) or 0)
     sink.batch_bad = int(counts.get("bad", 0) or 0)
+    if sink.batch_bad * sink.worst_rows >= sink.worst_bad * sink.batch_rows and sink.batch_rows:
+        sink.worst_rows, sink.worst_bad = sink.batch_rows, sink.batch_bad
     sink.rows += sink.batch_rows
     sink.bad += sink.batch_bad
     sink.batch_ms = int((event.get("durationMs") or {}).get("triggerExecution", 0))

@@ -29,7 +29,7 @@ SCHEMA_DDL: Final = (
 COLUMNS: Final = tuple(column.split()[0] for column in SCHEMA_DDL.split(", ") if column[0] != "S")
 
 ROW: Final = 64
-"""What a row takes besides its value, about."""
+"""What a row takes besides its value, key and properties, about."""
 _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 _TIME: Final = pa.timestamp("us", tz="UTC")
 ARROW: Final = pa.schema(
@@ -56,6 +56,9 @@ _EVENT_HEADER: Final = (
     f"try_cast(cast(try_element_at(filter(headers, h -> h.key = '{_EVENT_TIME}'), -1).value"
     " AS STRING) AS BIGINT)"
 )
+# The first millisecond of the year 1, the last one of the year 9999.
+_LEAST_MS: Final = -62_135_596_800_000
+_MOST_MS: Final = 253_402_300_799_999
 _HIDDEN: Final = f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version')"
 KAFKA: Final = (
     "topic",
@@ -66,7 +69,9 @@ KAFKA: Final = (
     "value",
     f"map_from_entries(transform(filter({_LAST_HEADERS}, h -> h.key NOT IN {_HIDDEN}),"
     " h -> struct(h.key, coalesce(cast(h.value AS STRING), '')))) AS properties",
-    f"timestamp_millis({_EVENT_HEADER}) AS event_time",
+    # Anybody may have written the header; a number that no time has would end the query.
+    f"timestamp_millis(CASE WHEN {_EVENT_HEADER} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
+    f" THEN {_EVENT_HEADER} END) AS event_time",
     "timestamp AS publish_time",
 )
 
@@ -105,7 +110,11 @@ class Gathered:
         for column, more in zip(others, of_entry, strict=True):
             column.extend(more)
         self.rows += count
-        self.size += sum(map(len, filter(None, entry.values))) + ROW * count
+        self.size += ROW * count + sum(map(len, filter(None, entry.values)))
+        self.size += sum(map(len, filter(None, entry.keys)))
+        if any(entry.properties):
+            pairs = (pair for one in entry.properties for pair in one.items())
+            self.size += sum(len(name) + len(text) for name, text in pairs)
 
     def take(self) -> pa.RecordBatch:
         """Return what was gathered, and begin anew."""
@@ -139,7 +148,3 @@ def _times(times_ms: Sequence[int | None]) -> pa.Array:
     """Return times in Spark's unit; 0, none was told, and what it cannot hold become null."""
     times_ms = [None if not one or one > _MOST_MS else one for one in times_ms]
     return pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(_TIME)
-
-
-# The last millisecond of the year 9999.
-_MOST_MS: Final = 253_402_300_799_999

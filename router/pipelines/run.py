@@ -33,10 +33,9 @@ from router.backends import Backend, Node
 from router.backends.opening import open_backend, open_node
 from router.errors import RouterError
 from router.pipelines import connectors, jobs, session
-from router.pipelines.checks import check_sql, check_topics
 from router.pipelines.declaration import Pipeline, Trigger
 from router.pipelines.failures import sentence
-from router.pipelines.lease import Lease, Lock
+from router.pipelines.lease import Lease, Lock, watched
 from router.pipelines.metrics import serve
 from router.pipelines.progress import Progress, write_status
 from router.pipelines.queries import Queries, RunFailedError
@@ -101,13 +100,21 @@ def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> Non
     With `topics` the store is asked for those of the source.
     """
     check_declared(pipeline)
+    from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
+
     if topics and (pipeline.source.topics or pipeline.source.pattern):
         with _store(settings) as (_, backend):
             check_topics(pipeline, backend, settings)
 
 
 def check_declared(pipeline: Pipeline) -> None:
-    """Raise DeclarationError for what the declaration alone says wrong."""
+    """Raise DeclarationError for what the declaration alone says wrong.
+
+    Raises SettingError where the extra that reads SQL and schemas is missing.
+    """
+    session.require_modules(session.READERS)
+    from router.pipelines.checks import check_sql  # noqa: PLC0415 - needs an extra
+
     if pipeline.job is not None:
         try:
             jobs.check(pipeline.job, pipeline.file.parent)
@@ -127,6 +134,8 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
     """
     check_declared(pipeline)
     session.require()
+    from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
+
     pipeline = placed(pipeline, settings)
     wanted = session.needed(pipeline, pipeline.source.url)
     if not session.submitted():
@@ -248,21 +257,23 @@ class Run:
             stop=self.stop.event,
             say=self.options.say,
             clock=self.options.clock,
-            wall_ms=lambda: int(self.options.wall().timestamp() * 1000),
+            wall_ms=self._now_ms,
         )
-        with _said():
+        with watched(self.lease, self.stop.event), _said():
             return jobs.run(context)
 
     def stream(self, spark: SparkSession) -> None:
         """Start a query for each sink, and watch them to their end."""
         from router.pipelines.graph import flows  # noqa: PLC0415 - needs an extra
         from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
+        from router.pipelines.moment import together  # noqa: PLC0415 - see below
         from router.pipelines.schemas import resolved  # noqa: PLC0415 - needs an extra
         from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
 
         folder = state_folder(self.pipeline, self.settings)
         with ExitStack() as parts, _said():
             source = resolved(spark, self.pipeline, folder, self.backend, self.settings)
+            source = together(self.pipeline, source, folder, self._now_ms())
             if self.options.metrics:
                 parts.callback(serve(self.options.metrics, self.pipeline.name, self.progress))
             parts.enter_context(listen(spark, self.progress, self.pipeline.name))
@@ -270,16 +281,22 @@ class Run:
             patience = self.pipeline.limits.start_seconds
             queries = Queries(self.progress, patience, self.options.clock)
             parts.callback(queries.stop_all)
+            started = []
             for flow in flows(spark, self.pipeline, source):
                 if self.stop.event.is_set():
                     break
                 queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))
+                started.append(flow.sink)
             _log.info("pipeline.started", pipeline=self.pipeline.name, sinks=queries.names())
             self._watch(queries)
             self._end(queries)
-            for sink in self.pipeline.sinks:
+            self._check_bad()
+            for sink in started:
                 tidy_sink(sink, context)
         _log.info("pipeline.stopped", pipeline=self.pipeline.name)
+
+    def _now_ms(self) -> int:
+        return int(self.options.wall().timestamp() * 1000)
 
     def _context(self) -> SinkContext:
         from router.pipelines.sinks import SinkContext  # noqa: PLC0415 - needs an extra
@@ -311,9 +328,9 @@ class Run:
     def _check_bad(self) -> None:
         share = self.pipeline.limits.bad_share
         for name, sink in self.progress.sinks().items():
-            if sink["batch_rows"] and sink["batch_bad"] > share * sink["batch_rows"]:
+            if sink["worst_bad"] > share * sink["worst_rows"]:
                 raise RunFailedError(
-                    f"sink {name}: {sink['batch_bad']} of {sink['batch_rows']} records of a batch"
+                    f"sink {name}: {sink['worst_bad']} of {sink['worst_rows']} records of a batch"
                     f" are bad, over limits.bad_share = {share:g}"
                 )
 

@@ -78,7 +78,21 @@ def _inferred(spark: SparkSession, source: SourceSpec) -> str:
             " columns in source.schema"
         )
     # A field that was never null yet may be so tomorrow: columns of a sample are nullable.
-    return ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in found.schema.fields)
+    return ", ".join(f"{_name(f.name)} {_type(f.dataType)}" for f in found.schema.fields)
+
+
+def _type(kind: Any) -> str:
+    """Return a type as a declaration has it; JSON's names may be anything, so all are quoted."""
+    if kind.typeName() == "struct":
+        fields = ", ".join(f"{_name(f.name)}: {_type(f.dataType)}" for f in kind.fields)
+        return f"struct<{fields}>"
+    if kind.typeName() == "array":
+        return f"array<{_type(kind.elementType)}>"
+    return str(kind.simpleString())
+
+
+def _name(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
 
 
 def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from router.errors import SettingError
+from router.pipelines import jobs
 from router.pipelines.connectors import jars
 from router.pipelines.declaration import Pipeline
 from router.pipelines.failures import sentence
@@ -30,6 +31,8 @@ JAVA_FROM: Final = 17
 JAVA_SECONDS: Final = 30.0
 EXTRA: Final = "pip install 'message-router[pipelines]'"
 MODULES: Final = ("pyspark", "pyarrow", "pandas")
+# What a declaration is checked with, also where it will never run.
+READERS: Final = ("sqlglot", "jsonschema")
 
 # What the promises of a pipeline rest on: nobody's resources may change it.
 FIXED: Final[Mapping[str, str]] = {
@@ -64,15 +67,22 @@ _LOGS: Final = (
     f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 )
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+# Settings that Spark itself takes for secrets, by their names.
+_SECRET: Final = re.compile(r"secret|password|passwd|token|credential|access[.]?key", re.IGNORECASE)
 
 
 def require(environ: Mapping[str, str] = os.environ) -> None:
     """Raise SettingError with one sentence unless Spark can be started here."""
-    for module in MODULES:
-        if importlib.util.find_spec(module) is None:
-            raise SettingError(f"{module} is missing, which runs pipelines: {EXTRA}")
+    require_modules(MODULES)
     if not submitted(environ):
         require_java(environ)
+
+
+def require_modules(names: Collection[str]) -> None:
+    """Raise SettingError with one sentence for a module of the extra that is missing."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise SettingError(f"{name} is missing, which pipelines need: {EXTRA}")
 
 
 def require_java(environ: Mapping[str, str]) -> None:
@@ -106,7 +116,8 @@ def needed(pipeline: Pipeline, url: str) -> list[str]:
     """Return the connectors that a pipeline needs."""
     tables = any(sink.kind == "delta" for sink in pipeline.sinks)
     named = pipeline.job is not None and "delta" in pipeline.job.options.values()
-    defaults = pipeline.job is not None and "format" not in pipeline.job.options
+    once = pipeline.job is not None and not jobs.streams(pipeline.job)
+    defaults = once and pipeline.job is not None and "format" not in pipeline.job.options
     wanted = ["kafka"] if url.startswith("kafka:") else []
     return [*wanted, "delta"] if tables or named or defaults else wanted
 
@@ -152,13 +163,19 @@ def _built(name: str, conf: Mapping[str, str]) -> SparkSession:
     with warnings.catch_warnings():
         # Spark imports what newer versions of its own dependencies warn about.
         warnings.simplefilter("ignore")
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
         from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
         from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
 
+        plain = [(key, value) for key, value in conf.items() if not _SECRET.search(key)]
         builder = SparkSession.builder.appName(f"router pipeline {name}")
         for key, value in conf.items():
             builder = builder.config(key, value)
         try:
+            if len(plain) < len(conf):
+                # What the JVM is started with stands on its command line, which all may read; what
+                # a session is given later goes over the connection.
+                SparkContext._ensure_initialized(conf=SparkConf().setAll(plain))
             session = builder.getOrCreate()
         except PySparkException as error:
             raise SettingError(f"Spark does not start: {sentence(error)}") from error

@@ -1,6 +1,7 @@
 """A driver for the tests that kill it: SQL with a shuffle, a topic into a topic and two tables.
 
-    python crash_driver.py '{"url": …, "folder": …, "topic": …, "parts": 2, "flags": {…}}'
+    python crash_driver.py '{"url": …, "folder": …, "topic": …, "first": "delta", "parts": 2,
+        "last": false, "flags": {…}}'
 
 It runs until somebody ends it, or with "last" until everything is read; then it writes what the
 tables hold to `tables.json`.
@@ -81,7 +82,8 @@ def main(told: dict[str, Any]) -> None:
         trigger = Trigger(available_now=told["last"])
         context = SinkContext("crash", str(folder / "checkpoint"), backend, settings, trigger)
         queries = Queries()
-        for sink in random.sample(sinks, len(sinks)):
+        # The one that is asked for is under way first, the others in any order.
+        for sink in sorted(sinks, key=lambda sink: (sink.name != told["first"], random.random())):
             # One view for each query, as a run has it.
             frame(spark, source, streaming=True).createOrReplaceTempView("records")
             asked = "upper(CAST(value AS STRING)) AS value, key"

@@ -23,7 +23,7 @@ WAIT = 60.0
 # Retention is looked at many times a second rather than once a minute.
 EAGER = (
     "from router.broker.tending import Tending; Tending.tend_for_ever.__defaults__ = (0.1,);"
-    "from router.__main__ import main; main()"
+    "import sys; from router.broker.__main__ import main; sys.exit(main())"
 )
 
 
@@ -35,7 +35,7 @@ class EagerBroker(BrokerProcess):
 
     def start(self) -> None:
         """Start and wait until it serves its folder."""
-        command = [sys.executable, "-c", EAGER, "broker", "--data", str(self.folder)]
+        command = [sys.executable, "-c", EAGER, "--data", str(self.folder), "--stay"]
         self.process = subprocess.Popen(
             [*command, "--pulsar", self._pulsar],
             env=os.environ | self._environ,

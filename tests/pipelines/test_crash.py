@@ -2,7 +2,8 @@
 
 One pipeline is run through all kills, each time with another parallelism. A driver is stopped
 (SIGSTOP) as soon as its checkpoint shows the state that a kill is meant for, and killed if it still
-shows it then: so each kill is where it is meant to be. SOAK_PIPELINE_KILLS asks for more of them.
+shows it then: so each kill is where it is meant to be. SOAK_PIPELINE_KILLS asks for more of them,
+on each store.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -38,12 +40,20 @@ pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(900 + 150 
 Where = Callable[["World"], bool]
 
 
+class Kill(NamedTuple):
+    """A state in which a driver is killed, and the sink that it is about, which starts first."""
+
+    sink: str
+    where: Where
+
+
 class World:
     """A topic that fills up, and a pipeline over it that is killed again and again."""
 
     def __init__(self, folder: Path, backend: Backend, url: str, flags: Mapping[str, str]) -> None:
         self.folder = folder
         self.checkpoint = folder / "checkpoint"
+        self.staging = self.checkpoint / "topic" / "staging"
         self.backend = backend
         self.source = new_topic(backend, "in", PARTITIONS)
         self.sink = new_topic(backend, "in-out", PARTITIONS)
@@ -62,9 +72,9 @@ class World:
             self.backend.publish(Batch(self.source, partition, messages), 60.0)
         self.published += count
 
-    def start(self, *, last: bool = False) -> None:
-        """Start a driver, with another parallelism than the one before."""
-        told = {**self._told, "last": last, "parts": next(self._parts)}
+    def start(self, first: str, *, last: bool = False) -> None:
+        """Start a driver, one sink before the others, with another parallelism than before."""
+        told = {**self._told, "first": first, "last": last, "parts": next(self._parts)}
         self.base = {sink: self.committed(sink) for sink in ("topic", "parquet", "delta")}
         self.moment = None
         with (self.folder / "driver.log").open("wb") as log:
@@ -97,7 +107,7 @@ class World:
 
     def finish(self) -> None:
         """Run to the end of the topic."""
-        self.start(last=True)
+        self.start("topic", last=True)
         assert self._driver is not None
         assert self._driver.wait(DEADLINE) == 0, self.log()
         self._driver = None
@@ -147,7 +157,7 @@ class World:
             missing, twice = expected - found, found - expected
             assert not missing, f"{sink}: {len(missing)} are missing, such as {min(missing)}"
             assert not twice, f"{sink}: {len(twice)} are there twice, such as {min(twice)}"
-        assert list((self.checkpoint / "topic" / "staging").iterdir()) == []
+        assert list(self.staging.iterdir()) == []
 
 
 def between(sink: str, data: Callable[[World, int], Path]) -> Where:
@@ -171,7 +181,7 @@ def _delta_version(table: Path, batch: int) -> Path:
 def publishing(world: World) -> bool:
     """Return whether a batch is being published."""
     batch = world.committed("topic") + 1
-    folder = world.checkpoint / "topic" / "staging" / f"batch={batch}"
+    folder = world.staging / f"batch={batch}"
     begun, done = folder / "begun.json", folder / "done.json"
     return batch > world.base["topic"] + 1 and begun.exists() and not done.exists()
 
@@ -183,13 +193,22 @@ def at_random(world: World) -> bool:
     return world.moment is not None and time.monotonic() >= world.moment
 
 
-TOPIC_DONE = between(
-    "topic", lambda world, n: world.checkpoint / "topic" / "staging" / f"batch={n}" / "done.json"
+PUBLISHING = Kill("topic", publishing)
+TOPIC_DONE = Kill(
+    "topic",
+    between("topic", lambda world, n: world.staging / f"batch={n}" / "done.json"),
 )
-PARQUET_DONE = between("parquet", lambda world, n: world.folder / f"parquet/_spark_metadata/{n}")
-DELTA_DONE = between("delta", lambda world, n: _delta_version(world.folder / "delta", n))
-EMBEDDED_KILLS = (publishing, TOPIC_DONE, DELTA_DONE, PARQUET_DONE, at_random)
-KAFKA_KILLS = (publishing, TOPIC_DONE)
+PARQUET_DONE = Kill(
+    "parquet",
+    between("parquet", lambda world, n: world.folder / f"parquet/_spark_metadata/{n}"),
+)
+DELTA_DONE = Kill(
+    "delta",
+    between("delta", lambda world, n: _delta_version(world.folder / "delta", n)),
+)
+AT_RANDOM = Kill("topic", at_random)
+EMBEDDED_KILLS = (PUBLISHING, TOPIC_DONE, DELTA_DONE, PARQUET_DONE, AT_RANDOM)
+KAFKA_KILLS = (PUBLISHING, TOPIC_DONE)
 
 
 @pytest.fixture
@@ -225,10 +244,10 @@ def test_sinks_have_each_message_once_when_drivers_and_the_broker_are_killed(
     connectors.install()
     world = on_broker
     world.feed(900)
-    for where in islice(cycle(EMBEDDED_KILLS), max(KILLS, len(EMBEDDED_KILLS)) - 1):
-        world.start()
+    for sink, where in islice(cycle(EMBEDDED_KILLS), max(KILLS, len(EMBEDDED_KILLS)) - 1):
+        world.start(sink)
         world.kill_when(where)
-    world.start()
+    world.start("topic")
     while world.committed("topic") <= world.base["topic"]:
         assert world.running(), world.log()
         time.sleep(0.05)
@@ -244,8 +263,8 @@ def test_sinks_have_each_message_once_when_drivers_are_killed_on_kafka(on_kafka:
     connectors.install()
     world = on_kafka
     world.feed(900)
-    for where in islice(cycle(KAFKA_KILLS), max(KILLS, len(KAFKA_KILLS))):
-        world.start()
+    for sink, where in islice(cycle(KAFKA_KILLS), max(KILLS, len(KAFKA_KILLS))):
+        world.start(sink)
         world.kill_when(where)
     world.finish()
     world.check()

@@ -17,7 +17,7 @@ import pytest
 from router.backends import Backend, memory
 from router.errors import SettingError
 from router.pipelines.declaration import JobSpec, Pipeline, SourceSpec
-from router.pipelines.jobs import JobContext, problem, run
+from router.pipelines.jobs import JobContext, maintaining, problem, run
 from router.pipelines.jobs.replaying import MARK
 from tests.contract.conftest import Opened, open_kafka, open_with_node, settings_for
 from tests.pipelines.topics import read
@@ -238,7 +238,8 @@ def test_maintain_makes_small_files_of_a_delta_table_into_large_ones(
     assert said == [f"{table}: 12 files became 2"]
     assert job("maintain", table=str(table), compact=False)
     assert len(files(table)) == 14, "what was named within a week stays"
-    assert spark.conf.get("spark.databricks.delta.retentionDurationCheck.enabled", None) is None
+    changed = ("spark.databricks.delta.retentionDurationCheck.enabled", maintaining.LISTING)
+    assert [spark.conf.get(name, None) for name in changed] == [None, None]
 
 
 def test_maintain_leaves_a_parquet_table_that_spark_writes_readable(

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 from router.pipelines import connectors
 from router.pipelines.progress import read_status
 from tests.processes import BrokerProcess
+from tests.system.stack import free_port
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
 
@@ -92,12 +94,15 @@ def test_pipeline_runs_until_it_is_told_to_stop(tmp_path: Path, broker: BrokerPr
     assert user.done("topics", "create", "words", "--partitions", "2").returncode == 0
     user.done("pub", "words", stdin="one\nto\nthree\n")
     assert user.done("pipeline", "check", "words").returncode == 0
+    metrics = f"127.0.0.1:{free_port()}"
+    command = user.command("pipeline", "run", "words", "--progress", "--metrics", metrics)
     with (tmp_path / "log").open("wb") as log:
-        run = subprocess.Popen(
-            user.command("pipeline", "run", "words"), cwd=user.folder, stderr=log, stdout=log
-        )
+        run = subprocess.Popen(command, cwd=user.folder, stderr=log, stdout=log)
     try:
         wait_for(lambda: user.rows() == 3, run)
+        with urllib.request.urlopen(f"http://{metrics}/metrics", timeout=DEADLINE) as answer:
+            told = answer.read().decode()
+        assert 'router_pipeline_rows_total{pipeline="words",sink="parquet"} 3.0' in told
         second = user.done("pipeline", "run", "words")
         assert second.returncode == 1
         assert f"pipeline words is running already: process {run.pid}" in second.stderr
@@ -111,6 +116,7 @@ def test_pipeline_runs_until_it_is_told_to_stop(tmp_path: Path, broker: BrokerPr
             os.kill(run.pid, signal.SIGKILL)
             run.wait(DEADLINE)
     events = [json.loads(line)["event"] for line in _json_lines(tmp_path / "log")]
+    assert "3 rows" in (tmp_path / "log").read_text()
     assert events[0] == "pipeline.starting"
     assert events[-1] == "pipeline.stopped"
     assert "words: stopped" in user.done("pipeline", "status", "words").stdout

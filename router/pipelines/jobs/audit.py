@@ -10,10 +10,11 @@ from pyspark.sql import functions
 
 from router.errors import SettingError, TopicNotFoundError
 from router.model import TopicName
-from router.pipelines.formats import DEAD_SUFFIX, PROPERTY
+from router.pipelines.declaration import DEAD_SUFFIX
+from router.pipelines.formats import PROPERTY
 from router.pipelines.jobs.auditing import POSITION, accounts
 from router.pipelines.jobs.options import Options
-from router.pipelines.source import frame
+from router.pipelines.source import frame, row_names
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,8 +28,9 @@ def audit(context: JobContext, options: Options) -> bool:
     The archive is looked at before the topics: what comes meanwhile waits, and is not missing.
     """
     topics = options.texts("topics")
-    archived = _archived(context, options).where(functions.col("topic").isin(*topics))
-    dead = _dead(context, options).where(functions.col("topic").isin(*topics))
+    named = row_names(context.pipeline.source, topics)
+    archived = _archived(context, options).where(functions.col("topic").isin(*named))
+    dead = _dead(context, options).where(functions.col("topic").isin(*named))
     found = accounts(_messages(context, topics), archived, dead, int(options.number("names")))
     complete = options.flag("complete")
     for account in found:

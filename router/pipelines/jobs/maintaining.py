@@ -10,7 +10,8 @@ batch had replaced files, would rest on its format, which is Spark's own matter.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.errors import ReadFailedError, SettingError
@@ -26,6 +27,11 @@ LOG: Final = "_spark_metadata"
 _OPTIMIZE: Final = "spark.databricks.delta.optimize.maxFileSize"
 _SMALL: Final = "spark.databricks.delta.optimize.minFileSize"
 _CHECK: Final = "spark.databricks.delta.retentionDurationCheck.enabled"
+_INFER: Final = "spark.sql.sources.partitionColumnTypeInference.enabled"
+# Delta lists a table's files in as many tasks as this allows, 10,000 as Spark comes: on one machine
+# that takes minutes for any table, however small.
+LISTING: Final = "spark.sql.sources.parallelPartitionDiscovery.parallelism"
+_TASKS_A_CORE: Final = 4
 _HOUR_MS: Final = 3_600_000
 
 
@@ -47,7 +53,9 @@ def maintain(
         count, size = path.vacuum(before)
         say(f"{table}: deleted {count} files that its log does not name, {size} bytes")
     if options.flag("compact"):
-        _compact(spark, options, path, say)
+        # Folders named zip=01234 would be read as the number 1234, and written anew as that.
+        with _changed(spark, {_INFER: "false"}):
+            _compact(spark, options, path, say)
 
 
 def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) -> None:
@@ -61,10 +69,9 @@ def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) ->
     if hours < WEEK_HOURS:
         # Delta's own bound is for readers that take longer than the time that files are kept.
         changes[_CHECK] = "false"
-    before = {key: spark.conf.get(key, None) for key in changes}
-    try:
-        for key, value in changes.items():
-            spark.conf.set(key, value)
+    if spark.conf.get(LISTING, None) is None:
+        changes[LISTING] = str(_TASKS_A_CORE * spark.sparkContext.defaultParallelism)
+    with _changed(spark, changes):
         if options.flag("compact"):
             [row] = table.optimize().executeCompaction().collect()
             found = row.metrics
@@ -72,6 +79,16 @@ def _delta(spark: SparkSession, options: Options, say: Callable[[str], None]) ->
         if options.flag("vacuum"):
             table.vacuum(hours)
             say(f"{name}: deleted files that it has not named for {hours:g} hours")
+
+
+@contextmanager
+def _changed(spark: SparkSession, changes: Mapping[str, str]) -> Iterator[None]:
+    """Have settings of Spark's otherwise for a while."""
+    before = {key: spark.conf.get(key, None) for key in changes}
+    try:
+        for key, value in changes.items():
+            spark.conf.set(key, value)
+        yield
     finally:
         for key, old in before.items():
             if old is not None:

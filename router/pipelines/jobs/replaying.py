@@ -26,7 +26,7 @@ from router.pipelines.jobs.pacing import Pace
 from router.pipelines.jobs.replay_files import COLUMNS, Plan, ReplayFiles, chunks, topics
 from router.pipelines.sinks.options import TopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
-from router.pipelines.sinks.publishing import Identity, Transactional, open_publisher
+from router.pipelines.sinks.publishing import Identity, open_publisher
 from router.pipelines.sinks.topic import Deduplicating
 
 if TYPE_CHECKING:
@@ -65,7 +65,6 @@ def replay(context: JobContext, options: Options) -> bool:
     }
     publisher = open_publisher(context.backend, identity, _PATIENCE)
     remembered = TopicOptions.of(SinkSpec("replay", "topic"), context.settings).remembered
-    forgets = not isinstance(context.backend, Transactional)
     rate = options.number("rate")
     pace = Pace(rate, context.clock, context.stop.wait)
     most_rows = max(1, min(_APPEND_ROWS, int(rate)))
@@ -75,7 +74,7 @@ def replay(context: JobContext, options: Options) -> bool:
     for number, (path, rows) in list(enumerate(plan.files))[first:]:
         now = context.wall_ms()
         begun = files.begin(plan, number, now)
-        if forgets and now - begun > remembered * 1000:
+        if now - begun > remembered * 1000:
             raise ReadFailedError(_too_late(path))
         try:
             publisher.publish(number, partial(_appends, path, places, most_rows, pace))
@@ -93,8 +92,8 @@ def replay(context: JobContext, options: Options) -> bool:
 
 def _too_late(path: Path) -> str:
     return (
-        f"{path} was begun longer ago than the store remembers what it has of it (dedup.window):"
-        " nobody knows how much of it is published. Look at the end of the topic, then replay the"
+        f"{path} was begun longer ago than the store remembers what it has of it: nobody"
+        " knows how much of it is published. Look at the end of the topic, then replay the"
         " rest from there, with another checkpoint."
     )
 

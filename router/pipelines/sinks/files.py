@@ -8,12 +8,15 @@ nothing, but lie there for readers that list folders (`maintain` sweeps them).
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, TimestampType
 
 from router.errors import SettingError
+from router.pipelines.declaration import DATE, TIMES
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -23,7 +26,8 @@ if TYPE_CHECKING:
     from router.pipelines.sinks.context import SinkContext
 
 FORMATS: Final = ("parquet", "delta")
-DATE: Final = "date"
+_LOG: Final = "_spark_metadata"
+_BATCH: Final = re.compile(r"[0-9]+(\.compact)?")
 # What Spark is told by the sink itself, and nobody may say otherwise.
 _OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
 
@@ -41,6 +45,23 @@ def check(frame: DataFrame, sink: SinkSpec) -> None:
         if option.lower() in _OURS:
             raise SettingError(f"sink {sink.name}: the option {option} is not for a declaration.")
     dated(frame, sink)
+
+
+def check_table(sink: SinkSpec, context: SinkContext) -> None:
+    """Raise SettingError for a Parquet table whose batches another checkpoint has numbered.
+
+    Spark would take the first batches of this one for those, and drop them without a word. Only
+    folders of this machine are looked at.
+    """
+    table, checkpoint = sink.path.removeprefix("file://"), context.folder(sink.name)
+    if sink.kind != "parquet" or "://" in table or "://" in checkpoint.removeprefix("file://"):
+        return
+    known = (context.local_folder(sink.name) / "metadata").exists()
+    if not known and any(_BATCH.fullmatch(one.name) for one in Path(table, _LOG).glob("*")):
+        raise SettingError(
+            f"sink {sink.name}: {sink.path} was written with another checkpoint, by whose numbers "
+            "Spark would pass over the batches of this one: name another path, or delete it too."
+        )
 
 
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
@@ -66,15 +87,12 @@ def dated(frame: DataFrame, sink: SinkSpec) -> DataFrame:
     else of their publish_time, whichever of the two columns, with or without an underscore ahead,
     they have.
     """
-    columns = {field.name: field.dataType for field in frame.schema.fields}
+    # Names have no case in Spark's SQL.
+    columns = {field.name.lower(): field.dataType for field in frame.schema.fields}
     for name in sink.partition_by:
-        if name in columns:
+        if name.lower() in columns:
             continue
-        times = [
-            f.col(column)
-            for column in ("event_time", "_event_time", "publish_time", "_publish_time")
-            if isinstance(columns.get(column), TimestampType)
-        ]
+        times = [f.col(time) for time in TIMES if isinstance(columns.get(time), TimestampType)]
         if name != DATE or not times:
             raise SettingError(
                 f"sink {sink.name}: it is partitioned by {name!r}, and its rows have no such "

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 BATCH_BYTES: Final = 8 * 1024 * 1024
-# How Spark is to write what is read here: row groups that fit into memory, and in a dictionary a few
-# large values could become as many as there are rows.
+# How Spark is to write what is read here: in row groups that fit into memory, and those without a
+# dictionary, from which one large value would become as many as there are rows.
 WRITTEN: Final = {"parquet.block.size": str(BATCH_BYTES), "parquet.enable.dictionary": "false"}
 _PAIRS: Final = pa.map_(pa.binary(), pa.binary())
 

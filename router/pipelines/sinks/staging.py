@@ -193,12 +193,21 @@ class Staging:
             raise ReadFailedError(f"part of {staged.folder} is published already")
         self._drop(staged.folder)
 
-    def begin(self, staged: Staged, now_ms: int) -> int:
-        """Note that publishing begins; return when it did so for the first time, in ms."""
+    def begin(self, staged: Staged, now_ms: int, name: str) -> int:
+        """Note that publishing begins; return when it did so for the first time, in ms.
+
+        Raises ReadFailedError where it began under another name than this: the store would take
+        what it has for somebody else's.
+        """
         begun = self._noted(staged, BEGUN)
         if begun is None:
-            begun = {"ms": now_ms}
+            begun = {"ms": now_ms, "name": name}
             self._disk.write(staged.folder / BEGUN, _json(begun))
+        if begun["name"] != name:
+            raise ReadFailedError(
+                f"part of it may be published as {begun['name']} already: run it once more under "
+                f"the pipeline's old name, and then as {name}"
+            )
         return int(begun["ms"])
 
     def finish(self, staged: Staged) -> None:

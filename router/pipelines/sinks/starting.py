@@ -23,6 +23,7 @@ def check_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
         topic.check(frame, sink, context)
     elif sink.kind in files.FORMATS:
         files.check(frame, sink)
+        files.check_table(sink, context)
     else:
         raise SettingError(f"sink {sink.name}: there is no kind {sink.kind!r}")
 

@@ -142,7 +142,8 @@ class TopicSink:
             places = self._decide(staging, staged)
             staging.decide(staged, places)
         if places:
-            self._check_memory(staging.begin(staged, self._context.wall_ms()), batch)
+            name = Identity(self._context.pipeline, self._sink.name, "").name
+            self._check_memory(staging.begin(staged, self._context.wall_ms(), name), batch)
             publisher.publish(batch, partial(chunks, staged, places, self._largest))
         staging.finish(staged)
 

@@ -6,6 +6,7 @@ data source `router`, those of Kafka by Spark's own connector; the columns are t
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from router.pipelines.rows import SCHEMA_DDL
@@ -17,12 +18,23 @@ if TYPE_CHECKING:
 
     from router.pipelines.declaration import SourceSpec
 
-__all__ = ["SCHEMA_DDL", "frame", "register"]
+__all__ = ["SCHEMA_DDL", "frame", "register", "row_names"]
 
 
 def register(spark: SparkSession) -> None:
     """Make the data source `router` known to a session; again is harmless."""
     spark.dataSource.register(RouterSource)
+
+
+def row_names(source: SourceSpec, topics: Iterable[str]) -> tuple[str, ...]:
+    """Return what the column `topic` says of these topics, however they are named here."""
+    options = Options.of_source(source)
+    found = map(options.topic_named, topics)
+    if options.kind != "kafka":
+        return tuple(map(options.shown, found))
+    from router.pipelines.source.kafka import names  # noqa: PLC0415 - as below
+
+    return tuple(map(names(options).topic, found))
 
 
 def frame(spark: SparkSession, source: SourceSpec, streaming: bool) -> DataFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -10,6 +11,7 @@ import re2
 from router.backends.kafka import Access
 from router.backends.kafka.names import SCHEMAS, Names
 from router.errors import SettingError
+from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.rows import from_kafka
 
 if TYPE_CHECKING:
@@ -79,18 +81,24 @@ def access_options(options: Options) -> dict[str, str]:
     return told
 
 
-def _topics(options: Options) -> dict[str, str]:
+def names(options: Options) -> Names:
+    """Return how topics are called in Kafka, by the settings of a source."""
     settings = options.settings
-    names = Names(settings.text("names.tenant"), settings.text("names.namespace"), "{group}")
+    return Names(settings.text("names.tenant"), settings.text("names.namespace"), "{group}")
+
+
+def _topics(options: Options) -> dict[str, str]:
     if options.topics:
-        found = (names.topic(options.topic_named(name)) for name in options.topics)
+        found = (names(options).topic(options.topic_named(name)) for name in options.topics)
         return {"subscribe": ",".join(found)}
     try:
         re2.compile(options.pattern)
     except re2.error as error:
         raise SettingError(f"pattern = {options.pattern!r}: {error}") from error
     # What RE2 knows Java does too. Where the router keeps schemas nobody reads.
-    return {"subscribePattern": f"(?!{SCHEMAS}$)(?:{options.pattern})"}
+    wanted, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)
+    ours = f"(?!{wanted}{dead}$)" if options.skip_dead else ""
+    return {"subscribePattern": f"(?!{SCHEMAS}$){ours}{wanted}"}
 
 
 def _tls(ca: str, cert: str, key: str) -> dict[str, str]:

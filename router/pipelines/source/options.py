@@ -27,8 +27,20 @@ SECRET: Final = "settings.secret"  # noqa: S105 - the name of an option
 KINDS: Final = ("embedded", "pulsar", "pulsar+ssl", "kafka")
 STARTS: Final = ("earliest", "latest")
 LOSSES: Final = ("fail", "skip")
+DEAD: Final = ("read", "skip")
 _OWN: Final = frozenset(
-    {"url", "topics", "topic", "path", "pattern", "starting", "max_rows", "on_loss", SECRET}
+    {
+        "url",
+        "topics",
+        "topic",
+        "path",
+        "pattern",
+        "dead_letters",
+        "starting",
+        "max_rows",
+        "on_loss",
+        SECRET,
+    }
 )
 
 
@@ -37,7 +49,8 @@ class Options:
     """A source, or what is written to: which store, which topics, and how it is read.
 
     `starting` is earliest, latest or ms since 1970; `max_rows` 0: no bound of a batch. `topic` is
-    where rows without a topic of their own are written.
+    where rows without a topic of their own are written. `skip_dead`: a pattern passes over
+    `<topic>.dlq` where it finds the topic.
     """
 
     settings: Settings
@@ -48,6 +61,7 @@ class Options:
     max_rows: int = 0
     skip: bool = False
     topic: str = ""
+    skip_dead: bool = False
 
     @property
     def kind(self) -> str:
@@ -61,6 +75,7 @@ class Options:
             "url": source.url,
             "topics": ",".join(source.topics),
             "pattern": source.pattern,
+            "dead_letters": DEAD[source.skip_dead],
             "starting": source.starting,
             "max_rows": str(source.max_rows),
             "on_loss": source.on_loss,
@@ -91,6 +106,7 @@ class Options:
             _number(given, "max_rows"),
             _one(given, "on_loss", LOSSES) == "skip",
             given.get("topic", given.get("path", "")),
+            _one(given, "dead_letters", DEAD) == "skip",
         )
 
     def texts(self) -> dict[str, str]:
@@ -126,7 +142,8 @@ class Options:
 
 
 _KNOWN: Final = (
-    "there are url, topics, pattern, starting, max_rows, on_loss, topic and the router's settings"
+    "there are url, topics, pattern, dead_letters, starting, max_rows, on_loss, topic and the"
+    " router's settings"
 )
 
 

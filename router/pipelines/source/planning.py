@@ -26,6 +26,7 @@ from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
+from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.source.losses import Loss, suffer
 from router.pipelines.source.offsets import Offset, Part
 from router.pipelines.source.options import Options
@@ -75,7 +76,7 @@ class Planner:
             )
         self._options = options
         self._backend = backend
-        self._matches = _matcher(options.pattern)
+        self._matches = matcher(options)
 
     def topics(self) -> list[TopicName]:
         """Return the topics to read now: those that are named, or whose names match."""
@@ -359,10 +360,18 @@ def _entry(position: Position) -> Place:
     return Place(position.ledger, position.entry)
 
 
-def _matcher(pattern: str) -> Callable[[str], bool]:
-    """Return what tells whether a whole name matches; raise SettingError for a bad pattern."""
+def matcher(options: Options) -> Callable[[str], bool]:
+    """Return what tells whether a pattern finds a name; raise SettingError for a bad pattern."""
+    pattern = options.pattern
     try:
         compiled = re2.compile(pattern)
     except re2.error as error:
         raise SettingError(f"pattern = {pattern!r}: {error}") from error
-    return lambda name: compiled.fullmatch(name) is not None
+
+    def matches(name: str) -> bool:
+        if compiled.fullmatch(name) is None:
+            return False
+        topic = name.removesuffix(DEAD_SUFFIX)
+        return not options.skip_dead or topic == name or compiled.fullmatch(topic) is None
+
+    return matches

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,9 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
         "SELECT id FROM records UNION ALL SELECT amount FROM records",
         "SELECT element_at(_properties, 'a') AS a, _properties['b'] AS b FROM records",
         "SELECT sum(amount) OVER (PARTITION BY id ORDER BY _index) AS s FROM records",
+        "SELECT /*+ BROADCAST(r) */ r.id FROM records r",
+        "SELECT window_time(window) AS t, count(*) AS n FROM records"
+        " GROUP BY window(_publish_time, '1 minute')",
     ],
 )
 def test_good_sql_of_spark_passes(sql: str) -> None:
@@ -79,6 +84,14 @@ def test_columns_that_come_with_the_data_are_left_to_spark() -> None:
 def test_topic_sink_without_a_topic_needs_a_column() -> None:
     with pytest.raises(DeclarationError, match="in a column topic"):
         check_sql(read(GOOD.replace('topic = "minutes"\n', 'from = "large"\n')))
+
+
+def test_table_may_be_partitioned_by_the_date_that_is_made_of_a_time() -> None:
+    by_date = GOOD.replace('["twice"]', '["date"]')
+    with pytest.raises(DeclarationError, match="there is no column 'date'"):
+        check_sql(read(by_date))
+    check_sql(read(by_date.replace('from = "large"', 'from = "records"')))
+    check_sql(read(by_date.replace("SELECT id,", "SELECT _publish_time,")))
 
 
 def test_watermark_needs_a_column_that_is_there() -> None:
@@ -111,3 +124,23 @@ def test_missing_topic_is_refused_with_the_nearest() -> None:
     finally:
         backend.close()
         node.close()
+
+
+@pytest.mark.parametrize("source", ['topics = ["orders"]', 'pattern = "ord.*"'])
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('topic = "minutes"', 'topic = "persistent://public/default/orders"', 31),
+        ("[source]", 'dead_letters = "orders"\n\n[source]', 5),
+    ],
+)
+def test_topic_that_the_source_reads_is_refused_for_a_sink(
+    source: str, old: str, new: str, line: int
+) -> None:
+    settings = load(None, {}, {"backend.url": "memory"})
+    text = GOOD.replace('topics = ["orders"]', source)
+    with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
+        backend.create_topic(TopicName("public", "default", "orders"), 0, Policies(), {}, 5.0)
+        check_topics(read(text), backend, settings)
+        with pytest.raises(DeclarationError, match=rf":{line}: .* is read by the source"):
+            check_topics(read(text.replace(old, new, 1)), backend, settings)

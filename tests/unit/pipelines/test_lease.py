@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import threading
 from collections.abc import Iterator
@@ -34,6 +35,18 @@ def test_second_lock_is_refused_and_says_who_holds_it(tmp_path: Path) -> None:
     second.acquire()
     second.release()
     assert holder(tmp_path) is None
+
+
+def test_lock_is_had_when_somebody_only_asks_who_has_it(tmp_path: Path) -> None:
+    (tmp_path / lease.LOCK).touch()
+    with (tmp_path / lease.LOCK).open() as asking:
+        fcntl.flock(asking, fcntl.LOCK_SH)
+        ending = threading.Timer(0.1, fcntl.flock, (asking, fcntl.LOCK_UN))
+        ending.start()
+        lock = Lock(tmp_path, "large")
+        lock.acquire()
+        ending.join()
+        lock.release()
 
 
 def test_lock_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:

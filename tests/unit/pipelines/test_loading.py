@@ -71,6 +71,7 @@ def test_line_of_sql_is_where_its_text_begins() -> None:
         ('kind = "parquet"', 'kind = "iceberg"', 24, "is none of topic, parquet, delta"),
         ('topic = "minutes"', 'topic = "minutes"\npath = "x"', 32, "no folder"),
         ('topics = ["orders"]', 'topics = ["a"]\npattern = "b"', 6, "either topics or a pattern"),
+        ('topics = ["orders"]', 'pattern = "("', 6, "source.pattern = '('"),
         ('bad_records = "dlq"', 'bad_records = "drop"', 3, "none of fail, skip, dlq"),
         ("[trigger]", "[trigger", 33, "no TOML"),
         ('topics = ["orders"]', 'topics = ["a", "a"]', 6, "twice"),
@@ -108,6 +109,16 @@ def test_shipped_pipeline_says_what_it_is_for(shipped: str) -> None:
 
 def test_general_template_is_in_order() -> None:
     check_declared(parse(GENERAL.replace("{name}", "x"), FILE, "x"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "refused"),
+    [("parquet", "./out/", True), ("delta", "out", True), ("parquet", "out2", False)],
+)
+def test_parquet_table_has_one_sink(kind: str, path: str, refused: bool) -> None:
+    more = f'[[sink]]\nname = "more"\nkind = "{kind}"\npath = "{path}"\n\n[trigger]'
+    found = outcome(GOOD.replace("[trigger]", more))
+    assert ("another sink writes to" in found) is refused
 
 
 def test_new_pipeline_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:

@@ -54,6 +54,16 @@ def test_rows_and_bad_records_add_up(batches: list[tuple[int, int]]) -> None:
         assert progress.sinks()["files"]["rows"] == sum(rows for rows, _ in batches)
 
 
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9))
+def test_worst_batch_is_known_however_many_come_after_it(batches: list[tuple[int, int]]) -> None:
+    progress = Progress(lambda: 0.0)
+    for batch, (good, bad) in enumerate(batches):
+        progress.add(event(batch, good + bad, bad))
+    found = progress.sinks()["files"]
+    shares = [bad / (good + bad) for good, bad in batches if good + bad]
+    assert found["worst_bad"] / max(1, found["worst_rows"]) == max(shares, default=0)
+
+
 def test_idle_event_is_no_batch(progress: Progress) -> None:
     progress.add(event(3))
     progress.add(event(3, rows=0))

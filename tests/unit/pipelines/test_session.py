@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -54,6 +57,33 @@ def test_connectors_are_those_that_a_pipeline_needs() -> None:
     assert session.needed(table, "embedded") == ["delta"]
     assert session.needed(job, "embedded") == []
     assert session.needed(Pipeline("p", SourceSpec(), job=JobSpec("audit")), "") == ["delta"]
+    stream = Pipeline("p", SourceSpec(), job=JobSpec("validate", {"schemas": {}}))
+    assert session.needed(stream, "kafka://host:1") == ["kafka"]
+
+
+def test_secret_resources_are_not_on_the_command_line_when_spark_starts(tmp_path: Path) -> None:
+    script, seen = tmp_path / "spark" / "bin" / "spark-submit", tmp_path / "seen"
+    script.parent.mkdir(parents=True)
+    # A status of 0 would have pyspark wait for ever.
+    script.write_text(f'#!/bin/sh\nfor a; do echo "$a"; done > {seen}\nexit 1\n')
+    script.chmod(0o755)
+    resources = {"spark.hadoop.fs.s3a.secret.key": "hush", "spark.driver.memory": "1g"}
+    environ = java(tmp_path, 'openjdk version "17.0.15" 2025')
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "from router.pipelines.session import start\n"
+            f"start('p', {resources!r}, [], {environ!r})",
+        ],
+        env=os.environ | {"SPARK_HOME": str(script.parent.parent)},
+        capture_output=True,
+        timeout=50,
+        check=False,
+    )
+    assert b"SettingError: Spark does not start" in done.stderr
+    assert "spark.driver.memory=1g" in seen.read_text()
+    assert "hush" not in seen.read_text()
 
 
 def test_missing_connectors_are_told_with_what_to_run(

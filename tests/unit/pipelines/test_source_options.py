@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from router.errors import BadNameError, SettingError
 from router.pipelines.declaration import SourceSpec
+from router.pipelines.source import row_names
 from router.pipelines.source.kafka import connector_options
 from router.pipelines.source.options import SECRET, Options
+from router.pipelines.source.planning import matcher
 
 
 def test_declared_source_says_the_same_as_its_options() -> None:
@@ -26,6 +30,14 @@ def test_declared_source_says_the_same_as_its_options() -> None:
     assert (options.max_rows, options.skip) == (5, True)
     assert options.settings.text("data.dir") == "/somewhere"
     assert options.settings.text("pulsar.token") == "s3cret"
+
+
+@pytest.mark.parametrize("url", ["embedded", "pulsar://localhost:6650", "kafka://localhost:9092"])
+def test_rows_name_a_topic_alike_however_it_was_named(url: str) -> None:
+    given = ("orders", "persistent://public/default/orders", "persistent://t/n/orders")
+    short, long, other = row_names(SourceSpec(url=url), given)
+    assert short == long == "orders"
+    assert other == ("t.n.orders" if url.startswith("kafka") else "persistent://t/n/orders")
 
 
 def test_settings_travel_in_an_option_that_spark_takes_for_a_secret() -> None:
@@ -93,6 +105,32 @@ def test_kafka_connector_starts_at_a_time() -> None:
 
 def test_kafka_connector_does_not_read_the_routers_own_topics() -> None:
     assert kafka(pattern="a.*|b")["subscribePattern"] == "(?!_router_schemas$)(?:a.*|b)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name", "found"),
+    [
+        ("a.*", "a", True),
+        ("a.*", "a.dlq", False),
+        ("a.*", "a.dlq.dlq", False),
+        ("a|b", "a.dlq", False),
+        (r".*\.dlq", "a.dlq", True),
+        (r".*\.dlq", "a.dlq.dlq", False),
+        ("a.*", "a.dlqs", True),
+        ("a.*", "a-dlq", True),
+    ],
+)
+def test_pattern_passes_over_the_dead_letters_of_what_it_finds(
+    pattern: str, name: str, found: bool
+) -> None:
+    source = SourceSpec(pattern=pattern, skip_dead=True)
+    assert matcher(Options.of_source(source))(name) is found
+    assert matcher(Options.of_source(replace(source, skip_dead=False)))(name) is (
+        re.fullmatch(pattern, name) is not None
+    )
+    told = kafka(pattern=pattern, dead_letters="skip")["subscribePattern"]
+    # What Java makes of it, of which these are no more than Python's own.
+    assert (re.fullmatch(told, name) is not None) is found
 
 
 def test_kafka_connector_gets_quoted_credentials(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_find_gives_nothing_of_a_batch_that_is_cut_anywhere(folder: Path, begun:
             staging = Staging(at, "q")
             staged = make(at)
             if begun:
-                staging.begin(staged, 1)
+                staging.begin(staged, 1, "p")
             with (staged.folder / name).open("r+b") as file:
                 file.truncate(length)
             if begun:
@@ -95,7 +95,7 @@ def test_find_refuses_a_batch_of_another_checkpoint(folder: Path) -> None:
 
 def test_begin_tells_the_first_time_when_it_is_called_again(folder: Path) -> None:
     staged = make(folder)
-    assert [Staging(folder, "q").begin(staged, now) for now in (5, 9)] == [5, 5]
+    assert [Staging(folder, "q").begin(staged, now, "p") for now in (5, 9)] == [5, 5]
 
 
 def test_places_are_what_was_decided_when_another_process_looks(folder: Path) -> None:
@@ -111,7 +111,7 @@ def test_notes_that_are_damaged_are_refused(folder: Path, name: str) -> None:
     (staged.folder / name).write_bytes(b'{"ms"')
     staging = Staging(folder, "q")
     with pytest.raises(ReadFailedError, match="is damaged"):
-        staging.begin(staged, 1) if name == "begun.json" else staging.places(staged)
+        staging.begin(staged, 1, "p") if name == "begun.json" else staging.places(staged)
 
 
 @pytest.mark.parametrize("after", [False, True])
@@ -130,7 +130,7 @@ def test_forget_leaves_nothing_of_a_batch_when_it_is_killed_and_another_is_made(
 
 def test_discard_keeps_a_batch_that_was_begun(folder: Path) -> None:
     staging, staged = Staging(folder, "q"), make(folder)
-    staging.begin(staged, 1)
+    staging.begin(staged, 1, "p")
     with pytest.raises(ReadFailedError):
         staging.discard(staged)
     assert staging.find(3) == staged

@@ -76,7 +76,7 @@ class World:
         self.options = {"patience": "1s"} | options
         self.now_ms = 1_000
         self.told: list[str] = []
-        self.topic = "out"
+        self.topic, self.pipeline = "out", "p"
 
     def new_checkpoint(self, name: str) -> None:
         (self.folder / "check" / "s").mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class World:
 
     def context(self) -> SinkContext:
         return SinkContext(
-            "p",
+            self.pipeline,
             str(self.folder / "check"),
             self.backend,
             all_settings.load(None, {}, self.flags),
@@ -235,6 +235,21 @@ def test_run_keeps_the_topic_of_the_first_time_when_the_declaration_names_anothe
     world.backend.left, world.topic = -1, "elsewhere"
     world.run(0, rows)
     assert world.values() == Counter(rows)
+
+
+def test_run_refuses_what_was_begun_when_the_pipeline_had_another_name(world: World) -> None:
+    world.backend.left, world.backend.heard = 1, True
+    rows: list[Row] = [(None, b"%d" % n) for n in range(9)]
+    with pytest.raises(CrashError):
+        world.run(0, rows, limits=Plan("", rows=3))
+    world.backend.left, world.pipeline = -1, "renamed"
+    with pytest.raises(PublishRefusedError, match="published as router-pipeline-p-s already"):
+        world.run(0, rows)
+    world.pipeline = "p"
+    world.run(0, rows)
+    world.pipeline = "renamed"
+    world.run(1, [(None, b"more")])
+    assert world.values() == Counter([*rows, (None, b"more")])
 
 
 def test_run_asks_the_store_nothing_when_the_batch_was_published(world: World) -> None:
