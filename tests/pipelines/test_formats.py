@@ -170,9 +170,9 @@ def test_columns_are_inferred_once_and_kept(
     def schema() -> str:
         return resolved(spark, pipeline, tmp_path, backend, settings).schema
 
-    assert schema() == "`id` bigint, `in` struct<x:string>"
+    assert schema() == "`id` bigint, `in` struct<`x`: string>"
     values[:] = [b'{"other":1}']
-    assert schema() == "`id` bigint, `in` struct<x:string>"
+    assert schema() == "`id` bigint, `in` struct<`x`: string>"
     (tmp_path / FILE).unlink()
     assert schema() == "`other` bigint"
     (tmp_path / FILE).unlink()
