@@ -78,8 +78,9 @@ soak: export SOAK_NODE_CUTS = 100
 soak: export SOAK_NODE_STALE_COMMITS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
+soak: export SOAK_PIPELINE_KILLS = 250
 soak: servers .venv/installed-test
-	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker \
+	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines \
 	    -k "crash or faults or fuzz" \
 	    -o timeout=7200 $(ARGS)
 
@@ -106,5 +107,5 @@ clean:
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)
-	$(PIP) install --editable '.[test,docs]'
+	$(PIP) install --editable '.[test,docs,pipelines]'
 	touch .venv/installed $@

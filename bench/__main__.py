@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, nodes, polls, publishing, pulsar
+from bench import clients, nodes, pipelines, polls, publishing, pulsar
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -17,6 +17,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "pulsar-client": clients.official,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,
+    "pipelines": pipelines.compare,
 }
 
 

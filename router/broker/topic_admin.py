@@ -10,6 +10,7 @@ from router.broker.admin import Counting
 from router.broker.cursor_admin import CursorAdmin, Forgetting
 from router.broker.descriptions import PAGE
 from router.broker.dispatch import Partition
+from router.broker.extents import Extents
 from router.broker.fleeting import Topic as FleetingTopic
 from router.broker.ledger import DamagedError
 from router.broker.namespace_admin import NamespaceAdmin
@@ -71,6 +72,7 @@ class TopicAdmin:
             "describe_cursors": cursors.describe,
             "skip_messages": cursors.skip,
             "read_entry": cursors.read,
+            "locate_messages": Extents(topics).locate,
             "list_tenants": namespaces.tenants,
             "put_tenant": namespaces.put_tenant,
             "delete_tenant": namespaces.delete_tenant,

@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "token": "router.cli.token",
     "zk": "router.cli.zk",
     "migrate": "router.cli.migrate",
+    "pipeline": "router.cli.pipeline",
 }
 EXIT_CONFIG: Final = 78
 

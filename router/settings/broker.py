@@ -98,6 +98,13 @@ BROKER: Final[tuple[Setting, ...]] = (
         "true",
         "Start a broker when none answers; `serve` says no to its workers, whose broker it starts.",
     ),
+    Setting(
+        "broker.replace",
+        flag,
+        "true",
+        "Have a broker of another build leave, so that an upgrade takes it along; pipelines never"
+        " do.",
+    ),
     Setting("broker.connections", count, "10000", "Connections that the broker holds at most."),
     Setting(
         "broker.ping",

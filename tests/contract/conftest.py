@@ -151,7 +151,7 @@ class Opened:
         return True
 
 
-def _open(kind: str, folder: Path, stack: ExitStack) -> Opened:
+def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
     settings = settings_for(folder)
     if kind == "memory":
         node: Node = memory.open_node(settings)
@@ -175,7 +175,7 @@ def open_any(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> 
         return open_kafka(request.getfixturevalue("kafka").address, folder, stack)
     if request.param == "apache":
         return open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
-    return _open(request.param, folder, stack)
+    return open_with_node(request.param, folder, stack)
 
 
 # The first test on Kafka waits until it is up, and so does the first one on Apache Pulsar.
@@ -218,7 +218,7 @@ def with_node(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Opened]:
     with ExitStack() as stack:
-        yield _open(request.param, tmp_path_factory.mktemp("data"), stack)
+        yield open_with_node(request.param, tmp_path_factory.mktemp("data"), stack)
 
 
 @pytest.fixture

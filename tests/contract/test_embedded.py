@@ -166,6 +166,18 @@ def test_a_broker_of_another_build_is_replaced(
     newer.node.close()
 
 
+def test_a_broker_of_another_build_stays_when_it_shall_not_be_replaced(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(opened, b"1")
+    old = broker_pid(tmp_path)
+    monkeypatch.setattr(spawning, "build_id", lambda: "another")
+    guest = open_folder(tmp_path, **{"broker.replace": "false"})
+    assert received(guest) == [b"1"]
+    assert broker_pid(tmp_path) == old
+    guest.node.close()
+
+
 def test_workers_that_start_at_once_get_one_broker(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"

@@ -37,4 +37,5 @@ def _link(settings: Settings) -> Link:
     folder = Path(settings.text("data.dir")).absolute()
     variables = {variable(name): value.text for name, value in settings.values.items()}
     variables[variable("data.dir")] = str(folder)
-    return Link(Spawner(folder, variables, spawn=settings.flag("broker.spawn")).dial)
+    spawn, replace = settings.flag("broker.spawn"), settings.flag("broker.replace")
+    return Link(Spawner(folder, variables, spawn=spawn, replace=replace).dial)

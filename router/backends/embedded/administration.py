@@ -11,7 +11,8 @@ from collections.abc import Callable
 from threading import BoundedSemaphore
 from typing import Any, Final
 
-from router.backends.pulsar.admin import ask, deadline_in
+from router.backends.pulsar.admin import deadline_in
+from router.backends.pulsar.asking import ask
 from router.backends.pulsar.link import Link
 from router.backends.pulsar.refusals import refusal
 from router.errors import BackendTimeoutError

@@ -8,7 +8,7 @@ from typing import Any
 
 from router.backends import Mailbox, Outcome, Registry
 from router.backends.embedded.registry import BrokerRegistry
-from router.backends.pulsar.admin import ask
+from router.backends.pulsar.asking import ask
 from router.backends.pulsar.connection import Connection, LostError, Reply
 from router.backends.pulsar.link import Link
 from router.errors import BackendUnavailableError, from_code

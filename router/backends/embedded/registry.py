@@ -7,7 +7,8 @@ from threading import BoundedSemaphore
 from typing import Any, Final
 
 from router.backends import Record
-from router.backends.pulsar.admin import ask, remaining
+from router.backends.pulsar.admin import remaining
+from router.backends.pulsar.asking import ask
 from router.backends.pulsar.link import Link
 from router.errors import BackendTimeoutError
 from router.wire.pulsar import pulsar_pb2 as pb

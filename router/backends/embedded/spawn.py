@@ -8,7 +8,9 @@ router takes the broker along. A folder that is marked READ-ONLY stays without a
 somebody looked at its disk.
 
 The alternative, to let only a supervisor start brokers, leaves `flask run`, tests and pipelines
-without one; where there is a supervisor, the setting `broker.spawn` is false.
+without one; where there is a supervisor, the setting `broker.spawn` is false. Who only reads and
+writes topics, and may come from another machine's installation, leaves a broker of another build in
+its place: `broker.replace` is false.
 """
 
 from __future__ import annotations
@@ -39,12 +41,19 @@ CONNECT_TIMEOUT: Final = 2.0
 class Spawner:
     """Opens connections to one folder's broker; used by one caller at a time."""
 
-    def __init__(self, folder: Path, variables: Mapping[str, str], *, spawn: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        variables: Mapping[str, str],
+        *,
+        spawn: bool = True,
+        replace: bool = True,
+    ) -> None:
         self._folder = folder
         self._variables = dict(variables)
         self._spawn = spawn
         # Once only: if files change under a running worker, no broker will ever be of its build.
-        self._replaced = False
+        self._replaced = not replace
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = 0.0
         self._not_before = 0.0

@@ -16,6 +16,7 @@ from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.consumer import Grant, KafkaConsumer
 from router.backends.kafka.names import Names, kafka_partition
+from router.backends.kafka.numbered import Numbered
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
@@ -111,6 +112,10 @@ class KafkaBackend:
         partition = kafka_partition(batch.partition)
         parts = self._producers.publish(name, partition, batch.messages, deadline)
         return receipt(batch.partition, parts)
+
+    def numbered(self, name: str) -> Numbered:
+        """Return the batches that are stored under a name, each whole and once."""
+        return Numbered(self._cluster, self._offsets, self._names.topic, name, wall_ms)
 
     def _exists(self, topic: TopicName, deadline: float) -> bool:
         try:

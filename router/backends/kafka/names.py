@@ -15,6 +15,8 @@ from router.model import NAME, NOT_PARTITIONED, TopicName
 
 # Where Kafka keeps what an Idempotency-Key did; no group that anybody reads as.
 REPEATS: Final = "router-idempotency-"
+# Groups that carry the numbers of pipelines' batches; nobody reads as them either.
+PIPELINES: Final = "router-pipeline-"
 # Where the schemas of topics are; no topic of anybody's.
 SCHEMAS: Final = "_router_schemas"
 
@@ -52,7 +54,7 @@ class Names:
 
     def subscription(self, group: str, topic: str) -> str | None:
         """Return the name of a group on a topic, by its id; None: it is none of that topic."""
-        if group.startswith(REPEATS):
+        if group.startswith((REPEATS, PIPELINES)):
             return None
         wanted = self._pattern.replace("(?P<topic>.+)", re.escape(topic))
         found = re.fullmatch(wanted, group)

@@ -24,6 +24,7 @@ from router.errors import FencedError, RouterError
 # An open transaction holds up the readers of its partitions: one whose worker died ends by itself.
 TIMEOUT_MS: Final = 20_000
 _MOVED: Final = frozenset({14, 15, 16})
+_NOTHING_OPEN: Final = 48
 _FENCED: Final = frozenset({FENCED, OLD_EPOCH, 49, 52})
 
 
@@ -34,20 +35,27 @@ class Transaction:
     of other failures.
     """
 
-    def __init__(self, cluster: Cluster, name: str) -> None:
+    def __init__(self, cluster: Cluster, name: str, timeout_ms: int = TIMEOUT_MS) -> None:
         self.name = name
         self.producer = (-1, -1)
         self._cluster = cluster
+        self._timeout_ms = timeout_ms
 
     def begin(self, deadline: float) -> None:
         """Fence everybody who had this name before; undo what they left open."""
+        self._init((-1, -1), deadline)
 
+    def renew(self, deadline: float) -> None:
+        """Begin again with numbers from 0, unless another one began since: he is not fenced."""
+        self._init(self.producer, deadline)
+
+    def _init(self, known: tuple[int, int], deadline: float) -> None:
         def attempt() -> None:
             request = InitProducerIdRequest(
                 transactional_id=self.name,
-                transaction_timeout_ms=TIMEOUT_MS,
-                producer_id=-1,
-                producer_epoch=-1,
+                transaction_timeout_ms=self._timeout_ms,
+                producer_id=known[0],
+                producer_epoch=known[1],
                 max_version=4,
             )
             answer = self._ask(request, deadline)
@@ -135,6 +143,15 @@ class Transaction:
             self._check(self._ask(request, deadline).error_code)
 
         self._persist(attempt, deadline)
+
+    def abandon(self, deadline: float) -> None:
+        """Undo what is open, if anything is; what is on its way to be made so stays."""
+        try:
+            self.end(commit=False, deadline=deadline)
+        except RouterError as error:
+            cause = error.__cause__
+            if not (isinstance(cause, CodeError) and cause.code == _NOTHING_OPEN):
+                raise
 
     def _ask(self, request: Any, deadline: float) -> Any:
         return self._cluster.ask_coordinator(TRANSACTION, self.name, request, deadline)

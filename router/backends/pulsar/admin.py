@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Protocol
 
 from router.backends import Start
+from router.backends.pulsar.asking import ask
 from router.backends.pulsar.cursors import AT_ONCE, in_commands, message_ids, told_by_broker
+from router.backends.pulsar.extents import Extent, Stretch, located
 from router.backends.pulsar.link import Link
-from router.errors import SubscriptionNotFoundError, from_code
+from router.errors import SubscriptionNotFoundError
 from router.model import (
     CursorState,
     PartitionStats,
@@ -68,6 +70,16 @@ class Admin(Protocol):
 
     def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
+        ...
+
+    def deduplicates(self, topic: TopicName, deadline: float) -> bool:
+        """Return whether appends with a producer's name and number are stored once in a topic."""
+        ...
+
+    def extents(
+        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
+    ) -> list[Extent]:
+        """Return where a topic's partitions begin and end; raise TopicNotFoundError."""
         ...
 
 
@@ -191,18 +203,15 @@ class BrokerAdmin:
                 asked.after_subscription = found[-1].subscription
         return [told_by_broker(state) for state in found]
 
+    def deduplicates(self, topic: TopicName, deadline: float) -> bool:
+        """Return True: our producers ask for it themselves."""
+        return True
 
-def ask(link: Link, command: pb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:
-    """Send an administration command and return the answer; raise the failure that it names."""
-
-    def make(request_id: int) -> pb.BaseCommand:
-        command.request_id = request_id
-        return pb.BaseCommand(type=pb.BaseCommand.ADMIN, admin=command)
-
-    answer = link.call(make, deadline, again=again)
-    if answer.HasField("code"):
-        raise from_code(answer.code, answer.message)
-    return answer
+    def extents(
+        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
+    ) -> list[Extent]:
+        """Return where a topic's partitions begin and end; raise TopicNotFoundError."""
+        return located(self._link, topic, stretches, deadline)
 
 
 def deadline_in(seconds: float) -> float:

@@ -10,6 +10,8 @@ from router.backends import Batch, Mailbox, Receipt, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
 from router.backends.pulsar.consumer import PulsarConsumer
+from router.backends.pulsar.entry_stream import EntryStream, open_stream
+from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.backends.pulsar.producers import Producers
 from router.backends.pulsar.reading import Opening, PulsarReader
 from router.backends.pulsar.refusals import ElsewhereError
@@ -44,6 +46,13 @@ class PulsarBackend:
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; see the protocol."""
         return self._producers.publish(batch, timeout)
+
+    def deduplicates(self, topic: TopicName, timeout: float) -> bool:
+        """Return whether a batch with a producer's name and number is stored once in this topic.
+
+        Raises NotAllowedError where it cannot be asked: the backend's URL names no administration.
+        """
+        return self._admin.deduplicates(topic, deadline_in(timeout))
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol."""
@@ -102,6 +111,20 @@ class PulsarBackend:
     ) -> PulsarReader:
         """Open a reader at a position, an end or a time; see the protocol."""
         return Opening(topic, partition, start, mailbox).open(self._routes, deadline_in(timeout))
+
+    def extents(
+        self, topic: TopicName, stretches: Sequence[Stretch], timeout: float
+    ) -> list[Extent]:
+        """Return where each partition of a topic begins and ends, and stretches of some of them.
+
+        Of Apache Pulsar a stretch is so many entries, not messages. Raises TopicNotFoundError;
+        NotAllowedError where the address names no administration.
+        """
+        return self._admin.extents(topic, stretches, deadline_in(timeout))
+
+    def stream(self, topic: TopicName, partition: int, start: Place, timeout: float) -> EntryStream:
+        """Open a stream of whole entries, as they are stored; raise TopicNotFoundError."""
+        return open_stream(self._routes, topic, partition, start, deadline_in(timeout))
 
     def acknowledge(
         self,

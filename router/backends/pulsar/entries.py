@@ -14,7 +14,15 @@ import structlog
 
 from router.errors import ReadFailedError
 from router.model import UNDECODED, Message
-from router.wire.pulsar import ProtocolError, Unpacked, read_metadata, split_payload, unpack
+from router.wire.pulsar import (
+    Columns,
+    ProtocolError,
+    Unpacked,
+    read_metadata,
+    split_payload,
+    unpack,
+    unpack_columns,
+)
 
 MAX_UNPACKED: Final = 64 * 1024 * 1024
 
@@ -42,6 +50,27 @@ def read_entry(
             why = "encrypted" if metadata.encryption_keys else "chunk"
             unpacked = [_marked(one, why) for one in unpacked]
     return unpacked, max(1, size)
+
+
+def read_columns(payload: bytes, place: tuple[int, int]) -> Columns:
+    """Return the messages of an entry as `read_entry` does, column by column, nulls as None."""
+    try:
+        found = unpack_columns(payload, MAX_UNPACKED)
+    except ProtocolError:
+        found = None  # what is said of it is said below
+    if found is not None:
+        return found
+    unpacked, size = read_entry(payload, (), place)
+    messages = [one.message for one in unpacked]
+    return Columns(
+        [one.batch_index for one in unpacked],
+        [message.key for message in messages],
+        [None if message.null else message.value for message in messages],
+        [message.properties for message in messages],
+        [message.event_time for message in messages],
+        unpacked[0].publish_time if unpacked else 0,
+        size,
+    )
 
 
 def _undecoded(

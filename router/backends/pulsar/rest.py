@@ -20,6 +20,7 @@ from router.backends import Start
 from router.backends.pulsar.admin import Admin, BrokerAdmin, remaining
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
+from router.backends.pulsar.extents import Extent, Stretch, told_by_stats
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import acknowledge, end_subscription, make_subscription
 from router.errors import (
@@ -172,6 +173,21 @@ class RestAdmin:
             found.append(told_by_rest(partition, cursors.get(subscription.name, cursor), backlog))
         return found
 
+    def extents(
+        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
+    ) -> list[Extent]:
+        """Return where a topic's partitions begin and end; `messages` are entries here."""
+        wanted = {stretch.partition: stretch for stretch in stretches}
+        partitions = self._partitions(topic, deadline)
+        return [
+            told_by_stats(one, self._kept(topic.partition(one), deadline), wanted.get(one))
+            for one in (range(partitions) if partitions else (NOT_PARTITIONED,))
+        ]
+
+    def deduplicates(self, topic: TopicName, deadline: float) -> bool:
+        """Return whether Pulsar deduplicates a topic, by whichever policy applies to it."""
+        return bool(self._ask("GET", f"{_path(topic)}/deduplicationEnabled?applied=true", deadline))
+
     def _found(self, subscription: Subscription, deadline: float) -> list[tuple[int, int]]:
         """Return on which partitions there is the subscription, with its backlog on each.
 
@@ -313,8 +329,20 @@ class ServiceAdmin:
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
         return self._cursors(deadline).cursors(subscription, deadline)
 
+    def extents(
+        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
+    ) -> list[Extent]:
+        """Return where a topic's partitions begin and end."""
+        return self._cursors(deadline).extents(topic, stretches, deadline)
+
+    def deduplicates(self, topic: TopicName, deadline: float) -> bool:
+        """Return whether appends with a producer's name and number are stored once in a topic."""
+        if self._routes.service.connection(deadline).ours:
+            return self._commands.deduplicates(topic, deadline)
+        return self._admin(deadline).deduplicates(topic, deadline)
+
     def _cursors(self, deadline: float) -> Admin:
-        """Return what moves cursors."""
+        """Return what knows positions and moves cursors."""
         if self._routes.service.connection(deadline).ours:
             return self._commands
         if self._rest is not None:

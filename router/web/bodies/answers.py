@@ -10,8 +10,8 @@ import orjson
 
 from router.errors import NotAcceptableError
 from router.model import Message, Stored
-from router.web.bodies.cambria import framed
 from router.web.media import Format
+from router.wire.cambria import framed
 
 
 def write(choice: Format, messages: Sequence[Stored]) -> bytes:

@@ -9,9 +9,9 @@ from typing import Final
 
 from router.errors import BatchTooLargeError
 from router.model import Message
-from router.web.bodies.cambria import records
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.objects import objects
+from router.wire.cambria import records
 
 CAMBRIA_ZIP: Final = "application/cambria-zip"
 _LINE: Final = re.compile(rb"[^\r\n]+")

@@ -9,6 +9,7 @@ from router.wire.pulsar.batches import (
     shared_header,
     unpack,
 )
+from router.wire.pulsar.columns import Columns, unpack_columns
 from router.wire.pulsar.compression import compress, decompress
 from router.wire.pulsar.frames import (
     FRAME_LIMIT,
@@ -35,6 +36,7 @@ __all__ = [
     "MAX_BATCH",
     "MAX_MESSAGE_SIZE",
     "OURS",
+    "Columns",
     "Frame",
     "FrameReader",
     "Payload",
@@ -54,5 +56,6 @@ __all__ = [
     "shared_header",
     "split_payload",
     "unpack",
+    "unpack_columns",
     "verify_checksum",
 ]

@@ -34,12 +34,12 @@ MAX_BATCH: Final = 100_000
 
 _SIZE: Final = Struct(">I")
 _KEYED: Final = Struct(">IcB")
-_KEY_TAG: Final = b"\x12"
+KEY_TAG: Final = b"\x12"
 _COMPRESSION_FIELD: Final = MessageMetadata.DESCRIPTOR.fields_by_name["compression"].number
 _SINGLE: Final = StrictReader(SingleMessageMetadata)
 
 # Heads that say the size of a value and nothing else, as they were met, with that size.
-_plain_heads: Final[dict[bytes, int]] = {}
+plain_heads: Final[dict[bytes, int]] = {}
 _PLAIN_HEADS: Final = 4096
 
 # A tuple class is made through Python code; here it is made in loops that run none.
@@ -130,7 +130,7 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
         raise ProtocolError("checksum mismatch")
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:
         return [_plain(metadata, bytes(entry.body), opaque=True)]
-    body = _inflate(metadata, entry.body, limit)
+    body = inflate(metadata, entry.body, limit)
     if not metadata.HasField("num_messages_in_batch"):
         return [_plain(metadata, body, opaque=False)]
     unpacked = read_batch(body, metadata)
@@ -147,7 +147,7 @@ def write_batch(messages: Iterable[Message]) -> Iterator[bytes]:
             yield _value_head(len(value))
         elif len(key) < 0x80 and key.isascii():
             tail = _value_size(len(value))
-            yield _KEYED.pack(2 + len(key) + len(tail), _KEY_TAG, len(key)) + key + tail
+            yield _KEYED.pack(2 + len(key) + len(tail), KEY_TAG, len(key)) + key + tail
         else:
             yield write_single(message)
         yield value
@@ -209,9 +209,9 @@ def read_batch(body: bytes, metadata: MessageMetadata) -> list[Unpacked]:
         value_at = start + _SIZE.unpack_from(body, at)[0]
         head = body[start:value_at]
         key = single = None
-        size = _plain_heads.get(head)
+        size = plain_heads.get(head)
         if size is None:
-            size, key, single = _read_head(head)
+            size, key, single = read_head(head)
         at = value_at + size
         if not value_at <= at <= end:
             raise ProtocolError("message larger than its batch")
@@ -220,7 +220,7 @@ def read_batch(body: bytes, metadata: MessageMetadata) -> list[Unpacked]:
         elif not single.compacted_out:
             if single.null_value or single.HasField("sequence_id"):
                 numbered[len(rows)] = _number(single), single.null_value
-            rows.append((body[value_at:at], *_described(single), index))
+            rows.append((body[value_at:at], *described(single), index))
     if at != end:
         raise ProtocolError("bytes after the last message of a batch")
     return _build(rows, numbered, metadata)
@@ -246,27 +246,27 @@ def _build(
     return list(map(_new, repeat(Unpacked), unpacked))
 
 
-def _read_head(head: bytes) -> tuple[int, bytes | None, SingleMessageMetadata | None]:
+def read_head(head: bytes) -> tuple[int, bytes | None, SingleMessageMetadata | None]:
     """Return the size of the value with its key, or with all else that there is to say."""
-    if head[:1] == _KEY_TAG and len(head) > 2:
+    if head[:1] == KEY_TAG and len(head) > 2:
         end = 2 + head[1]
-        size = _plain_heads.get(head[end:])
+        size = plain_heads.get(head[end:])
         key = head[2:end]
         if size is not None and head[1] < 0x80 and key.isascii():
             return size, key, None
     single = _SINGLE.read(head)
     size = single.payload_size
-    if len(_plain_heads) >= _PLAIN_HEADS:
-        _plain_heads.clear()
+    if len(plain_heads) >= _PLAIN_HEADS:
+        plain_heads.clear()
     # True of any message with a value of this size, whatever else this one's head says.
-    _plain_heads[_value_size(size)] = size
+    plain_heads[_value_size(size)] = size
     return size, None, single
 
 
 def _plain(metadata: MessageMetadata, value: bytes, *, opaque: bool) -> Unpacked:
     message = Message(
         value,
-        *_described(metadata),
+        *described(metadata),
         _deliver_at(metadata),
         # Our own producers count entries: what a message's sender counted is in a batch.
         None if metadata.producer_name.startswith(OURS) else metadata.sequence_id,
@@ -295,7 +295,8 @@ def _left_over(unpacked: list[Unpacked], ack_set: Sequence[int]) -> list[Unpacke
     ]
 
 
-def _inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
+def inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
+    """Return a body as it was before compression; raise ProtocolError, also above the limit."""
     kind = metadata.compression
     if kind == NONE:
         # A compression of the future is an unknown value, and the field then reads as absent.
@@ -312,7 +313,7 @@ def _inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
     return plain
 
 
-def _described(header: Header) -> Described:
+def described(header: Header) -> Described:
     """Return what a message has besides its value, in the order of Message's fields."""
     properties: Mapping[str, str] = NO_PROPERTIES
     if header.properties:

@@ -1096,7 +1096,7 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema")
+    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "drain", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1133,6 +1133,7 @@ class CommandAdmin(_message.Message):
     LIST_SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     PUT_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     DELETE_SCHEMA_FIELD_NUMBER: _ClassVar[int]
+    LOCATE_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     create_topic: CreateTopic
     delete_topic: TopicRef
@@ -1169,10 +1170,11 @@ class CommandAdmin(_message.Message):
     list_schemas: ListSchemas
     put_schema: PutSchema
     delete_schema: TopicRef
-    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ...) -> None: ...
+    locate_messages: LocateMessages
+    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., drain: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "extents")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1190,6 +1192,7 @@ class CommandAdminResponse(_message.Message):
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
+    EXTENTS_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -1207,7 +1210,8 @@ class CommandAdminResponse(_message.Message):
     entry: StoredEntry
     clients: _containers.RepeatedCompositeFieldContainer[ClientInfo]
     schemas: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ...) -> None: ...
+    extents: _containers.RepeatedCompositeFieldContainer[Extent]
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
@@ -1582,6 +1586,48 @@ class StoredEntry(_message.Message):
     timestamp_ms: int
     index: int
     def __init__(self, message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., payload: _Optional[bytes] = ..., timestamp_ms: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
+
+class LocateMessages(_message.Message):
+    __slots__ = ("topic", "stretch")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    STRETCH_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    stretch: _containers.RepeatedCompositeFieldContainer[Stretch]
+    def __init__(self, topic: _Optional[str] = ..., stretch: _Optional[_Iterable[_Union[Stretch, _Mapping]]] = ...) -> None: ...
+
+class Stretch(_message.Message):
+    __slots__ = ("partition", "entry", "messages")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    entry: int
+    messages: int
+    def __init__(self, partition: _Optional[int] = ..., entry: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+
+class Extent(_message.Message):
+    __slots__ = ("partition", "ledger_id", "first_entry", "first_index", "next_entry", "next_index", "start_entry", "start_index", "end_entry", "end_index")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
+    FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    FIRST_INDEX_FIELD_NUMBER: _ClassVar[int]
+    NEXT_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    NEXT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    START_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    START_INDEX_FIELD_NUMBER: _ClassVar[int]
+    END_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    END_INDEX_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    ledger_id: int
+    first_entry: int
+    first_index: int
+    next_entry: int
+    next_index: int
+    start_entry: int
+    start_index: int
+    end_entry: int
+    end_index: int
+    def __init__(self, partition: _Optional[int] = ..., ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., first_index: _Optional[int] = ..., next_entry: _Optional[int] = ..., next_index: _Optional[int] = ..., start_entry: _Optional[int] = ..., start_index: _Optional[int] = ..., end_entry: _Optional[int] = ..., end_index: _Optional[int] = ...) -> None: ...
 
 class DescribeClients(_message.Message):
     __slots__ = ("topic", "after")

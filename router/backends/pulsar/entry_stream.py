@@ -1,0 +1,144 @@
+"""Entries of one partition in bulk, as they are stored, for who reads many and decodes them alone.
+
+Theory of operation. A stream is a consumer of a subscription that is not durable, like a reader,
+but for what it gives: whole entries, not messages. Permits are given ahead for about `WINDOW`
+bytes, by what the messages had until then. Where they suddenly grow, more than `MOST` bytes would
+lie here: then the stream ends as if the connection were lost, and whoever reads opens another one
+behind the last entry it got. To hold up the connection's reader instead was not taken: pings would
+wait too.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from queue import Empty, SimpleQueue
+from threading import Lock
+from typing import Any, Final
+
+from router.backends.pulsar.connection import Connection, LostError
+from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
+from router.backends.pulsar.extents import Place
+from router.backends.pulsar.refusals import ElsewhereError
+from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.subscribing import Deaf, attach_reader
+from router.errors import BackendUnavailableError, SubscriptionBusyError
+from router.model import TopicName
+from router.wire.pulsar import encode
+from router.wire.pulsar import pulsar_pb2 as pb
+
+WINDOW: Final = 8 * 1024 * 1024
+MOST: Final = 8 * WINDOW
+FIRST_PERMITS: Final = 256
+MOST_PERMITS: Final = 50_000
+PAUSE: Final = 0.05
+_NEGATIVE: Final = 1 << 63
+
+Entry = tuple[Place, bytes]
+
+
+class EntryStream(PulsarConsumer):
+    """A stream of entries from a place on; for one caller at a time."""
+
+    __slots__ = ("_came", "_held", "_lock", "_messages", "_octets", "_overfull")
+
+    def __init__(self, connection: Connection, number: int, partition: int) -> None:
+        super().__init__(connection, number, partition, 0, Deaf())
+        self._came: SimpleQueue[Entry | BackendUnavailableError] = SimpleQueue()
+        self._lock = Lock()
+        self._held = 0
+        self._overfull = False
+        self._messages = self._octets = 0
+
+    def pushed(self, command: Any, payload: bytes) -> None:
+        """Put an entry in line."""
+        if not isinstance(command, pb.CommandMessage):
+            self.connection.drop_consumer(self.number)
+            self.cut(LostError("the broker closed the reader"))
+        elif not self._overfull:
+            with self._lock:
+                self._held += len(payload)
+                self._overfull = self._held > MOST
+            where = command.message_id
+            self._came.put((Place(where.ledgerId, where.entryId), payload))
+            if self._overfull:
+                self.cut(LostError("messages became larger than there is room for"))
+
+    def cut(self, error: BackendUnavailableError) -> None:
+        """Learn that nothing will come any more."""
+        self._came.put(error)
+
+    def next(self, timeout: float) -> Entry | None:
+        """Return the next entry, None: none came in time; raise BackendUnavailableError."""
+        try:
+            found = self._came.get(timeout=timeout) if timeout > 0 else self._came.get_nowait()
+        except Empty:
+            return None
+        if isinstance(found, BackendUnavailableError):
+            self._came.put(found)
+            raise found
+        with self._lock:
+            self._held -= len(found[1])
+        return found
+
+    def took(self, messages: int, octets: int) -> None:
+        """Tell how many messages an entry had, so that as many more may come."""
+        self._permits -= messages
+        self._messages += messages
+        self._octets += octets
+        fitting = WINDOW * self._messages // max(1, self._octets)
+        self.ask_for(max(1, min(MOST_PERMITS, fitting)))
+
+    def ask_for(self, wanted: int) -> None:
+        """Have so many messages on their way, if less than half of them are."""
+        if self._permits * 2 > wanted:
+            return
+        command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
+        self._permits = wanted
+        self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
+
+    def end(self, deadline: float) -> Place | None:
+        """Return the last entry that will come without waiting for a publisher, None: none will.
+
+        Raises BackendUnavailableError, BackendTimeoutError.
+        """
+        connection = self.connection
+        request_id = connection.next_id()
+        command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
+        question = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command)
+        last = connection.call(request_id, question, deadline).last_message_id
+        if last.ledgerId >= _NEGATIVE or last.entryId >= _NEGATIVE:
+            return None
+        return Place(last.ledgerId, last.entryId)
+
+    def close(self) -> None:
+        """Let go."""
+        connection = self.connection
+        connection.drop_consumer(self.number)
+        if connection.error is None:
+            close_consumer(connection, self.number)
+
+
+def open_stream(
+    routes: Routes, topic: TopicName, partition: int, start: Place, deadline: float
+) -> EntryStream:
+    """Return the stream of what is stored at a place and behind it.
+
+    Raises TopicNotFoundError, BackendUnavailableError, BackendTimeoutError.
+    """
+    name = str(topic.partition(partition))
+    place = pb.MessageIdData(ledgerId=start.ledger, entryId=start.entry)
+    while True:
+        try:
+            connection = routes.connection(name, deadline)
+            stream = EntryStream(connection, connection.next_id(), partition)
+            reader = f"router-stream-{uuid.uuid4().hex}"
+            attach_reader(connection, stream, name, reader, place, deadline)
+        except (LostError, ElsewhereError, SubscriptionBusyError):
+            if time.monotonic() + PAUSE >= deadline:
+                raise
+            routes.forget(name)
+            time.sleep(PAUSE)
+        else:
+            stream.ask_for(FIRST_PERMITS)
+            return stream

@@ -1,0 +1,160 @@
+"""Where the messages of partitions begin and end, for who reads them in stretches.
+
+Our own broker counts messages and finds the entry where a number of them ends. Apache Pulsar tells
+its ledgers through the administration over HTTP, and counts entries: how many messages an entry
+has is known only to who reads it. There a stretch is bounded by entries, as many messages to an
+entry as a sample at its beginning had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from router.backends.pulsar.asking import ask
+from router.backends.pulsar.link import Link
+from router.errors import BackendUnavailableError
+from router.model import TopicName
+from router.wire.pulsar import pulsar_pb2 as pb
+
+
+class Place(NamedTuple):
+    """An entry, or the end behind the last one; those of a partition are in order."""
+
+    ledger: int
+    entry: int
+
+    @classmethod
+    def parse(cls, text: str) -> Place:
+        """Read `ledger:entry`; raise ValueError."""
+        ledger, entry = text.split(":")
+        return cls(int(ledger), int(entry))
+
+    def __str__(self) -> str:
+        return f"{self.ledger}:{self.entry}"
+
+
+BEGINNING: Final = Place(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """What is asked for: entries of a partition from a place on, of so many messages at most."""
+
+    partition: int
+    start: Place
+    messages: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """What is kept of a partition: entries from `first` to before `behind`; indexes where counted.
+
+    `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
+    `ledgers` are those that hold something, each with its number of entries, in order. `alone`: all
+    that the partition ever had is in its one ledger, entries without gaps.
+    """
+
+    partition: int
+    first: Place
+    behind: Place
+    start: Place
+    end: Place
+    ledgers: tuple[tuple[int, int], ...]
+    alone: bool
+    first_index: int | None = None
+    start_index: int | None = None
+    end_index: int | None = None
+    behind_index: int | None = None
+
+    def last(self, end: Place) -> Place | None:
+        """Return the last entry before a place; None: there is none that is kept."""
+        for ledger, entries in reversed(self.ledgers):
+            if ledger > end.ledger or not entries:
+                continue
+            entry = min(entries, end.entry) - 1 if ledger == end.ledger else entries - 1
+            found = Place(ledger, entry)
+            if entry >= 0:
+                return found if found >= self.first else None
+        return None
+
+
+def located(
+    link: Link, topic: TopicName, stretches: Sequence[Stretch], deadline: float
+) -> list[Extent]:
+    """Return the extents of a topic's partitions, as a broker of ours tells them.
+
+    Raises TopicNotFoundError, BackendUnavailableError, BackendTimeoutError.
+    """
+    command = pb.LocateMessages(topic=str(topic))
+    by_partition = {stretch.partition: stretch for stretch in stretches}
+    for stretch in stretches:
+        command.stretch.add(
+            partition=stretch.partition, entry=stretch.start.entry, messages=stretch.messages
+        )
+    answer = ask(link, pb.CommandAdmin(locate_messages=command), deadline)
+    return [_located(one, by_partition.get(one.partition)) for one in answer.extents]
+
+
+def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
+    ledger = one.ledger_id
+    first, behind = Place(ledger, one.first_entry), Place(ledger, one.next_entry)
+    start, end = first, behind
+    start_index, end_index = _index(one, "first_index"), _index(one, "next_index")
+    if wanted is not None and wanted.start.ledger >= ledger:
+        start, end = Place(ledger, one.start_entry), Place(ledger, one.end_entry)
+        start_index, end_index = _index(one, "start_index"), _index(one, "end_index")
+    return Extent(
+        one.partition,
+        first,
+        behind,
+        start,
+        end,
+        ((ledger, one.next_entry),),
+        True,
+        _index(one, "first_index"),
+        start_index,
+        end_index,
+        _index(one, "next_index"),
+    )
+
+
+def _index(one: pb.Extent, name: str) -> int | None:
+    return getattr(one, name) if one.HasField(name) else None
+
+
+def told_by_stats(partition: int, stats: Mapping[str, Any], wanted: Stretch | None) -> Extent:
+    """Return the extent that Apache Pulsar's internal statistics of a topic say.
+
+    `messages` of what is wanted are entries here. Raises BackendUnavailableError for an answer
+    without positions.
+    """
+    try:
+        last = Place.parse(str(stats["lastConfirmedEntry"]))
+        ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in stats["ledgers"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise BackendUnavailableError(f"Pulsar's statistics lack positions: {error!r}") from error
+    behind = Place(last.ledger, last.entry + 1)
+    # The ledger that is written to has its number of entries told elsewhere.
+    kept = {ledger: entries for ledger, entries in ledgers if ledger < behind.ledger}
+    kept[behind.ledger] = behind.entry
+    held = tuple(sorted(kept.items()))
+    first = next((Place(ledger, 0) for ledger, entries in held if entries), behind)
+    start = first if wanted is None else min(max(wanted.start, first), behind)
+    end = behind
+    if wanted is not None and wanted.messages is not None:
+        end = _ahead(held, start, max(1, wanted.messages), behind)
+    return Extent(partition, first, behind, start, end, held, False)
+
+
+def _ahead(ledgers: Sequence[tuple[int, int]], start: Place, entries: int, behind: Place) -> Place:
+    """Return the place so many entries ahead, within what there is."""
+    for ledger, held in ledgers:
+        if ledger < start.ledger:
+            continue
+        at = start.entry if ledger == start.ledger else 0
+        if at + entries <= held:
+            return min(Place(ledger, at + entries), behind)
+        entries -= max(0, held - at)
+    return behind

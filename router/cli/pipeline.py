@@ -1,0 +1,233 @@
+"""`router pipeline`: declared data pipelines on Spark, checked, run and looked at.
+
+Spark and what else the extra brings are imported by what needs them, never by help or lists.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from router import log
+from router.cli.options import examples, store
+from router.settings import Settings, config_file, load
+
+if TYPE_CHECKING:
+    from router.pipelines.declaration import Pipeline
+
+FOLDER: Final = "config/pipelines"
+WIDEST: Final = 200
+
+folder = click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=FOLDER,
+    show_default=True,
+    help="Folder of the declarations.",
+)
+
+
+@click.group(
+    epilog=examples(
+        "router pipeline list",
+        "router pipeline new orders-table",
+        "router pipeline new keep --from archive",
+        "router pipeline run orders-table",
+    )
+)
+def command() -> None:
+    """Run declared data pipelines on Spark: topics in, SQL between, topics and tables out."""
+
+
+@command.command("list", epilog=examples("router pipeline list"))
+@folder
+def list_(folder: Path) -> None:
+    """Print the pipelines of the folder, and the shipped ones to begin with."""
+    from router.pipelines.finding import found  # noqa: PLC0415 - only when it is used
+
+    known = list(found(folder))
+    width = max((len(one.name) for one in known), default=0)
+    for one in known:
+        origin = "shipped" if one.shipped else str(one.file.parent)
+        click.echo(f"{one.name:<{width}}  {origin:<{len(str(folder))}}  {one.sentence()}")
+
+
+@command.command(
+    epilog=examples(
+        "router pipeline new orders-table              a commented declaration to change",
+        "router pipeline new keep --from archive       a copy of a shipped one",
+    )
+)
+@click.argument("name")
+@click.option("--from", "template", default="", metavar="SHIPPED", help="Begin with this one.")
+@folder
+def new(name: str, template: str, folder: Path) -> None:
+    """Write a commented declaration to change."""
+    from router.pipelines.finding import write_new  # noqa: PLC0415 - only when it is used
+
+    click.echo(write_new(name, template, folder))
+
+
+@command.command(
+    "check",
+    epilog=examples(
+        "router pipeline check orders-table",
+        "router pipeline check orders-table --offline     without asking for its topics",
+    ),
+)
+@click.argument("name")
+@click.option("--offline", is_flag=True, help="Do not ask whether the topics are there.")
+@folder
+@store
+def check_(name: str, folder: Path, config: Path | None, offline: bool, **given: Any) -> None:
+    """Say what is wrong with a pipeline, with the line, without starting Spark."""
+    from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
+    from router.pipelines.run import check  # noqa: PLC0415 - only when it is used
+
+    pipeline = named(name, folder)
+    check(pipeline, _settings(pipeline, config, given), topics=not offline)
+    click.echo(f"{pipeline.file}: in order")
+
+
+@command.command(
+    "run",
+    epilog=examples(
+        "router pipeline run orders-table                       until Ctrl-C",
+        "router pipeline run orders-table --once                what is there now, then end",
+        "router pipeline run orders-table --metrics 0.0.0.0:9404",
+        "spark-submit run.py pipeline run orders-table          see docs/pipelines.md",
+    ),
+)
+@click.argument("name")
+@click.option("--once", is_flag=True, help="End when all that is there now is done.")
+@click.option("--metrics", default="", metavar="HOST:PORT", help="Serve Prometheus there.")
+@click.option(
+    "--progress/--no-progress", default=None, help="Show progress.  [default: on a terminal]"
+)
+@folder
+@store
+def run_(name: str, folder: Path, config: Path | None, **given: Any) -> None:
+    """Run a pipeline until it is told to stop, or is done.
+
+    SIGTERM and Ctrl-C let the batch under way end first; a second one does not. The exit status is
+    0 after a clean end, 1 after a failure or a job that found something wrong, 78 for a pipeline
+    that cannot run as it is declared.
+    """
+    from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
+
+    _run(named(name, folder), config, given)
+
+
+@command.command(
+    epilog=examples(
+        "router pipeline replay pipelines/tables/archive --to orders.again --rate 500",
+        "router pipeline replay pipelines/tables/archive --from 2026-07-31T00:00:00Z",
+    )
+)
+@click.argument("archive")
+@click.option("--to", default="{topic}", show_default=True, help="Topic to publish to.")
+@click.option("--topic", "topics", multiple=True, help="Only what came from it; repeatable.")
+@click.option("--from", "since", default="", metavar="TIME", help="Published then or later.")
+@click.option("--until", default="", metavar="TIME", help="Published before.")
+@click.option("--rate", type=float, default=1000.0, show_default=True, help="Messages a second.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["delta", "parquet"]),
+    default="delta",
+    show_default=True,
+    help="What the table is made of.",
+)
+@click.option("--name", default="replay", show_default=True, help="Name of this replay.")
+@store
+def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
+    """Publish what the pipeline `archive` kept, byte for byte and marked, at a bounded rate.
+
+    A replay that was interrupted goes on where it was when it is started again with the same name.
+    """
+    from router.pipelines.replays import replay_of  # noqa: PLC0415 - only when it is used
+
+    own = {key: given.pop(key) for key in ("to", "topics", "until", "rate")}
+    own |= {"from": given.pop("since"), "format": given.pop("form")}
+    _run(replay_of(name, archive, own), config, given)
+
+
+@command.command(
+    epilog=examples("router pipeline status orders-table", "router pipeline status replay")
+)
+@click.argument("name")
+@folder
+@store
+def status(name: str, folder: Path, config: Path | None, **given: Any) -> None:
+    """Print how far the present run of a pipeline is, or the last one was.
+
+    Exit status 1: it never ran, or it failed.
+    """
+    from router.pipelines.run import state_folder  # noqa: PLC0415 - only when it is used
+    from router.pipelines.status import told  # noqa: PLC0415 - only when it is used
+
+    pipeline = _known(name, folder)
+    lines, well = told(name, state_folder(pipeline, _settings(pipeline, config, given)))
+    for line in lines:
+        click.echo(line)
+    raise SystemExit(0 if well else 1)
+
+
+@command.command(
+    epilog=examples(
+        "router pipeline install             once for each user of a machine",
+        "spark-submit --jars $(router pipeline install --jars) ...",
+    )
+)
+@click.option("--jars", is_flag=True, help="Print their paths with commas, as Spark takes them.")
+def install(jars: bool) -> None:
+    """Fetch Spark's connectors for Kafka and Delta from Maven Central, each checked by its hash."""
+    from router.pipelines import connectors  # noqa: PLC0415 - only when it is used
+
+    found = connectors.install()
+    paths = connectors.jars(connectors.CONNECTORS)
+    click.echo(",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order")
+
+
+def _known(name: str, folder: Path) -> Pipeline:
+    """Return a declared pipeline; a name without a declaration may be a replay's."""
+    from router.pipelines.finding import found, named  # noqa: PLC0415 - only when it is used
+    from router.pipelines.replays import replay_of  # noqa: PLC0415 - only when it is used
+
+    own = (one.name for one in found(folder) if not one.shipped or one.name != "replay")
+    return named(name, folder) if name.endswith(".toml") or name in own else replay_of(name, "", {})
+
+
+def _run(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) -> None:
+    from router.pipelines.run import Options, once, run  # noqa: PLC0415 - only when it is used
+
+    own = {key: given.pop(key, None) for key in ("once", "metrics", "progress")}
+    settings = _settings(pipeline, config, given)
+    log.configure(settings.text("log.level"), settings.text("log.format"))
+    shown = sys.stderr.isatty() if own["progress"] is None else own["progress"]
+    options = Options(own["metrics"] or "", _shower() if shown else None, click.echo)
+    well = run(once(pipeline) if own["once"] else pipeline, settings, options)
+    raise SystemExit(0 if well else 1)
+
+
+def _shower() -> Callable[[str], None]:
+    """Return what draws a line over the last one; where there is no terminal, below it."""
+    if not sys.stderr.isatty():
+        return lambda line: click.echo(line, err=True)
+    return lambda line: click.echo(f"\r\x1b[2K{line[:WIDEST]}", nl=False, err=True)
+
+
+def _settings(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) -> Settings:
+    """Return the settings in force: a flag goes before the declaration, that before the file."""
+    flags = {name.replace("__", "."): text for name, text in given.items() if text is not None}
+    declared = dict(pipeline.source.settings)
+    if pipeline.source.url:
+        declared["backend.url"] = pipeline.source.url
+    # A broker that serves others is not replaced for a pipeline, however it was installed.
+    given = {"broker.replace": "false"} | declared | flags
+    return load(config_file(os.environ, config), os.environ, given)

@@ -1,0 +1,83 @@
+"""The columns of `records`, as far as a declaration says them: names and Spark's types."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import sqlglot
+from sqlglot import exp
+from sqlglot.errors import SqlglotError
+
+from router.errors import InvalidSchemaError
+from router.pipelines.declaration import METADATA, SourceSpec
+from router.pipelines.decoding import avro_columns
+
+_TYPES: Final = (
+    "STRING",
+    "INT",
+    "STRING",
+    "BIGINT",
+    "BINARY",
+    "BINARY",
+    "MAP<STRING, STRING>",
+    "TIMESTAMP",
+    "TIMESTAMP",
+)
+_FIXED: Final = {
+    "bytes": {"value": "BINARY"},
+    "text": {"value": "STRING"},
+    "cambria": {"key": "STRING", "value": "STRING"},
+}
+
+
+def columns(source: SourceSpec) -> dict[str, str] | None:
+    """Return the types of all columns of `records` by name, None: the schema comes with the data.
+
+    Raises ValueError, with a sentence, for a schema that is none.
+    """
+    fields = _fields(source)
+    if fields is None:
+        return None
+    known = dict(zip(METADATA, _TYPES, strict=True))
+    for name in fields:
+        if name.lower() in known:
+            raise ValueError(f"the column {name} is the router's own: choose another name")
+    return fields | known
+
+
+def _fields(source: SourceSpec) -> dict[str, str] | None:
+    if source.format in _FIXED:
+        return _FIXED[source.format]
+    if not source.schema:
+        return None
+    if source.format == "avro":
+        try:
+            return avro_columns(source.schema)
+        except InvalidSchemaError as error:
+            raise ValueError(f"source.schema is no Avro definition: {error}") from error
+    return declared(source.schema)
+
+
+def declared(schema: str) -> dict[str, str]:
+    """Return the columns of `a INT, b STRING`; raise ValueError."""
+    try:
+        table = sqlglot.parse_one(f"CREATE TABLE t ({schema})", dialect="spark")
+    except SqlglotError as error:
+        raise ValueError(
+            f"source.schema is written like id BIGINT, name STRING: {_first(error)}"
+        ) from error
+    found: dict[str, str] = {}
+    for column in table.find_all(exp.ColumnDef):
+        if isinstance(column.parent, exp.Schema):
+            if column.kind is None:
+                raise ValueError(f"source.schema: the column {column.name} has no type")
+            if column.name.lower() in {name.lower() for name in found}:
+                raise ValueError(f"source.schema names the column {column.name} twice")
+            found[column.name] = column.kind.sql(dialect="spark")
+    if not found:
+        raise ValueError("source.schema names no column")
+    return found
+
+
+def _first(error: SqlglotError) -> str:
+    return str(error).partition(".")[0]

@@ -1,0 +1,160 @@
+"""What a pipeline is: the values that its declaration, one TOML file, comes down to.
+
+The view that the first step reads is named `records`: the decoded fields of each message beside
+what is known of it, in columns that begin with an underscore (`METADATA`). Steps are views by their
+own names, and a sink takes the last one unless it names another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+RECORDS: Final = "records"
+# The sink that bad records go to when the policy is `dlq`; no declared sink may be named so.
+DEAD_LETTERS: Final = "dead-letters"
+DEAD_SUFFIX: Final = ".dlq"
+METADATA: Final = (
+    "_topic",
+    "_partition",
+    "_position",
+    "_index",
+    "_key",
+    "_value",
+    "_properties",
+    "_event_time",
+    "_publish_time",
+)
+# The column that partitions are made by where rows have none, from the first time that they have.
+DATE: Final = "date"
+TIMES: Final = ("event_time", "_event_time", "publish_time", "_publish_time")
+FORMATS: Final = ("bytes", "text", "json", "cambria", "avro", "csv")
+KINDS: Final = ("topic", "parquet", "delta")
+POLICIES: Final = ("fail", "skip", "dlq")
+
+
+@dataclass(frozen=True, slots=True)
+class Watermark:
+    """How late a row may be: older ones than the newest `column` less `delay` may be dropped."""
+
+    column: str
+    delay: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSpec:
+    """Where messages come from, and how they are read.
+
+    `topics` or a `pattern` (RE2, of whole names). `starting` is earliest, latest or a time in ms
+    since 1970, for a checkpoint that is new. `max_rows` bounds a batch. `on_loss` is fail or skip:
+    what to do when messages went before they were read. `url` and `settings` say which store, the
+    latter by the router's own settings, credentials included: they never stand on a command line.
+    `schema` is columns as in CREATE TABLE (json, csv; empty: inferred) or an Avro schema in JSON
+    (avro; empty: the topic's own). `options` are the format's own. `skip_dead`: a pattern passes
+    over `<topic>.dlq` where it finds the topic, which would otherwise never come to an end.
+    """
+
+    url: str = "embedded:"
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    format: str = "text"
+    schema: str = ""
+    options: Mapping[str, str] = field(default_factory=dict)
+    starting: str = "earliest"
+    max_rows: int = 100_000
+    on_loss: str = "fail"
+    skip_dead: bool = False
+    watermark: Watermark | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """A view: its SQL reads `records` and the steps before; `line` is where the SQL begins.
+
+    `checked` false: only Spark itself judges the SQL.
+    """
+
+    name: str
+    sql: str
+    watermark: Watermark | None = None
+    line: int = 0
+    checked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """Where rows go: `kind` is topic, parquet or delta.
+
+    A topic takes the column `value` (text or bytes; without one the whole row, as JSON), `key`,
+    `properties` and `event_time` where there are such; without a `topic` a column `topic` says
+    where each row goes. Files are below `path`, in folders by the columns `partition_by`. `mode`
+    is Spark's output mode: append, update or complete. `options` are the sink's own.
+    """
+
+    name: str
+    kind: str
+    from_step: str = RECORDS
+    topic: str = ""
+    path: str = ""
+    partition_by: tuple[str, ...] = ()
+    mode: str = "append"
+    options: Mapping[str, str] = field(default_factory=dict)
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trigger:
+    """When a batch begins: as soon as the last is done, `every` so many seconds, or until the end.
+
+    `available_now`: everything that is there now, in bounded batches, and then the run is over.
+    """
+
+    every: float = 0.0
+    available_now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a run may take: seconds that Spark's workers have to start, and a batch after a signal.
+
+    `bad_share` ends the run when more than this part of a batch is bad (1: never).
+    """
+
+    start_seconds: float = 300.0
+    stop_seconds: float = 300.0
+    bad_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """A pipeline that is no stream of steps: `kind` names the job, `options` are its own."""
+
+    kind: str
+    options: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """One declared pipeline; `lines` says where each key stands in `file`, for what is said of it.
+
+    `checkpoint` is a folder: each sink has one of its own below it. `resources` are Spark's own
+    settings. `dead_letters` is the topic of the policy `dlq`, empty: `<topic>.dlq` for each topic.
+    """
+
+    name: str
+    source: SourceSpec
+    steps: tuple[Step, ...] = ()
+    sinks: tuple[SinkSpec, ...] = ()
+    trigger: Trigger = field(default_factory=Trigger)
+    checkpoint: str = ""
+    limits: Limits = field(default_factory=Limits)
+    bad_records: str = "fail"
+    dead_letters: str = ""
+    resources: Mapping[str, str] = field(default_factory=dict)
+    description: str = ""
+    job: JobSpec | None = None
+    file: Path = Path()
+    lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)

@@ -1,0 +1,44 @@
+"""What ended a query, in one sentence: Spark wraps the reason in plans, stacks and Python's own."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from router.pipelines.formats import BAD_RECORD
+
+LONGEST: Final = 700
+_PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
+_BAD: Final = re.compile(
+    re.escape(BAD_RECORD) + r"(.+?) \(topic (.*?), partition (\d+), position (.*?)\)"
+)
+_CLASS: Final = re.compile(r"^\[([A-Z_0-9.]+)\]\s*")
+_CAUSED: Final = re.compile(r"^Caused by: [\w.$]+: (.+)$", re.MULTILINE)
+_PLACE: Final = re.compile(r" SQLSTATE: \w+|[;,]? line \d+,? pos \d+;?")
+
+
+def sentence(error: BaseException | str) -> str:
+    """Return what a failure of Spark's says, in one bounded line."""
+    text = str(error)
+    if bad := _BAD.search(text):
+        return bounded(
+            f"bad record in topic {bad[2]}, partition {bad[3]}, position {bad[4]}: {bad[1]}"
+        )
+    if found := [said for kind, said in _PYTHON.findall(text) if not kind.startswith("Py4J")]:
+        return bounded(found[-1])
+    if caused := _CAUSED.findall(text):
+        return bounded(_plain(caused[-1]))
+    return bounded(_plain(text))
+
+
+def bounded(text: str) -> str:
+    """Return a text in one line that is not endless."""
+    flat = " ".join(text.split())
+    return flat if len(flat) <= LONGEST else f"{flat[: LONGEST - 3]}..."
+
+
+def _plain(text: str) -> str:
+    """Return the first statement, without Spark's class of errors, plan, place and SQLSTATE."""
+    first = re.split(r"\n\n|;\s*\n|\n=== |\nJVM stacktrace|\n== SQL", text.strip())[0]
+    without = _CLASS.sub("", first)
+    return _PLACE.sub("", without).strip()

@@ -1,0 +1,88 @@
+"""Pipelines that are more than steps of SQL: validate, replay, audit and maintain.
+
+`validate` is a stream like others: it decides which records are bad. The rest run once and end.
+Their keys are checked without Spark; what needs it is imported when a job begins.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from router.pipelines.declaration import JobSpec, Pipeline
+from router.pipelines.jobs.options import read
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, SparkSession
+
+    from router.backends import Backend
+    from router.settings import Settings
+
+STREAMS: Final = ("validate",)
+
+
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a job that runs once is given; `stop` is set when it should end early.
+
+    `backend` is the store of the pipeline's source, opened with `settings`. `say` is told each
+    finding, one sentence or line at a time. `wall_ms` is the time of day in ms since 1970.
+    """
+
+    pipeline: Pipeline
+    spark: SparkSession
+    backend: Backend
+    settings: Settings
+    stop: threading.Event
+    say: Callable[[str], None]
+    clock: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
+def check(job: JobSpec, folder: Path) -> None:
+    """Raise ValueError, with one sentence, for what a job cannot be; files are found in `folder`.
+
+    Needs neither Spark nor Java.
+    """
+    options = read(job.kind, job.options)
+    if job.kind == "validate":
+        from router.pipelines.jobs import validating  # noqa: PLC0415 - see above
+
+        validating.schemas(options, folder)
+
+
+def streams(job: JobSpec) -> bool:
+    """Tell whether the job is a stream, with a source and sinks, and not one that runs once."""
+    return job.kind in STREAMS
+
+
+def problem(job: JobSpec, folder: Path) -> Callable[[Column, Column], Column]:
+    """Return the function of the columns topic and value that says what is wrong, or is null."""
+    from router.pipelines.jobs import validating  # noqa: PLC0415
+
+    return validating.problem(validating.schemas(read(job.kind, job.options), folder))
+
+
+def run(context: JobContext) -> bool:
+    """Run a job that is no stream to its end; return whether all is well with what it looked at.
+
+    Raises RouterError where it cannot go on.
+    """
+    job = context.pipeline.job
+    assert job is not None, "only pipelines with a job are run here"
+    options = read(job.kind, job.options)
+    if job.kind == "replay":
+        from router.pipelines.jobs import replaying  # noqa: PLC0415
+
+        return replaying.replay(context, options)
+    if job.kind == "audit":
+        from router.pipelines.jobs import audit  # noqa: PLC0415
+
+        return audit.audit(context, options)
+    from router.pipelines.jobs import maintaining  # noqa: PLC0415
+
+    maintaining.maintain(context.spark, options, context.wall_ms(), context.say)
+    return True

@@ -1,0 +1,196 @@
+"""The keys of each kind of job: once, with default and meaning, as the reference prints them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, Literal, cast
+
+Value = str | float | bool | tuple[str, ...] | Mapping[str, str]
+Shape = Literal["text", "number", "flag", "texts", "texts by name", "time"]
+
+MOST: Final = 1e9
+WEEK_HOURS: Final = 168.0
+TABLES: Final = ("delta", "parquet")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """One key of a job; `default` None: it must be given. `allowed`: one of these, or any."""
+
+    shape: Shape
+    default: Value | None
+    sentence: str
+    allowed: tuple[str, ...] = ()
+    least: float = 0.0
+
+
+_FORMAT: Final = Key("text", "delta", "What the table is made of.", TABLES)
+
+KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
+    "validate": {
+        "schemas": Key(
+            "texts by name",
+            None,
+            "For each topic the file of its JSON schema; `*`: for all others.",
+        ),
+    },
+    "replay": {
+        "archive": Key("text", None, "The folder of the table that is replayed."),
+        "format": _FORMAT,
+        "topics": Key("texts", (), "Only what came from these topics; empty: all."),
+        "to": Key("text", "{topic}", "The topic that is published to; `{topic}`: where it was."),
+        "from": Key("time", "", "Only what was published then or later; empty: from the first."),
+        "until": Key("time", "", "Only what was published before; empty: to the last."),
+        "rate": Key("number", 1000.0, "Messages a second, at most.", least=0.001),
+        "chunk": Key(
+            "number", 10_000.0, "Messages that one transaction or staged file holds.", least=1
+        ),
+    },
+    "audit": {
+        "topics": Key("texts", None, "The topics whose messages are looked for."),
+        "archive": Key("text", None, "The folder of the table that they should be in."),
+        "format": _FORMAT,
+        "dead_letters": Key(
+            "texts",
+            (),
+            "Topics of dead letters; empty: `<topic>.dlq` of each topic, if it is there.",
+        ),
+        "complete": Key("flag", False, "Whether the newest messages must be there already."),
+        "names": Key(
+            "number", 100.0, "How many gaps and repeats are named for each partition.", least=1
+        ),
+    },
+    "maintain": {
+        "table": Key("text", None, "The folder of the table that is looked after."),
+        "format": _FORMAT,
+        "target_mb": Key("number", 128.0, "Size of the files that small ones become.", least=1),
+        "compact": Key("flag", True, "Whether small files become large ones."),
+        "into": Key("text", "", "Parquet: the new folder that the compacted table is written to."),
+        "vacuum": Key("flag", True, "Whether files that the table no longer names are deleted."),
+        "retain_hours": Key(
+            "number", WEEK_HOURS, "How old they must be; never less than an hour.", least=1
+        ),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The values of one job's keys, all of them."""
+
+    values: Mapping[str, Value]
+
+    def text(self, name: str) -> str:
+        """Return a text."""
+        return cast("str", self.values[name])
+
+    def number(self, name: str) -> float:
+        """Return a number."""
+        return cast("float", self.values[name])
+
+    def flag(self, name: str) -> bool:
+        """Return whether."""
+        return cast("bool", self.values[name])
+
+    def texts(self, name: str) -> tuple[str, ...]:
+        """Return a list."""
+        return cast("tuple[str, ...]", self.values[name])
+
+    def table(self, name: str) -> Mapping[str, str]:
+        """Return texts by their names."""
+        return cast("Mapping[str, str]", self.values[name])
+
+
+def read(kind: str, given: Mapping[str, object]) -> Options:
+    """Return all values of a job; raise ValueError with a sentence for what cannot be one."""
+    if kind not in KEYS:
+        raise ValueError(f"there is no job {kind!r}: known are {', '.join(KEYS)}")
+    keys = KEYS[kind]
+    for name in given:
+        if name not in keys:
+            near = difflib.get_close_matches(name, keys, 1, 0)[0]
+            raise ValueError(f"{name} is no key of the job {kind}; did you mean {near}?")
+    found: dict[str, Value] = {}
+    for name, key in keys.items():
+        value = given.get(name, key.default)
+        if value is None:
+            raise ValueError(f"the job {kind} needs {name}: {key.sentence}")
+        found[name] = _parsed(name, key, value)
+    _together(kind, found)
+    return Options(found)
+
+
+def _parsed(name: str, key: Key, value: object) -> Value:
+    parsed = _shaped(key.shape, value)
+    if parsed is None:
+        raise ValueError(f"{name} = {value!r} is no {_SAID[key.shape]}")
+    if key.allowed and parsed not in key.allowed:
+        raise ValueError(f"{name} = {value!r}: allowed are {', '.join(key.allowed)}")
+    if isinstance(parsed, float) and not key.least <= parsed < MOST:
+        raise ValueError(f"{name} = {value!r} is not from {key.least:g} to {MOST:g}")
+    if key.default is None and not parsed:
+        raise ValueError(f"{name} is empty: {key.sentence}")
+    return parsed
+
+
+_SAID: Final[Mapping[Shape, str]] = {
+    "text": "text",
+    "number": "number",
+    "flag": "true or false",
+    "texts": "list of texts",
+    "texts by name": "table of texts",
+    "time": "time such as 2026-01-31T00:00:00Z",
+}
+
+
+def _shaped(shape: Shape, value: object) -> Value | None:
+    """Return the value in its shape; None where it has another."""
+    if shape == "flag":
+        return value if isinstance(value, bool) else None
+    if shape == "number":
+        ok = isinstance(value, int | float) and not isinstance(value, bool)
+        return float(cast("float", value)) if ok else None
+    if shape == "time":
+        return _time(value)
+    if shape == "text":
+        return value if isinstance(value, str) else None
+    return _many(shape, value)
+
+
+def _many(shape: Shape, value: object) -> Value | None:
+    if shape == "texts":
+        if isinstance(value, Sequence) and not isinstance(value, str):
+            return tuple(value) if all(isinstance(one, str) for one in value) else None
+        return None
+    if isinstance(value, Mapping) and all(isinstance(one, str) for one in value.values()):
+        return dict(value)
+    return None
+
+
+def _time(value: object) -> str | None:
+    """Return a time as ISO 8601 in UTC; without an offset it is UTC already."""
+    if value == "":
+        return ""
+    if isinstance(value, str):
+        try:
+            value = datetime.fromisoformat(value)
+        except ValueError:
+            return None
+    if not isinstance(value, datetime):
+        return None
+    return (value if value.tzinfo else value.replace(tzinfo=UTC)).astimezone(UTC).isoformat()
+
+
+def _together(kind: str, found: Mapping[str, Value]) -> None:
+    """Raise ValueError for values that do not go together."""
+    if kind != "maintain":
+        return
+    if found["format"] == "parquet" and found["compact"] and not found["into"]:
+        raise ValueError(
+            "a Parquet table is compacted into a new folder: give `into`, or set compact = false"
+        )
+    if found["format"] == "delta" and found["into"]:
+        raise ValueError("a Delta table is compacted where it is: leave out `into`")

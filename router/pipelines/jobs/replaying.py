@@ -1,0 +1,212 @@
+"""Publishes an archive again: byte for byte, in order in each partition, at a bounded rate.
+
+Rows are written down in order first (`replay_files`), by one shuffle that brings each partition of
+a topic into one task, which sorts it. Then one thread publishes them: a bounded rate needs no more,
+and order no less. A run that was stopped or killed goes on where it was and repeats nothing,
+because the store knows what it has of a file by the file's number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.errors import AnalysisException
+from pyspark.sql import functions
+
+from router.errors import ReadFailedError, SettingError, TopicExistsError, TopicNotFoundError
+from router.model import Policies, TopicName
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.jobs.auditing import POSITION, order
+from router.pipelines.jobs.options import Options
+from router.pipelines.jobs.pacing import Pace
+from router.pipelines.jobs.replay_files import COLUMNS, Plan, ReplayFiles, chunks, topics
+from router.pipelines.sinks.options import TopicOptions
+from router.pipelines.sinks.parquet import WRITTEN
+from router.pipelines.sinks.publishing import Identity, open_publisher
+from router.pipelines.sinks.topic import Deduplicating
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from router.pipelines.jobs import JobContext
+    from router.pipelines.sinks.chunks import Chunk
+
+# The property that marks a message as replayed; it names the archived one.
+MARK: Final = "router-replayed"
+MOST_TOPICS: Final = 1_000
+_PATIENCE: Final = 300.0
+_APPEND_ROWS: Final = 1_000
+# A file is one transaction on Kafka, which gives up on those that take minutes.
+_FILE_SECONDS: Final = 10.0
+_SAY_SECONDS: Final = 10.0
+
+
+class _Stopped(Exception):  # noqa: N818 - no failure: it was told to
+    """The run was told to end within a file."""
+
+
+def replay(context: JobContext, options: Options) -> bool:
+    """Publish what is left of the replay; return True, also when it was stopped before its end.
+
+    Raises SettingError, ReadFailedError, and what the store refuses.
+    """
+    pipeline = context.pipeline
+    checkpoint = pipeline.checkpoint.removeprefix("file://")
+    files = ReplayFiles(Path(checkpoint) / "replay")
+    plan = _plan(context, options, files)
+    identity = Identity(pipeline.name, "replay", plan.identity)
+    names = [context.settings.text(f"names.{part}") for part in ("tenant", "namespace")]
+    places = {
+        name: (TopicName.parse(name, *names), count) for name, count in plan.partitions.items()
+    }
+    publisher = open_publisher(context.backend, identity, _PATIENCE)
+    remembered = TopicOptions.of(SinkSpec("replay", "topic"), context.settings).remembered
+    rate = options.number("rate")
+    pace = Pace(rate, context.clock, context.stop.wait)
+    most_rows = max(1, min(_APPEND_ROWS, int(rate)))
+    first = files.next(plan)
+    done = sum(rows for _, rows in plan.files[:first])
+    said = context.clock()
+    for number, (path, rows) in list(enumerate(plan.files))[first:]:
+        now = context.wall_ms()
+        begun = files.begin(plan, number, now)
+        if now - begun > remembered * 1000:
+            raise ReadFailedError(_too_late(path))
+        try:
+            publisher.publish(number, partial(_appends, path, places, most_rows, pace))
+        except _Stopped:
+            context.say(f"stopped: {done} of {plan.rows} messages are replayed for certain")
+            return True
+        files.finish(plan, number)
+        done += rows
+        if context.clock() - said >= _SAY_SECONDS:
+            said = context.clock()
+            context.say(f"replayed {done} of {plan.rows} messages")
+    context.say(f"replayed all {plan.rows} messages")
+    return True
+
+
+def _too_late(path: Path) -> str:
+    return (
+        f"{path} was begun longer ago than the store remembers what it has of it: nobody"
+        " knows how much of it is published. Look at the end of the topic, then replay the"
+        " rest from there, with another checkpoint."
+    )
+
+
+def _appends(
+    path: Path, places: Mapping[str, tuple[TopicName, int]], most_rows: int, pace: Pace
+) -> Iterator[Chunk]:
+    """Return the appends of a file from its first one on; the publisher may ask for them again."""
+    return _paced(chunks(path, places, most_rows), pace)
+
+
+def _paced(found: Iterator[Chunk], pace: Pace) -> Iterator[Chunk]:
+    for chunk in found:
+        if not pace.before(len(chunk.messages)):
+            raise _Stopped
+        yield chunk
+
+
+def _plan(context: JobContext, options: Options, files: ReplayFiles) -> Plan:
+    """Return what is to be replayed, written down now or by an earlier run."""
+    chosen = {
+        name: list(value) if isinstance(value, tuple) else value
+        for name, value in options.values.items()
+        if name not in {"rate", "chunk"}
+    }
+    if plan := files.find(chosen):
+        return plan
+    most = max(1, min(int(options.number("chunk")), int(options.number("rate") * _FILE_SECONDS)))
+    context.say(f"reading {options.text('archive')}")
+
+    def write(folder: Path) -> None:
+        rows = prepared(context.spark, options)
+        writer = rows.write.options(**WRITTEN).option("maxRecordsPerFile", most)
+        # Not as_uri(): Hadoop takes paths as they are, and would not undo its escapes.
+        writer.parquet(f"file://{folder.absolute()}")
+
+    def partitions(folder: Path) -> dict[str, int]:
+        return _partitions(context, topics(folder, MOST_TOPICS))
+
+    return files.make(chosen, write, partitions)
+
+
+def _partitions(context: JobContext, highest: dict[str, int]) -> dict[str, int]:
+    """Return how many partitions the topics have; those that are not there are made alike."""
+    settings = context.settings
+    names = (settings.text("names.tenant"), settings.text("names.namespace"))
+    return {
+        name: _count(context, TopicName.parse(name, *names), partition + 1)
+        for name, partition in highest.items()
+    }
+
+
+def _count(context: JobContext, topic: TopicName, wanted: int) -> int:
+    backend, timeout = context.backend, context.settings.seconds("backend.timeout")
+    try:
+        backend.partitions(topic, timeout)
+    except TopicNotFoundError:
+        many = wanted if wanted > 1 else 0
+        with suppress(TopicExistsError):  # another publisher was first
+            backend.create_topic(topic, many, Policies(), {}, timeout)
+    if isinstance(backend, Deduplicating) and not backend.deduplicates(topic, timeout):
+        raise SettingError(
+            f"topic {topic}: Apache Pulsar does not drop repeats: set its policy deduplication"
+        )
+    return backend.partitions(topic, timeout)
+
+
+def prepared(spark: SparkSession, options: Options) -> DataFrame:
+    """Return the rows to publish, in order in each Spark partition; raise SettingError.
+
+    A position that the archive holds twice is published once.
+    """
+    try:
+        rows = spark.read.format(options.text("format")).load(options.text("archive"))
+        return _sorted(_chosen(rows, options), options)
+    except AnalysisException as error:
+        first = str(error).strip().partition("\n")[0]
+        raise SettingError(f"{options.text('archive')} is no archive: {first}") from error
+
+
+def _chosen(rows: DataFrame, options: Options) -> DataFrame:
+    if options.texts("topics"):
+        rows = rows.where(functions.col("topic").isin(*options.texts("topics")))
+    published = functions.col("publish_time")
+    for name, keep in (("from", published.__ge__), ("until", published.__lt__)):
+        if options.text(name):
+            rows = rows.where(keep(functions.to_timestamp(functions.lit(options.text(name)))))
+    return rows
+
+
+def _sorted(rows: DataFrame, options: Options) -> DataFrame:
+    column, lit = functions.col, functions.lit
+    own = functions.map_filter(
+        functions.coalesce(
+            column("properties"), functions.expr("map()").cast("map<string,string>")
+        ),
+        lambda name, _: name != lit(MARK),
+    )
+    mark = functions.concat_ws(":", column("topic"), column("partition"), column("position"))
+    return (
+        rows.repartition("topic", "partition")
+        .dropDuplicates(list(POSITION))
+        .withColumn("place", order())
+        .sortWithinPartitions("topic", "partition", "place")
+        .select(
+            functions.replace(lit(options.text("to")), lit("{topic}"), column("topic")).alias(
+                "topic"
+            ),
+            "partition",
+            "key",
+            "value",
+            functions.map_concat(own, functions.create_map(lit(MARK), mark)).alias("properties"),
+            functions.unix_millis("event_time").alias("event_time"),
+        )
+        .select(*COLUMNS)
+    )

@@ -1,0 +1,286 @@
+"""A declaration's file becomes a Pipeline, or one sentence that begins with FILE:LINE.
+
+Only the file is read: whether topics exist and SQL fits is said by `checks`. Neither needs Spark or
+Java, so that a pipeline may be checked where it will never run.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import re2
+
+from router.pipelines.declaration import (
+    DEAD_LETTERS,
+    FORMATS,
+    KINDS,
+    POLICIES,
+    RECORDS,
+    JobSpec,
+    Limits,
+    Pipeline,
+    SinkSpec,
+    SourceSpec,
+    Step,
+    Trigger,
+    Watermark,
+)
+from router.pipelines.places import Place, places, sql_line
+from router.pipelines.reading import DeclarationError, Origin, Table, nearest
+from router.settings import BY_NAME
+
+NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
+_VIEW: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,99}")
+_MODES: Final = {
+    "parquet": ("append",),
+    "delta": ("append", "complete"),
+    "topic": ("append", "update", "complete"),
+}
+_LARGEST_FILE: Final = 1 << 20
+
+
+def load(file: Path, name: str) -> Pipeline:
+    """Read one declaration; raise DeclarationError."""
+    try:
+        raw = file.read_bytes()[: _LARGEST_FILE + 1]
+        text = raw.decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DeclarationError(f"{file}:1: {error}") from error
+    if len(raw) > _LARGEST_FILE:
+        raise DeclarationError(f"{file}:1: a declaration has at most {_LARGEST_FILE} bytes")
+    return parse(text, file, name)
+
+
+def parse(text: str, file: Path, name: str) -> Pipeline:
+    """Read a declaration's text; `file` is for sentences about it."""
+    try:
+        document = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        said = re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", str(error))
+        line, sentence = (said[2], f"{said[1]}, column {said[3]}") if said else ("1", str(error))
+        raise DeclarationError(f"{file}:{line}: no TOML: {sentence}") from error
+    origin = Origin(file, places(text))
+    if not NAME.fullmatch(name):
+        origin.refuse((), f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
+    return _pipeline(Table(origin, (), document), name, text)
+
+
+def _pipeline(top: Table, name: str, text: str) -> Pipeline:
+    job = _job(top)
+    steps = _steps(top, text)
+    sinks = _sinks(top, [RECORDS, *(step.name for step in steps)])
+    if not sinks and job is None:
+        top.refuse("sink", "a pipeline has at least one sink: [[sink]]")
+    source = _source(top, needed=job is None)
+    bad_records, dead_letters = (
+        top.choice("bad_records", POLICIES, "fail"),
+        top.text("dead_letters"),
+    )
+    pipeline = Pipeline(
+        name=name,
+        source=replace(source, skip_dead=bad_records == "dlq" and not dead_letters),
+        steps=steps,
+        sinks=sinks,
+        trigger=_trigger(top),
+        checkpoint=top.text("checkpoint"),
+        limits=_limits(top),
+        bad_records=bad_records,
+        dead_letters=dead_letters,
+        resources=_resources(top),
+        description=top.text("description"),
+        job=job,
+        file=top.origin.file,
+        lines=top.origin.lines,
+    )
+    if pipeline.dead_letters and pipeline.bad_records != "dlq":
+        top.refuse("dead_letters", 'dead_letters is for bad_records = "dlq" only')
+    top.done()
+    return pipeline
+
+
+def _source(top: Table, *, needed: bool) -> SourceSpec:
+    table = top.table("source")
+    source = SourceSpec(
+        url=table.text("url"),
+        topics=table.words("topics"),
+        pattern=table.text("pattern"),
+        format=table.choice("format", FORMATS, "text"),
+        schema=table.text("schema").strip(),
+        options=table.texts("options"),
+        starting=_starting(table),
+        max_rows=table.number("max_rows", 100_000, 1),
+        on_loss=table.choice("on_loss", ("fail", "skip"), "fail"),
+        watermark=_watermark(table),
+        settings=_settings(table),
+    )
+    table.done()
+    _check_source(table, source, needed=needed)
+    return source
+
+
+def _check_source(table: Table, source: SourceSpec, *, needed: bool) -> None:
+    topics, form = source.topics, source.format
+    if needed and bool(topics) == bool(source.pattern):
+        table.refuse("topics", "a source has either topics or a pattern")
+    try:
+        re2.compile(source.pattern)
+    except re2.error as error:
+        table.refuse("pattern", f"source.pattern = {source.pattern!r}: {error}")
+    if len(set(topics)) != len(topics):
+        table.refuse("topics", "source.topics names a topic twice")
+    if source.schema and form not in {"json", "csv", "avro"}:
+        table.refuse("schema", f"the format {form} has no schema of its own")
+    if form == "csv" and not source.schema:
+        table.refuse("format", "the format csv needs source.schema: its columns")
+
+
+def _starting(table: Table) -> str:
+    """Return earliest, latest, or ms since 1970, which may be written as a number."""
+    if table.has("starting") and isinstance(table.values.get("starting"), int):
+        return str(table.number("starting", 0, 0))
+    word = table.text("starting", "earliest")
+    if word not in {"earliest", "latest"} and not re.fullmatch(r"\d{1,15}", word):
+        known = "earliest, latest or milliseconds since 1970"
+        near = nearest(word, ("earliest", "latest"))
+        table.refuse("starting", f"source.starting = {word!r} is none of {known}{near}")
+    return word
+
+
+def _watermark(table: Table) -> Watermark | None:
+    if not table.has("watermark"):
+        return None
+    inner = table.table("watermark")
+    column, delay = inner.text("column"), inner.text("delay")
+    if not column or not re.fullmatch(r"\d{1,9} [a-z]+", delay):
+        table.refuse("watermark", 'a watermark is { column = "NAME", delay = "10 minutes" }')
+    inner.done()
+    return Watermark(column, delay)
+
+
+def _settings(table: Table) -> dict[str, str]:
+    given = table.texts("settings")
+    for name in given:
+        if name not in BY_NAME:
+            path: Place = (*table.path, "settings", name)
+            near = nearest(name, BY_NAME)
+            table.origin.refuse(path, f"the router has no setting {name!r}{near}")
+    return given
+
+
+def _steps(top: Table, text: str) -> tuple[Step, ...]:
+    steps: list[Step] = []
+    for table in top.tables("step"):
+        name, sql = table.text("name"), table.text("sql")
+        if not _VIEW.fullmatch(name):
+            table.refuse(
+                "name", f"a step's name is a view's: a letter, letters and _, not {name!r}"
+            )
+        if name.lower() in {RECORDS, *(step.name.lower() for step in steps)}:
+            table.refuse("name", f"there is another view {name!r} already")
+        if not sql.strip():
+            table.refuse("sql", f"the step {name!r} has no sql")
+        line = sql_line(text, table.origin.line((*table.path, "sql")))
+        checked = table.flag("checked", default=True)
+        steps.append(Step(name, sql, _watermark(table), line, checked))
+        table.done()
+    return tuple(steps)
+
+
+def _sinks(top: Table, views: Sequence[str]) -> tuple[SinkSpec, ...]:
+    sinks: list[SinkSpec] = []
+    for table in top.tables("sink"):
+        sink = _sink(table, views)
+        if sink.name in {DEAD_LETTERS, *(other.name for other in sinks)}:
+            table.refuse("name", f"there is another sink {sink.name!r} already")
+        if any(_collide(sink, other) for other in sinks):
+            # Spark numbers the batches of a Parquet table, and drops a number that comes again.
+            table.refuse("path", f"sink {sink.name!r}: another sink writes to {sink.path} already")
+        sinks.append(sink)
+    return tuple(sinks)
+
+
+def _collide(one: SinkSpec, other: SinkSpec) -> bool:
+    """Return whether two sinks write to one folder, and one of them Parquet."""
+    folders = {posixpath.normpath(sink.path.removeprefix("file://")) for sink in (one, other)}
+    return bool(one.path) and len(folders) == 1 and "parquet" in {one.kind, other.kind}
+
+
+def _sink(table: Table, views: Sequence[str]) -> SinkSpec:
+    kind = table.choice("kind", KINDS, "")
+    sink = SinkSpec(
+        name=table.text("name", kind),
+        kind=kind,
+        from_step=table.text("from", views[-1]),
+        topic=table.text("topic"),
+        path=table.text("path"),
+        partition_by=table.words("partition_by"),
+        mode=table.choice("mode", _MODES[kind], "append"),
+        options=table.texts("options"),
+        line=table.origin.line(table.path),
+    )
+    table.done()
+    _check_sink(table, sink, views)
+    return sink
+
+
+def _check_sink(table: Table, sink: SinkSpec, views: Sequence[str]) -> None:
+    if not NAME.fullmatch(sink.name):
+        table.refuse("name", f"a sink's name is 1 to 100 of a-z 0-9 . _ -, not {sink.name!r}")
+    if sink.from_step not in views:
+        near = nearest(sink.from_step, views)
+        table.refuse("from", f"sink {sink.name!r}: there is no step {sink.from_step!r}{near}")
+    if sink.kind == "topic" and (sink.path or sink.partition_by):
+        table.refuse("path" if sink.path else "partition_by", "a topic is no folder of files")
+    if sink.kind != "topic" and (sink.topic or not sink.path):
+        key = "topic" if sink.topic else "path"
+        table.refuse(key, f"sink {sink.name!r}: {sink.kind} files need a path, and no topic")
+
+
+def _trigger(top: Table) -> Trigger:
+    table = top.table("trigger")
+    trigger = Trigger(table.seconds("every", 0.0), table.flag("available_now"))
+    if trigger.every and trigger.available_now:
+        table.refuse("every", "a trigger is either every or available_now")
+    table.done()
+    return trigger
+
+
+def _limits(top: Table) -> Limits:
+    table = top.table("limits")
+    usual = Limits()
+    limits = Limits(
+        table.seconds("start", usual.start_seconds),
+        table.seconds("stop", usual.stop_seconds),
+        table.share("bad_share", usual.bad_share),
+    )
+    table.done()
+    return limits
+
+
+def _resources(top: Table) -> dict[str, str]:
+    given = top.texts("resources")
+    for key in given:
+        if not key.startswith("spark."):
+            sentence = f"resources are Spark's own settings, which begin with spark., not {key!r}"
+            top.origin.refuse(("resources", key), sentence)
+    return given
+
+
+def _job(top: Table) -> JobSpec | None:
+    if not top.has("job"):
+        return None
+    table = top.table("job")
+    kind = table.text("kind")
+    if not kind:
+        table.refuse("kind", "a job has a kind")
+    options: dict[str, Any] = table.rest()
+    return JobSpec(kind, options)
+
+
+__all__ = ["NAME", "DeclarationError", "load", "parse"]

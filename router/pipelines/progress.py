@@ -1,0 +1,194 @@
+"""How far a run is: fed by Spark's events, shown on the terminal, to Prometheus and in a file.
+
+Spark tells each query's progress as JSON. What it comes down to is kept here in small values, of
+the last batch and in sum, so that a terminal's line, a scrape and `router pipeline status` say the
+same. The file is written whole and renamed: a reader never sees half of it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from router.pipelines.declaration import DEAD_LETTERS
+from router.pipelines.formats import COUNTS
+
+STATUS: Final = "status.json"
+# More partitions are summed up: a status is read by people.
+MOST_LAGS: Final = 1_000
+
+
+@dataclass(slots=True)
+class SinkProgress:
+    """One sink: its last batch and what came to it since the run began; `lag` in messages.
+
+    A batch of a time limit's own, which has no rows, counts as one. `bad` counts what the query
+    read and did not decode; each sink reads all of the source. `worst_rows` and `worst_bad` are of
+    the batch with the largest share of bad ones: the next may be over before anybody looks.
+    """
+
+    batch: int = -1
+    batches: int = 0
+    rows: int = 0
+    bad: int = 0
+    batch_rows: int = 0
+    batch_bad: int = 0
+    worst_rows: int = 0
+    worst_bad: int = 0
+    rows_per_second: float = 0.0
+    batch_ms: int = 0
+    lag: dict[str, int] = field(default_factory=dict)
+    lost: int = 0
+    watermark: str = ""
+
+
+class Progress:
+    """The sinks of one run by name; fed and read by any thread."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._sinks: dict[str, SinkProgress] = {}
+        self.since = clock()
+
+    def add(self, event: Mapping[str, Any]) -> tuple[str, SinkProgress]:
+        """Take one progress event of Spark's, as JSON; return the sink and how it stands."""
+        name = str(event.get("name") or "").rpartition("/")[2]
+        with self._lock:
+            sink = self._sinks.setdefault(name, SinkProgress())
+            batch = int(event.get("batchId", -1))
+            # An idle query tells its last batch again, without rows.
+            sink.batches += batch != sink.batch
+            sink.batch = batch
+            _take(sink, event)
+            return name, sink
+
+    def sinks(self) -> dict[str, dict[str, Any]]:
+        """Return how all sinks stand."""
+        with self._lock:
+            return {name: asdict(sink) for name, sink in sorted(self._sinks.items())}
+
+    def batches(self, name: str) -> int:
+        """Return how many batches of a sink have ended."""
+        with self._lock:
+            return self._sinks[name].batches if name in self._sinks else 0
+
+    def dead_letters(self) -> int:
+        """Return how many bad records were met; the sink of dead letters knows best."""
+        sinks = self.sinks()
+        if DEAD_LETTERS in sinks:
+            return int(sinks[DEAD_LETTERS]["bad"])
+        return max((int(sink["bad"]) for sink in sinks.values()), default=0)
+
+    def line(self) -> str:
+        """Return one line for a terminal."""
+        sinks = self.sinks()
+        shown = [one for name, one in sinks.items() if name != DEAD_LETTERS]
+        if not shown:
+            return f"waiting for the first batch, {self._clock() - self.since:.0f} s"
+        parts = [
+            f"{sum(one['rows_per_second'] for one in shown):,.0f} rows/s",
+            f"{max(one['rows'] for one in shown):,} rows",
+            f"batch {max(one['batch_ms'] for one in shown):,} ms",
+            _lag_text(max((one["lag"] for one in shown), key=lambda lag: sum(lag.values()))),
+            f"{self.dead_letters():,} dead letters",
+        ]
+        return "  ".join(part for part in parts if part)
+
+
+def lags(source: Mapping[str, Any]) -> dict[str, int]:
+    """Return the messages behind a batch's end by `topic/partition`, where the source tells them.
+
+    The router's own source tells them as metrics, Kafka's by its offsets.
+    """
+    metrics = source.get("metrics") or {}
+    told = {
+        name.removeprefix("lag:"): int(float(value))
+        for name, value in metrics.items()
+        if name.startswith("lag:")
+    }
+    if told:
+        return _bounded(told)
+    end, latest = _offsets(source.get("endOffset")), _offsets(source.get("latestOffset"))
+    found = {
+        f"{topic}/{partition}": max(0, int(last) - int(end.get(topic, {}).get(partition, 0)))
+        for topic, partitions in latest.items()
+        for partition, last in partitions.items()
+    }
+    return _bounded(found)
+
+
+def write_status(folder: Path, status: Mapping[str, Any]) -> None:
+    """Write the status of a run beside its checkpoint."""
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f".{STATUS}.{os.getpid()}"
+    scratch.write_text(json.dumps(status, indent=1, sort_keys=True) + "\n", "utf-8")
+    scratch.replace(folder / STATUS)
+
+
+def read_status(folder: Path) -> dict[str, Any] | None:
+    """Return what the last run wrote, None: there was none."""
+    try:
+        found = json.loads((folder / STATUS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:
+    counts = (event.get("observedMetrics") or {}).get(COUNTS) or {}
+    sink.batch_rows = int(counts.get("rows", event.get("numInputRows") or 0) or 0)
+    sink.batch_bad = int(counts.get("bad", 0) or 0)
+    if sink.batch_bad * sink.worst_rows >= sink.worst_bad * sink.batch_rows and sink.batch_rows:
+        sink.worst_rows, sink.worst_bad = sink.batch_rows, sink.batch_bad
+    sink.rows += sink.batch_rows
+    sink.bad += sink.batch_bad
+    sink.batch_ms = int((event.get("durationMs") or {}).get("triggerExecution", 0))
+    sink.rows_per_second = round(sink.batch_rows * 1000 / max(1, sink.batch_ms), 1)
+    sink.watermark = str((event.get("eventTime") or {}).get("watermark", ""))
+    for source in event.get("sources") or ():
+        sink.lag = lags(source) or sink.lag
+        sink.lost = max(sink.lost, int(_json(source.get("endOffset")).get("lost", 0) or 0))
+
+
+def _offsets(value: Any) -> dict[str, dict[str, int]]:
+    """Return offsets by topic and partition, of either source; nothing for what is neither."""
+    told = _json(value)
+    told = told["index"] if isinstance(told.get("index"), dict) else told
+    return {
+        topic: {p: n for p, n in parts.items() if isinstance(n, int)}
+        for topic, parts in told.items()
+        if isinstance(parts, dict)
+    }
+
+
+def _json(value: Any) -> dict[str, Any]:
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _bounded(found: dict[str, int]) -> dict[str, int]:
+    if len(found) <= MOST_LAGS:
+        return found
+    most = sorted(found, key=lambda name: -found[name])
+    kept = {name: found[name] for name in most[:MOST_LAGS]}
+    return kept | {"others": sum(found[name] for name in most[MOST_LAGS:])}
+
+
+def _lag_text(lag: Mapping[str, int]) -> str:
+    """Return the lag of the partitions that are most behind, and of all."""
+    if not lag:
+        return ""
+    worst = sorted(lag.items(), key=lambda one: -one[1])[:3]
+    names = ", ".join(f"{name} {count:,}" for name, count in worst if count)
+    total = f"lag {sum(lag.values()):,}"
+    return f"{total} ({names})" if names else total

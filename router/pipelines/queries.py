@@ -1,0 +1,109 @@
+"""The streaming queries of one run: started, looked at, started again where that helps, stopped."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from router.errors import RouterError
+from router.pipelines.failures import sentence
+from router.pipelines.progress import Progress
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.query import StreamingQuery
+
+# Spark gives a Python worker 10 s to start, which no setting changes and a busy machine exceeds.
+# Nothing was read or written then, and a query begins where its checkpoint says anyway.
+TRANSIENT: Final = ("Python worker failed to connect back", "[CANNOT_OPEN_SOCKET]")
+# One worker at a time: together they are what keeps the machine busy.
+APART: Final = 11.0
+
+_log = structlog.get_logger(__name__)
+
+
+class RunFailedError(RouterError):
+    """The pipeline ended with a failure; the sentence says which."""
+
+
+@dataclass(slots=True)
+class _Query:
+    start: Callable[[], StreamingQuery]
+    query: StreamingQuery
+    batches: int = 0
+    failing_since: float | None = None
+
+
+class Queries:
+    """Queries by the names of their sinks; used by one thread.
+
+    One that ends before a batch of its own, for want of a worker, is started again for `patience`
+    seconds.
+    """
+
+    def __init__(
+        self, progress: Progress, patience: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._progress = progress
+        self._patience = patience
+        self._clock = clock
+        self._not_before = -math.inf
+        self._queries: dict[str, _Query] = {}
+
+    def names(self) -> list[str]:
+        """Return the names."""
+        return sorted(self._queries)
+
+    def start(self, name: str, start: Callable[[], StreamingQuery]) -> None:
+        """Start a query; `start` may be called again."""
+        self._queries[name] = _Query(start, start())
+
+    def running(self) -> bool:
+        """Return whether any query runs, or will be started again."""
+        return any(
+            one.query.isActive or one.failing_since is not None for one in self._queries.values()
+        )
+
+    def check(self, reasons: Mapping[str, str]) -> None:
+        """Start anew what ended before it began; raise RunFailedError for what failed."""
+        for name, one in self._queries.items():
+            if (batches := self._progress.batches(name)) > one.batches:
+                one.batches, one.failing_since = batches, None
+            error = one.query.exception()
+            if error is None:
+                one.failing_since = one.failing_since if one.query.isActive else None
+                continue
+            now = self._clock()
+            if one.failing_since is None:
+                one.failing_since = now
+            late = now - one.failing_since > self._patience
+            if late or not any(mark in str(error) for mark in TRANSIENT):
+                raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
+            if now >= self._not_before:
+                _log.warning("pipeline.restarting", sink=name, reason=sentence(error))
+                self._not_before = now + APART
+                one.query = one.start()
+
+    def between(self, name: str, before: int) -> bool:
+        """Return whether the batch is over that was under way when `before` were done."""
+        query = self._queries[name].query
+        if not query.isActive or self._progress.batches(name) > before:
+            return True
+        status: dict[str, Any] = query.status
+        return not status.get("isTriggerActive", False)
+
+    def stop(self, name: str) -> None:
+        """Stop a query, whatever it does."""
+        self._queries[name].query.stop()
+
+    def stop_all(self) -> None:
+        """Stop all queries; never raises."""
+        for one in self._queries.values():
+            # The run has its own reason to end; what a query says now changes nothing.
+            with contextlib.suppress(Exception):
+                one.query.stop()

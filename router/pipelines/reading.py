@@ -1,0 +1,177 @@
+"""Tables of a declaration, read key by key: every key is known, and of its type, or is refused."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar
+
+from router.errors import SettingError
+from router.pipelines.places import Place, place
+from router.settings import duration
+
+T = TypeVar("T")
+
+_WORDS: Final[dict[type, str]] = {
+    str: "a text",
+    int: "a whole number",
+    float: "a number",
+    bool: "true or false",
+    list: "a list",
+    dict: "a table",
+}
+
+
+class DeclarationError(SettingError):
+    """A declaration that says nothing that could be run; the sentence begins with FILE:LINE."""
+
+
+class Origin:
+    """A file and where its keys stand: what sentences about it begin with."""
+
+    def __init__(self, file: Path, lines: Mapping[Place, int]) -> None:
+        self.file = file
+        self.lines = dict(lines)
+
+    def line(self, path: Place) -> int:
+        """Return the line of a key."""
+        return place(self.lines, path)
+
+    def refuse(self, path: Place, sentence: str) -> NoReturn:
+        """Raise DeclarationError about a key."""
+        raise DeclarationError(f"{self.file}:{self.line(path)}: {sentence}")
+
+
+class Table:
+    """One table; `done` refuses the keys that nobody asked for, and names the nearest known one."""
+
+    def __init__(self, origin: Origin, path: Place, values: Mapping[str, Any]) -> None:
+        self.origin = origin
+        self.path = path
+        self.values = dict(values)
+        self._asked: list[str] = []
+
+    def has(self, key: str) -> bool:
+        """Return whether the key is there; it counts as known from now on."""
+        self._asked.append(key)
+        return key in self.values
+
+    def refuse(self, key: str, sentence: str) -> NoReturn:
+        """Raise DeclarationError about a key of this table."""
+        self.origin.refuse((*self.path, key), sentence)
+
+    def text(self, key: str, default: str = "") -> str:
+        """Return a text."""
+        return self._of(key, str, default)
+
+    def number(self, key: str, default: int, least: int) -> int:
+        """Return a whole number that is not below `least`."""
+        number = self._of(key, int, default)
+        if number < least:
+            self.refuse(key, f"{self._name(key)} = {number}: the least is {least}")
+        return number
+
+    def share(self, key: str, default: float) -> float:
+        """Return a number from 0 to 1."""
+        whole = isinstance(self.values.get(key), int)
+        share = self._of(key, int, 0) if whole else self._of(key, float, default)
+        if not 0 <= share <= 1:
+            self.refuse(key, f"{self._name(key)} = {share}: a number from 0 to 1 is expected")
+        return float(share)
+
+    def flag(self, key: str, *, default: bool = False) -> bool:
+        """Return true or false."""
+        return self._of(key, bool, default)
+
+    def seconds(self, key: str, default: float) -> float:
+        """Return a time, which is written like `10s`."""
+        if not self.has(key):
+            return default
+        try:
+            return duration(self.text(key))
+        except ValueError as error:
+            self.refuse(key, f"{self._name(key)}: {error}")
+
+    def choice(self, key: str, known: Sequence[str], default: str) -> str:
+        """Return one of some words."""
+        word = self.text(key, default)
+        if word not in known:
+            near = nearest(word, known)
+            said = f"is none of {', '.join(known)}{near}"
+            self.refuse(key, f"{self._name(key)} = {word!r} {said}")
+        return word
+
+    def words(self, key: str) -> tuple[str, ...]:
+        """Return a list of texts; one text is a list of one."""
+        if isinstance(self.values.get(key), str):
+            return (self.text(key),)
+        found = self._of(key, list, list[Any]())
+        for word in found:
+            if not isinstance(word, str) or not word:
+                self.refuse(key, f"{self._name(key)}: {word!r} is no name")
+        return tuple(found)
+
+    def texts(self, key: str) -> dict[str, str]:
+        """Return a table of texts; numbers, true and false are written as such."""
+        found = {}
+        for name, value in self._of(key, dict, dict[str, Any]()).items():
+            if isinstance(value, bool):
+                found[name] = str(value).lower()
+            elif isinstance(value, str | int | float):
+                found[name] = str(value)
+            else:
+                self.origin.refuse(
+                    (*self.path, key, name), f"{self._name(key)}.{name} is neither text nor number"
+                )
+        return found
+
+    def table(self, key: str) -> Table:
+        """Return a table within, which is empty where there is none."""
+        return Table(self.origin, (*self.path, key), self._of(key, dict, dict[str, Any]()))
+
+    def tables(self, key: str) -> list[Table]:
+        """Return an array of tables."""
+        found = self._of(key, list, list[Any]())
+        for value in found:
+            if not isinstance(value, dict):
+                self.refuse(key, f"{self._name(key)} is written as tables, [[{key}]]")
+        path = (*self.path, key)
+        return [Table(self.origin, (*path, place), value) for place, value in enumerate(found)]
+
+    def rest(self) -> dict[str, object]:
+        """Return the keys that were not asked for, which count as known from now on."""
+        left = {key: value for key, value in self.values.items() if key not in self._asked}
+        self._asked += left
+        return left
+
+    def done(self) -> None:
+        """Raise DeclarationError for a key that is not known."""
+        for key in self.values:
+            if key not in self._asked:
+                near = nearest(key, self._asked)
+                self.refuse(key, f"there is no key {self._name(key)!r}{near}")
+
+    def _of(self, key: str, kind: type[T], default: T) -> T:
+        if not self.has(key):
+            return default
+        value = self.values[key]
+        # A flag is a number to Python, and no number to people.
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            name = self._name(key)
+            self.refuse(key, f"{name} = {_shown(value)}: {_WORDS[kind]} is expected")
+        return value
+
+    def _name(self, key: str) -> str:
+        return ".".join([*(str(part) for part in self.path if isinstance(part, str)), key])
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return what a sentence adds when a known word is like this one."""
+    near = difflib.get_close_matches(word, sorted(set(known)), 1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _shown(value: object) -> str:
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
+    return text if len(text) <= 60 else f"{text[:57]}..."

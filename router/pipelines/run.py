@@ -1,0 +1,384 @@
+"""One run of a pipeline, from its declaration to a clean end.
+
+Theory of operation. Everything that can be said without Spark is said first: SQL, topics, Java, the
+extra. Then the lease is taken, Spark starts, each sink becomes a streaming query of its own, and
+this thread watches: the queries, the lease, the signals. A first SIGTERM or SIGINT lets the batch
+under way end, in each query, before the query is stopped: what it wrote is committed, and the next
+run goes on behind it. A second one, or the time of `limits.stop`, stops at once, which loses
+nothing either, but repeats a batch. Every other end is a failure with one sentence.
+
+Spark's `query.stop()` alone was not taken for a signal: it interrupts the batch. What is still cut
+off is a batch that begins between the last look and the stop; it is taken again by the next run.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from router.backends import Backend, Node
+from router.backends.opening import open_backend, open_node
+from router.errors import RouterError
+from router.pipelines import connectors, jobs, session
+from router.pipelines.declaration import Pipeline, Trigger
+from router.pipelines.failures import sentence
+from router.pipelines.lease import Lease, Lock, watched
+from router.pipelines.metrics import serve
+from router.pipelines.progress import Progress, write_status
+from router.pipelines.queries import Queries, RunFailedError
+from router.pipelines.reading import DeclarationError
+from router.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from router.pipelines.sinks import SinkContext
+
+LOOK: Final = 0.5
+STATUS_EVERY: Final = 5.0
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a run shows itself: `metrics` is HOST:PORT, empty: none. `show` takes lines of progress.
+
+    `say` takes the findings of jobs that run once.
+    """
+
+    metrics: str = ""
+    show: Callable[[str], None] | None = None
+    say: Callable[[str], None] = lambda _line: None
+    wall: Callable[[], datetime] = lambda: datetime.now(UTC)
+    clock: Callable[[], float] = time.monotonic
+
+
+def once(pipeline: Pipeline) -> Pipeline:
+    """Return the pipeline that ends when all that is there now is done."""
+    return replace(pipeline, trigger=Trigger(available_now=True))
+
+
+def state_folder(pipeline: Pipeline, settings: Settings) -> Path:
+    """Return the folder of this machine that has a pipeline's lock and status."""
+    checkpoint = pipeline.checkpoint.removeprefix("file://")
+    if checkpoint and "://" not in checkpoint:
+        return Path(checkpoint)
+    return Path(settings.text("data.dir")) / "pipelines" / pipeline.name
+
+
+def placed(pipeline: Pipeline, settings: Settings) -> Pipeline:
+    """Return a pipeline whose checkpoint and store are named in full, by the settings in force."""
+    folder = pipeline.checkpoint
+    if "://" not in folder.removeprefix("file://"):
+        folder = str(state_folder(pipeline, settings).absolute())
+    given = {
+        name: value.text for name, value in settings.values.items() if value.origin != "default"
+    }
+    given["data.dir"] = str(Path(settings.text("data.dir")).absolute())
+    given.pop("backend.url", None)
+    source = replace(pipeline.source, url=settings.text("backend.url"), settings=given)
+    sinks = tuple(replace(sink, path=_absolute(sink.path)) for sink in pipeline.sinks)
+    return replace(pipeline, checkpoint=folder, source=source, sinks=sinks)
+
+
+def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> None:
+    """Raise DeclarationError for all that can be known without Spark.
+
+    With `topics` the store is asked for those of the source.
+    """
+    check_declared(pipeline)
+    from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
+
+    if topics and (pipeline.source.topics or pipeline.source.pattern):
+        with _store(settings) as (_, backend):
+            check_topics(pipeline, backend, settings)
+
+
+def check_declared(pipeline: Pipeline) -> None:
+    """Raise DeclarationError for what the declaration alone says wrong.
+
+    Raises SettingError where the extra that reads SQL and schemas is missing.
+    """
+    session.require_modules(session.READERS)
+    from router.pipelines.checks import check_sql  # noqa: PLC0415 - needs an extra
+
+    if pipeline.job is not None:
+        try:
+            jobs.check(pipeline.job, pipeline.file.parent)
+        except ValueError as error:
+            line = pipeline.lines.get(("job",), 1)
+            raise DeclarationError(f"{pipeline.file}:{line}: {error}") from error
+        if not jobs.streams(pipeline.job):
+            return
+    check_sql(pipeline)
+
+
+def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
+    """Run a pipeline until it is done, told to stop, or fails; return whether all is well.
+
+    Raises RunningError while another run has it, SettingError for what cannot run at all, and
+    RunFailedError. Call it in the main thread: it takes SIGTERM and SIGINT.
+    """
+    check_declared(pipeline)
+    session.require()
+    from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
+
+    pipeline = placed(pipeline, settings)
+    wanted = session.needed(pipeline, pipeline.source.url)
+    if not session.submitted():
+        connectors.jars(wanted)
+    with ExitStack() as parts, _signals() as stop:
+        node, backend = parts.enter_context(_store(settings))
+        check_topics(pipeline, backend, settings)
+        lock = Lock(state_folder(pipeline, settings), pipeline.name)
+        parts.callback(lock.release)
+        lock.acquire()
+        lease = Lease(node, pipeline.name, settings.seconds("backend.timeout"), options.clock)
+        parts.callback(lease.release)
+        lease.acquire()
+        one = Run(pipeline, settings, options, backend, lease, stop)
+        parts.enter_context(one.recorded())
+        _log.info("pipeline.starting", pipeline=pipeline.name, checkpoint=pipeline.checkpoint)
+        # Every call to the JVM is a line otherwise.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        spark = session.start(pipeline.name, pipeline.resources, wanted)
+        parts.callback(_end_session, spark)
+        # Spark takes SIGINT for itself when it starts.
+        stop.install()
+        if pipeline.job is not None and not jobs.streams(pipeline.job):
+            return one.once(spark)
+        one.stream(spark)
+        return True
+
+
+class Stop:
+    """What the signals say: `event` after the first, `at_once` after the second."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self.at_once = threading.Event()
+
+    def install(self) -> None:
+        """Take the signals."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._told)
+
+    def _told(self, _number: int, _frame: object) -> None:
+        if self.event.is_set():
+            self.at_once.set()
+        self.event.set()
+
+
+@contextmanager
+def _signals() -> Iterator[Stop]:
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    stop = Stop()
+    stop.install()
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _store(settings: Settings) -> Iterator[tuple[Node, Backend]]:
+    with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
+        yield node, backend
+
+
+@dataclass(slots=True)
+class Run:
+    """The parts of one run, and what it comes to."""
+
+    pipeline: Pipeline
+    settings: Settings
+    options: Options
+    backend: Backend
+    lease: Lease
+    stop: Stop
+    reasons: dict[str, str] = field(default_factory=dict)
+    progress: Progress = field(init=False)
+    started: str = field(init=False)
+    _written: float = 0.0
+
+    def __post_init__(self) -> None:
+        self.progress = Progress(self.options.clock)
+        self.started = self.options.wall().isoformat(timespec="seconds")
+
+    @contextmanager
+    def recorded(self) -> Iterator[None]:
+        """Keep the status file, to the end and its reason."""
+        self.write("starting")
+        try:
+            yield
+        except BaseException as error:
+            self.write("failed", str(error) or type(error).__name__)
+            raise
+        self.write("stopped")
+
+    def write(self, state: str, error: str = "") -> None:
+        """Write the status beside the checkpoint."""
+        status = {
+            "pipeline": self.pipeline.name,
+            "state": state,
+            "error": error,
+            "pid": os.getpid(),
+            "host": socket.gethostname(),
+            "started": self.started,
+            "updated": self.options.wall().isoformat(timespec="seconds"),
+            "dead_letters": self.progress.dead_letters(),
+            "sinks": self.progress.sinks(),
+        }
+        write_status(state_folder(self.pipeline, self.settings), status)
+        self._written = self.options.clock()
+
+    def once(self, spark: SparkSession) -> bool:
+        """Run a job that is no stream."""
+        self.write("running")
+        context = jobs.JobContext(
+            pipeline=self.pipeline,
+            spark=spark,
+            backend=self.backend,
+            settings=self.settings,
+            stop=self.stop.event,
+            say=self.options.say,
+            clock=self.options.clock,
+            wall_ms=self._now_ms,
+        )
+        with watched(self.lease, self.stop.event), _said():
+            return jobs.run(context)
+
+    def stream(self, spark: SparkSession) -> None:
+        """Start a query for each sink, and watch them to their end."""
+        from router.pipelines.graph import flows  # noqa: PLC0415 - needs an extra
+        from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
+        from router.pipelines.moment import together  # noqa: PLC0415 - see below
+        from router.pipelines.schemas import resolved  # noqa: PLC0415 - needs an extra
+        from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
+
+        folder = state_folder(self.pipeline, self.settings)
+        with ExitStack() as parts, _said():
+            source = resolved(spark, self.pipeline, folder, self.backend, self.settings)
+            source = together(self.pipeline, source, folder, self._now_ms())
+            if self.options.metrics:
+                parts.callback(serve(self.options.metrics, self.pipeline.name, self.progress))
+            parts.enter_context(listen(spark, self.progress, self.pipeline.name))
+            context = self._context()
+            patience = self.pipeline.limits.start_seconds
+            queries = Queries(self.progress, patience, self.options.clock)
+            parts.callback(queries.stop_all)
+            started = []
+            for flow in flows(spark, self.pipeline, source):
+                if self.stop.event.is_set():
+                    break
+                queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))
+                started.append(flow.sink)
+            _log.info("pipeline.started", pipeline=self.pipeline.name, sinks=queries.names())
+            self._watch(queries)
+            self._end(queries)
+            self._check_bad()
+            for sink in started:
+                tidy_sink(sink, context)
+        _log.info("pipeline.stopped", pipeline=self.pipeline.name)
+
+    def _now_ms(self) -> int:
+        return int(self.options.wall().timestamp() * 1000)
+
+    def _context(self) -> SinkContext:
+        from router.pipelines.sinks import SinkContext  # noqa: PLC0415 - needs an extra
+
+        def failed(sink: str, error: RouterError) -> None:
+            self.reasons[sink] = str(error)
+
+        return SinkContext(
+            pipeline=self.pipeline.name,
+            checkpoint=self.pipeline.checkpoint,
+            backend=self.backend,
+            settings=self.settings,
+            trigger=self.pipeline.trigger,
+            failed=failed,
+        )
+
+    def _watch(self, queries: Queries) -> None:
+        """Return when all queries are done or a signal came; raise RunFailedError."""
+        while not self.stop.event.wait(LOOK):
+            queries.check(self.reasons)
+            self.lease.check()
+            self._check_bad()
+            self._show()
+            if not queries.running():
+                if self.pipeline.trigger.available_now:
+                    return
+                raise RunFailedError("all queries ended, and none says why")
+
+    def _check_bad(self) -> None:
+        share = self.pipeline.limits.bad_share
+        for name, sink in self.progress.sinks().items():
+            if sink["worst_bad"] > share * sink["worst_rows"]:
+                raise RunFailedError(
+                    f"sink {name}: {sink['worst_bad']} of {sink['worst_rows']} records of a batch"
+                    f" are bad, over limits.bad_share = {share:g}"
+                )
+
+    def _show(self) -> None:
+        if self.options.show is not None:
+            self.options.show(self.progress.line())
+        if self.options.clock() - self._written >= STATUS_EVERY:
+            self.write("running")
+
+    def _end(self, queries: Queries) -> None:
+        """Let the batches under way end, and stop each query; raise RunFailedError."""
+        until = self.options.clock() + self.pipeline.limits.stop_seconds
+        before = {name: self.progress.batches(name) for name in queries.names()}
+        waiting = set(before)
+        while waiting:
+            late = self.stop.at_once.is_set() or self.options.clock() >= until
+            for name in sorted(waiting):
+                if late or queries.between(name, before[name]):
+                    queries.stop(name)
+                    waiting.remove(name)
+            if waiting:
+                self.stop.at_once.wait(0.05)
+        queries.check(self.reasons)
+
+
+@contextmanager
+def _said() -> Iterator[None]:
+    """Turn what Spark raises into one sentence."""
+    from py4j.protocol import Py4JError, Py4JNetworkError  # noqa: PLC0415 - an extra
+    from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+
+    try:
+        yield
+    except PySparkException as error:
+        raise RunFailedError(sentence(error)) from error
+    except (Py4JNetworkError, ConnectionError) as error:
+        raise RunFailedError("Spark's JVM went away; the next run goes on where it was") from error
+    except Py4JError as error:
+        raise RunFailedError(f"Spark's JVM failed or went away: {sentence(error)}") from error
+
+
+def _end_session(spark: SparkSession) -> None:
+    """Stop Spark; where its JVM went away there is nothing left to stop."""
+    from py4j.protocol import Py4JError  # noqa: PLC0415 - an extra
+
+    with suppress(Py4JError, ConnectionError):
+        spark.stop()
+
+
+def _absolute(path: str) -> str:
+    return str(Path(path).absolute()) if path and "://" not in path else path

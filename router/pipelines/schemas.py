@@ -1,0 +1,142 @@
+"""The schema of a source that declares none: asked for once, and from then on the checkpoint's.
+
+JSON is looked at: a bounded sample of what is there now. Avro's definition is the newest of the
+topic's own. Either is written into the checkpoint before the first batch, so that a restart reads
+the same columns whatever came since. To take a new one, delete the file, or declare it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from router.backends import Backend
+from router.errors import RouterError, SchemaNotFoundError, SettingError
+from router.model import SchemaType
+from router.pipelines.checks import parse_topic
+from router.pipelines.columns import columns
+from router.pipelines.declaration import Pipeline, SourceSpec
+from router.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+FILE: Final = "schema.json"
+SAMPLE: Final = 1_000
+LONGEST: Final = 64 * 1024
+
+
+def resolved(
+    spark: SparkSession, pipeline: Pipeline, folder: Path, backend: Backend, settings: Settings
+) -> SourceSpec:
+    """Return the source with the schema that its format needs; `folder` keeps one that was found.
+
+    Raises SettingError where there is none to be found.
+    """
+    source = pipeline.source
+    if source.schema or source.format not in {"json", "avro"}:
+        return source
+    file = folder / FILE
+    if not file.exists():
+        if source.format == "json":
+            schema = _inferred(spark, source)
+        else:
+            schema = _registered(source, backend, settings)
+        _keep(file, source.format, schema)
+    found = replace(source, schema=_kept(file, source.format))
+    try:
+        columns(found)
+    except ValueError as error:
+        raise SettingError(f"{file}: {error}") from error
+    return found
+
+
+def _inferred(spark: SparkSession, source: SourceSpec) -> str:
+    """Return the columns of a sample of messages."""
+    from router.pipelines.source import frame  # noqa: PLC0415 - needs an extra
+
+    rows = frame(spark, replace(source, starting="earliest"), False)
+    text = "cast(value AS STRING)"
+    sample = (
+        rows.where(f"octet_length(value) <= {LONGEST} AND is_valid_utf8({text})")
+        .selectExpr(f"{text} AS value")
+        .limit(SAMPLE)
+    )
+    texts = [cast(str, row.value) for row in sample.collect()]
+    if not texts:
+        raise SettingError(
+            "there is no message yet to infer columns from: declare them in source.schema"
+        )
+    context: Any = spark.sparkContext
+    found = spark.read.json(context.parallelize(texts, 1), mode="DROPMALFORMED")
+    if not found.schema.fields:
+        raise SettingError(
+            f"none of the first {len(texts)} messages is a JSON object with fields: declare the"
+            " columns in source.schema"
+        )
+    # A field that was never null yet may be so tomorrow: columns of a sample are nullable.
+    return ", ".join(f"{_name(f.name)} {_type(f.dataType)}" for f in found.schema.fields)
+
+
+def _type(kind: Any) -> str:
+    """Return a type as a declaration has it; JSON's names may be anything, so all are quoted."""
+    if kind.typeName() == "struct":
+        fields = ", ".join(f"{_name(f.name)}: {_type(f.dataType)}" for f in kind.fields)
+        return f"struct<{fields}>"
+    if kind.typeName() == "array":
+        return f"array<{_type(kind.elementType)}>"
+    return str(kind.simpleString())
+
+
+def _name(name: str) -> str:
+    return "`{}`".format(name.replace("`", "``"))
+
+
+def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str:
+    """Return the definition that all topics of the source have."""
+    found: dict[str, str] = {}
+    timeout = settings.seconds("backend.timeout")
+    for topic in source.topics:
+        try:
+            schema = backend.schemas.get(parse_topic(topic, settings), None, timeout)
+        except SchemaNotFoundError as error:
+            raise SettingError(f"the topic {topic} has no schema: declare source.schema") from error
+        except RouterError as error:
+            raise SettingError(f"the schema of {topic} is not to be had: {error}") from error
+        if schema.type is not SchemaType.AVRO:
+            raise SettingError(f"the schema of {topic} is {schema.type.name}, not AVRO")
+        found[topic] = schema.data.decode()
+    if len(set(found.values())) != 1:
+        raise SettingError(
+            "the topics of an Avro source have one schema between them: declare source.schema"
+        )
+    return next(iter(found.values()))
+
+
+def _keep(file: Path, form: str, schema: str) -> None:
+    """Write the schema durably before anything is read by it."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    scratch = file.with_suffix(".new")
+    with scratch.open("w", encoding="utf-8") as out:
+        json.dump({"format": form, "schema": schema}, out, indent=1)
+        out.flush()
+        os.fsync(out.fileno())
+    scratch.replace(file)
+    folder = os.open(file.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _kept(file: Path, form: str) -> str:
+    try:
+        found = json.loads(file.read_text("utf-8"))
+    except (OSError, ValueError) as error:
+        raise SettingError(f"{file}: {error}") from error
+    if not isinstance(found, dict) or found.get("format") != form:
+        raise SettingError(f"{file} is of another format than {form}: delete it, or the checkpoint")
+    return str(found.get("schema", ""))

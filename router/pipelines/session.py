@@ -1,0 +1,183 @@
+"""The Spark session of a run: what it needs to start, said in one sentence where it is missing.
+
+A run started with `python` or `router` starts Spark in processes of its own. One that
+`spark-submit` starts is inside of a cluster's application already: master, memory and jars are what
+spark-submit was told, and only what a pipeline cannot do without is set beside it.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import sys
+import warnings
+from collections.abc import Collection, Mapping, MutableMapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from router.errors import SettingError
+from router.pipelines import jobs
+from router.pipelines.connectors import jars
+from router.pipelines.declaration import Pipeline
+from router.pipelines.failures import sentence
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_FROM: Final = 17
+JAVA_SECONDS: Final = 30.0
+EXTRA: Final = "pip install 'message-router[pipelines]'"
+MODULES: Final = ("pyspark", "pyarrow", "pandas")
+# What a declaration is checked with, also where it will never run.
+READERS: Final = ("sqlglot", "jsonschema")
+
+# What the promises of a pipeline rest on: nobody's resources may change it.
+FIXED: Final[Mapping[str, str]] = {
+    "spark.sql.session.timeZone": "UTC",
+    # Otherwise what a query does not ask for decides whether a record is good.
+    "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
+    "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
+    "spark.sql.csv.parser.columnPruning.enabled": "false",
+    # An object that names a field twice is JSON; a dead letter that was one before says so anew.
+    "spark.sql.variant.allowDuplicateKeys": "true",
+    "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
+}
+_DELTA: Final[Mapping[str, str]] = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+_LOCAL: Final[Mapping[str, str]] = {
+    "spark.master": "local[*]",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # One machine needs no fifty tasks to read the log of a table, which Delta does at each batch.
+    "spark.databricks.delta.snapshotPartitions": "4",
+    "spark.sql.streaming.stopTimeout": "60s",
+    # Python workers of a busy machine take more than the usual 15 s to start.
+    "spark.python.authenticate.socketTimeout": "120s",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+}
+_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_LOGS: Final = (
+    f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
+)
+_GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
+# Settings that Spark itself takes for secrets, by their names.
+_SECRET: Final = re.compile(r"secret|password|passwd|token|credential|access[.]?key", re.IGNORECASE)
+
+
+def require(environ: Mapping[str, str] = os.environ) -> None:
+    """Raise SettingError with one sentence unless Spark can be started here."""
+    require_modules(MODULES)
+    if not submitted(environ):
+        require_java(environ)
+
+
+def require_modules(names: Collection[str]) -> None:
+    """Raise SettingError with one sentence for a module of the extra that is missing."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            raise SettingError(f"{name} is missing, which pipelines need: {EXTRA}")
+
+
+def require_java(environ: Mapping[str, str]) -> None:
+    """Raise SettingError unless there is a Java that Spark runs on."""
+    advice = (
+        f"install a JDK {JAVA_FROM} or later, on Debian with apt-get install default-jdk-headless"
+    )
+    home = environ.get("JAVA_HOME")
+    found = shutil.which("java", path=f"{home}/bin" if home else environ.get("PATH"))
+    if found is None:
+        where = f"below JAVA_HOME, {home}" if home else "on the PATH"
+        raise SettingError(f"Java is missing {where}, which Spark runs on: {advice}")
+    try:
+        done = subprocess.run(  # noqa: S603 - Java, by its full path
+            [found, "-version"], capture_output=True, timeout=JAVA_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise SettingError(f"{found} does not run: {error}") from error
+    version = re.search(rb'version "(?:1\.)?(\d+)', done.stderr + done.stdout)
+    if version is None or int(version[1]) < JAVA_FROM:
+        said = version[1].decode() if version else "an unknown one"
+        raise SettingError(f"{found} is Java {said}, too old for Spark: {advice}")
+
+
+def submitted(environ: Mapping[str, str] = os.environ) -> bool:
+    """Return whether `spark-submit` started this process."""
+    return _GATEWAY in environ
+
+
+def needed(pipeline: Pipeline, url: str) -> list[str]:
+    """Return the connectors that a pipeline needs."""
+    tables = any(sink.kind == "delta" for sink in pipeline.sinks)
+    named = pipeline.job is not None and "delta" in pipeline.job.options.values()
+    once = pipeline.job is not None and not jobs.streams(pipeline.job)
+    defaults = once and pipeline.job is not None and "format" not in pipeline.job.options
+    wanted = ["kafka"] if url.startswith("kafka:") else []
+    return [*wanted, "delta"] if tables or named or defaults else wanted
+
+
+def start(
+    name: str,
+    resources: Mapping[str, str],
+    connectors: Collection[str],
+    environ: MutableMapping[str, str] = os.environ,
+) -> SparkSession:
+    """Return a session, or the one that there is; raise SettingError with one sentence.
+
+    `resources` are Spark's own settings. `environ` is what Spark's processes inherit: Python is the
+    one that runs this, and where Spark is local it speaks on loopback only.
+    """
+    require(environ)
+    inside = submitted(environ)
+    conf = dict(resources) if inside else {**_LOCAL, **resources}
+    if not inside:
+        environ.setdefault("PYSPARK_PYTHON", sys.executable)
+        environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+        if conf["spark.master"].startswith("local"):
+            environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        else:
+            for key in ("spark.driver.bindAddress", "spark.driver.host"):
+                if key not in resources:
+                    del conf[key]
+        _add_jars(conf, jars(connectors))
+        conf[_OPTIONS] = f"{_LOGS} {conf.get(_OPTIONS, '')}".strip()
+    if "delta" in connectors:
+        conf |= _DELTA
+    return _built(name, {**conf, **FIXED})
+
+
+def _add_jars(conf: dict[str, str], paths: list[Path]) -> None:
+    """Put the connectors beside the jars that the resources name themselves."""
+    given = [conf["spark.jars"]] if conf.get("spark.jars") else []
+    if paths or given:
+        conf["spark.jars"] = ",".join([*given, *(str(path) for path in paths)])
+
+
+def _built(name: str, conf: Mapping[str, str]) -> SparkSession:
+    with warnings.catch_warnings():
+        # Spark imports what newer versions of its own dependencies warn about.
+        warnings.simplefilter("ignore")
+        from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - an extra
+        from pyspark.errors import PySparkException  # noqa: PLC0415 - an extra
+        from pyspark.sql import SparkSession  # noqa: PLC0415 - an extra
+
+        plain = [(key, value) for key, value in conf.items() if not _SECRET.search(key)]
+        builder = SparkSession.builder.appName(f"router pipeline {name}")
+        for key, value in conf.items():
+            builder = builder.config(key, value)
+        try:
+            if len(plain) < len(conf):
+                # What the JVM is started with stands on its command line, which all may read; what
+                # a session is given later goes over the connection.
+                SparkContext._ensure_initialized(conf=SparkConf().setAll(plain))
+            session = builder.getOrCreate()
+        except PySparkException as error:
+            raise SettingError(f"Spark does not start: {sentence(error)}") from error
+    session.sparkContext.setLogLevel("ERROR")
+    return session

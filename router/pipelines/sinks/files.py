@@ -1,0 +1,102 @@
+"""Parquet and Delta: Spark's own streaming sinks, whose commit protocols store a batch once.
+
+Both write a batch's files first and then its number with their names in a log of their own
+(`_spark_metadata`, `_delta_log`): a batch whose number is there is not stored again. So a Parquet
+folder has to be read as a whole, by Spark or by its log; files that a killed run left count for
+nothing, but lie there for readers that list folders (`maintain` sweeps them).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as f
+from pyspark.sql.types import DateType, TimestampType
+
+from router.errors import SettingError
+from router.pipelines.declaration import DATE, TIMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from router.pipelines.declaration import SinkSpec
+    from router.pipelines.sinks.context import SinkContext
+
+FORMATS: Final = ("parquet", "delta")
+_LOG: Final = "_spark_metadata"
+_BATCH: Final = re.compile(r"[0-9]+(\.compact)?")
+# What Spark is told by the sink itself, and nobody may say otherwise.
+_OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
+
+
+def check(frame: DataFrame, sink: SinkSpec) -> None:
+    """Raise SettingError for a sink that cannot be written."""
+    if not sink.path:
+        raise SettingError(f"sink {sink.name}: a sink of kind {sink.kind} needs a path.")
+    if sink.kind == "parquet" and sink.mode != "append":
+        raise SettingError(
+            f"sink {sink.name}: Parquet files take the mode append, not {sink.mode}: a table that "
+            "changes is one for the kind delta."
+        )
+    for option in sink.options:
+        if option.lower() in _OURS:
+            raise SettingError(f"sink {sink.name}: the option {option} is not for a declaration.")
+    dated(frame, sink)
+
+
+def check_table(sink: SinkSpec, context: SinkContext) -> None:
+    """Raise SettingError for a Parquet table whose batches another checkpoint has numbered.
+
+    Spark would take the first batches of this one for those, and drop them without a word. Only
+    folders of this machine are looked at.
+    """
+    table, checkpoint = sink.path.removeprefix("file://"), context.folder(sink.name)
+    if sink.kind != "parquet" or "://" in table or "://" in checkpoint.removeprefix("file://"):
+        return
+    known = (context.local_folder(sink.name) / "metadata").exists()
+    if not known and any(_BATCH.fullmatch(one.name) for one in Path(table, _LOG).glob("*")):
+        raise SettingError(
+            f"sink {sink.name}: {sink.path} was written with another checkpoint, by whose numbers "
+            "Spark would pass over the batches of this one: name another path, or delete it too."
+        )
+
+
+def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
+    """Start writing and return the query."""
+    writer = (
+        dated(frame, sink)
+        .writeStream.format(sink.kind)
+        .queryName(f"{context.pipeline}/{sink.name}")
+        .outputMode(sink.mode)
+        .options(**sink.options)
+        .option("path", sink.path)
+        .option("checkpointLocation", context.folder(sink.name))
+    )
+    if sink.partition_by:
+        writer = writer.partitionBy(*sink.partition_by)
+    return context.triggered(writer).start()
+
+
+def dated(frame: DataFrame, sink: SinkSpec) -> DataFrame:
+    """Return the rows with all columns that they are partitioned by; raise SettingError.
+
+    A `date` that they do not have is the day (of the session's time zone) of their event_time or
+    else of their publish_time, whichever of the two columns, with or without an underscore ahead,
+    they have.
+    """
+    # Names have no case in Spark's SQL.
+    columns = {field.name.lower(): field.dataType for field in frame.schema.fields}
+    for name in sink.partition_by:
+        if name.lower() in columns:
+            continue
+        times = [f.col(time) for time in TIMES if isinstance(columns.get(time), TimestampType)]
+        if name != DATE or not times:
+            raise SettingError(
+                f"sink {sink.name}: it is partitioned by {name!r}, and its rows have no such "
+                f"column, only {', '.join(columns)}."
+            )
+        frame = frame.withColumn(DATE, f.coalesce(*times).cast(DateType()))
+    return frame

@@ -1,0 +1,145 @@
+"""From appends to topics, each of them stored once however often it is published."""
+
+# Theory of operation. An append has a name that means the same rows for ever: the pipeline, the
+# sink, the checkpoint (a random id: without it the batches of a new checkpoint, which begin at 0
+# again, would be taken for repeats), the batch and the number of its first row.
+#
+# Where the store drops repeats (`Appends`: our broker, Apache Pulsar with deduplication), the first
+# three are the producer's name and the rest its sequence id, which grows within each partition. The
+# store remembers one number a producer and partition: it does not matter how many batches there
+# are, but it forgets a producer that was silent for long (`dedup.window`, or Apache Pulsar's own
+# brokerDeduplicationProducerInactivityTimeoutMinutes). A batch whose publishing began longer ago
+# than that is refused with a sentence instead of being published twice without one.
+#
+# Where it has transactions (`Transactions`: Kafka), a batch is one transaction, which commits the
+# batch's number as an offset of a group: a number that is committed is not published again.
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Protocol, TypeVar, runtime_checkable
+
+from router.backends import Backend, Batch
+from router.errors import RouterError
+from router.pipelines.sinks.chunks import Chunk
+
+T = TypeVar("T")
+
+# Rows of one batch are numbered below this, batches with the bits above.
+_ROW_BITS: Final = 32
+_ONE_TRY: Final = 20.0
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose batches they are: `checkpoint` is the random id of the sink's checkpoint."""
+
+    pipeline: str
+    sink: str
+    checkpoint: str
+
+    @property
+    def name(self) -> str:
+        """What the sink is called in the store, whichever checkpoint it has; nobody else is.
+
+        A pipeline's own hyphens are doubled: without that `a-b` with `c` and `a` with `b-c` would
+        fence each other, and take each other's batches for their own.
+        """
+        return f"router-pipeline-{self.pipeline.replace('-', '--')}-{self.sink}"
+
+
+class Publisher(Protocol):
+    """Publishes the batches of one sink."""
+
+    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
+        """Publish the appends of a batch that are not stored yet; durable when it returns.
+
+        `chunks` gives them all from the first one on whenever it is called. Failures that may pass
+        are waited out (`persist`), up to the publisher's patience each.
+        """
+        ...
+
+
+class NumberedBatches(Protocol):
+    """Stores batches whole, and a number once; see `router.backends.kafka.numbered`."""
+
+    def store(self, number: int, owner: str, appends: Iterable[Batch], patience: float) -> bool:
+        """Store a batch unless its number is; return whether it was stored now."""
+        ...
+
+
+@runtime_checkable
+class Transactional(Protocol):
+    """A backend that stores several appends together or not at all."""
+
+    def numbered(self, name: str) -> NumberedBatches:
+        """Return the numbered batches that go under a name."""
+        ...
+
+
+class Appends:
+    """Publishes to a store that drops what a producer stored before."""
+
+    def __init__(self, backend: Backend, identity: Identity, patience: float) -> None:
+        self._backend = backend
+        self._producer = f"{identity.name}-{identity.checkpoint}"
+        self._patience = patience
+
+    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
+        """Publish the appends of a batch that are not stored yet; see the protocol."""
+        for append in _appends(chunks(), self._producer, batch):
+            persist(partial(self._backend.publish, append, _ONE_TRY), self._patience)
+
+
+class Transactions:
+    """Publishes to a store with transactions."""
+
+    def __init__(self, backend: Transactional, identity: Identity, patience: float) -> None:
+        self._batches = backend.numbered(identity.name)
+        self._checkpoint = identity.checkpoint
+        self._patience = patience
+
+    def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
+        """Publish a batch unless it is stored already; see the protocol."""
+
+        def store() -> bool:
+            appends = _appends(chunks(), None, batch)
+            return self._batches.store(batch, self._checkpoint, appends, self._patience)
+
+        persist(store, self._patience)
+
+
+def persist(attempt: Callable[[], T], patience: float) -> T:
+    """Return what the attempt returns, repeated for a while where its failure may pass.
+
+    Raises the last failure when it has been failing for longer, and others at once.
+    """
+    deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
+    while True:
+        try:
+            return attempt()
+        except RouterError as error:
+            if not error.retriable or time.monotonic() + pause >= deadline:
+                raise
+        time.sleep(pause)
+        pause = min(_LONGEST_PAUSE, pause * 2)
+
+
+def open_publisher(backend: Backend, identity: Identity, patience: float) -> Publisher:
+    """Return what publishes a sink's batches to this store."""
+    if isinstance(backend, Transactional):
+        return Transactions(backend, identity, patience)
+    return Appends(backend, identity, patience)
+
+
+def _appends(chunks: Iterable[Chunk], producer: str | None, batch: int) -> Iterator[Batch]:
+    for chunk in chunks:
+        if chunk.first >> _ROW_BITS:
+            raise ValueError(f"batch {batch} has more than {1 << _ROW_BITS} rows")
+        sequence = batch << _ROW_BITS | chunk.first
+        yield Batch(chunk.topic, chunk.partition, chunk.messages, producer, sequence)

@@ -1,0 +1,122 @@
+"""Topics of Kafka by Spark's own connector, which is told what the router's settings say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import re2
+
+from router.backends.kafka import Access
+from router.backends.kafka.names import SCHEMAS, Names
+from router.errors import SettingError
+from router.pipelines.declaration import DEAD_SUFFIX
+from router.pipelines.rows import from_kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from router.pipelines.source.options import Options
+
+_MODULES: Final = {
+    "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
+    "SCRAM-SHA-256": "org.apache.kafka.common.security.scram.ScramLoginModule",
+    "SCRAM-SHA-512": "org.apache.kafka.common.security.scram.ScramLoginModule",
+}
+
+
+def kafka_frame(spark: SparkSession, options: Options, *, streaming: bool) -> DataFrame:
+    """Return the messages of Kafka's topics in the columns of every source.
+
+    Only what was committed is read. Raises SettingError. Without the connector's jars on Spark's
+    class path, Spark raises AnalysisException.
+    """
+    reader = spark.readStream if streaming else spark.read
+    told = connector_options(options.of_reading(), streaming=streaming)
+    return from_kafka(reader.format("kafka").options(**told).load())
+
+
+def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
+    """Return the connector's options for a source; raise SettingError, BadNameError."""
+    told = {
+        "includeHeaders": "true",
+        "failOnDataLoss": "false" if options.skip else "true",
+        "kafka.isolation.level": "read_committed",
+        "groupIdPrefix": "router-pipeline",
+        **access_options(options),
+        **_topics(options),
+    }
+    if options.starting.isdigit():
+        told["startingTimestamp"] = options.starting
+        told["startingOffsetsByTimestampStrategy"] = "latest"
+    elif streaming or options.starting == "earliest":
+        told["startingOffsets"] = options.starting
+    else:
+        raise SettingError("a batch that starts at the latest message has none")
+    if streaming and options.max_rows:
+        told["maxOffsetsPerTrigger"] = str(options.max_rows)
+    return told
+
+
+def access_options(options: Options) -> dict[str, str]:
+    """Return where Kafka is and how Spark shows itself to it; raise SettingError."""
+    settings = options.settings
+    access = Access.parse(settings.text("backend.url"), settings)
+    sasl, tls = access.mechanism != "none", access.tls is not None
+    protocol = ("SASL_" if sasl else "") + ("SSL" if tls else "PLAINTEXT")
+    told = {
+        "kafka.bootstrap.servers": ",".join(f"{host}:{port}" for host, port in access.hosts),
+        "kafka.security.protocol": protocol,
+    }
+    if sasl:
+        user, password = _quoted(access.username), _quoted(access.password)
+        module = _MODULES[access.mechanism]
+        told["kafka.sasl.mechanism"] = access.mechanism
+        told["kafka.sasl.jaas.config"] = f"{module} required username={user} password={password};"
+    if tls:
+        told |= _tls(
+            settings.text("kafka.ca"), settings.text("kafka.cert"), settings.text("kafka.key")
+        )
+    return told
+
+
+def names(options: Options) -> Names:
+    """Return how topics are called in Kafka, by the settings of a source."""
+    settings = options.settings
+    return Names(settings.text("names.tenant"), settings.text("names.namespace"), "{group}")
+
+
+def _topics(options: Options) -> dict[str, str]:
+    if options.topics:
+        found = (names(options).topic(options.topic_named(name)) for name in options.topics)
+        return {"subscribe": ",".join(found)}
+    try:
+        re2.compile(options.pattern)
+    except re2.error as error:
+        raise SettingError(f"pattern = {options.pattern!r}: {error}") from error
+    # What RE2 knows Java does too. Where the router keeps schemas nobody reads.
+    wanted, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)
+    ours = f"(?!{wanted}{dead}$)" if options.skip_dead else ""
+    return {"subscribePattern": f"(?!{SCHEMAS}$){ours}{wanted}"}
+
+
+def _tls(ca: str, cert: str, key: str) -> dict[str, str]:
+    """Return how TLS is spoken; what files hold goes along: Spark's workers may have none."""
+    told: dict[str, str] = {}
+    try:
+        if ca:
+            told["kafka.ssl.truststore.type"] = "PEM"
+            told["kafka.ssl.truststore.certificates"] = Path(ca).read_text(encoding="ascii")
+        if cert:
+            told["kafka.ssl.keystore.type"] = "PEM"
+            told["kafka.ssl.keystore.certificate.chain"] = Path(cert).read_text(encoding="ascii")
+            told["kafka.ssl.keystore.key"] = Path(key or cert).read_text(encoding="ascii")
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingError(f"kafka.ca, kafka.cert or kafka.key cannot be used: {error}") from error
+    return told
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

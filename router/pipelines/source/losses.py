@@ -1,0 +1,60 @@
+"""Messages that went before they were read: said exactly, and either the end or counted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import structlog
+
+from router.backends.pulsar.extents import Place
+from router.errors import ReadFailedError
+from router.pipelines.source.offsets import Part
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A stretch of a partition that cannot be read any more, from a place to before another one.
+
+    `upto` None: to the end of what there was. `messages` None: nobody knows how many.
+    """
+
+    part: Part
+    start: Place
+    upto: Place | None
+    why: str
+    messages: int | None = None
+
+    def __str__(self) -> str:
+        partition = "" if self.part.partition < 0 else f" partition {self.part.partition}"
+        upto = "on" if self.upto is None else f"to before {self.upto}"
+        count = "an unknown number of" if self.messages is None else str(self.messages)
+        return (
+            f"{self.part.topic}{partition}, from {self.start} {upto}:"
+            f" {count} messages, because {self.why}"
+        )
+
+
+class MessagesLostError(ReadFailedError):
+    """Messages went before they were read, and the source is to fail then."""
+
+
+def suffer(losses: Sequence[Loss], *, skip: bool) -> None:
+    """Take note of losses that are skipped; else raise MessagesLostError, which names them."""
+    if losses and not skip:
+        raise MessagesLostError(
+            f"messages are lost: {'; '.join(map(str, losses))}."
+            " To go on without them, set on_loss = skip"
+        )
+    for loss in losses:
+        _log.error(
+            "messages-lost",
+            topic=loss.part.topic,
+            partition=loss.part.partition,
+            start=str(loss.start),
+            upto=None if loss.upto is None else str(loss.upto),
+            messages=loss.messages,
+            reason=loss.why,
+        )

@@ -1,0 +1,183 @@
+"""Reading of one range of entries in one of Spark's workers, as Arrow record batches.
+
+A worker opens a connection of its own, asks for entries in bulk, and closes it when the range is
+done or Spark loses interest. A broker that goes away is waited for, `PATIENCE` seconds without
+progress: reading goes on behind the last entry that came. What is missing between is a loss, and
+the batch is as exactly half-open as it was planned: nothing behind its last entry is given.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from typing import Final
+
+import pyarrow as pa
+
+from router.backends.pulsar import PulsarBackend
+from router.backends.pulsar.entries import read_columns
+from router.backends.pulsar.entry_stream import EntryStream
+from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    NotSupportedError,
+    PublishRefusedError,
+    ReadFailedError,
+)
+from router.model import TopicName
+from router.pipelines.rows import Gathered
+from router.pipelines.source.losses import Loss, suffer
+from router.pipelines.source.options import Options
+from router.pipelines.source.planning import RETENTION, Range
+from router.wire.pulsar import Columns
+
+PATIENCE: Final = 60.0
+QUIET: Final = 1.0
+PAUSE: Final = 0.2
+ROWS: Final = 10_000
+SIZE: Final = 8 * 1024 * 1024
+GONE: Final = "they are not stored any more, though what follows them is"
+
+
+def batches(options: Options, wanted: Range) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the messages of a range in order, in record batches of bounded size.
+
+    Raises ReadFailedError for damage and for losses that are not to be skipped, and what the store
+    raises when it stays away.
+    """
+    topic = TopicName.parse(wanted.part.topic)
+    columns = Gathered(options.shown(topic), max(0, wanted.part.partition))
+    with options.opened() as backend:
+        if not isinstance(backend, PulsarBackend):
+            raise NotSupportedError("the store has no entries to read")
+        reading = _Reading(backend, topic, wanted, skip=options.skip)
+        try:
+            for place, entry, index in reading.entries():
+                columns.add(entry, str(place), index)
+                if columns.rows >= ROWS or columns.size >= SIZE:
+                    yield columns.take()
+        finally:
+            reading.close()
+    if columns.rows:
+        yield columns.take()
+
+
+class _Reading:
+    """One pass over a range."""
+
+    def __init__(self, backend: PulsarBackend, topic: TopicName, wanted: Range, *, skip: bool):
+        self._backend = backend
+        self._topic = topic
+        self._wanted = wanted
+        self._skip = skip
+        self._stream: EntryStream | None = None
+        self._at = wanted.start
+        self._index = wanted.index
+
+    def entries(self) -> Iterator[tuple[Place, Columns, int | None]]:
+        """Yield each entry's place, messages and the number of its first message."""
+        wanted, timeout = self._wanted, time.monotonic() + PATIENCE
+        while self._at <= wanted.last:
+            try:
+                found = self._next(timeout)
+            except (BackendUnavailableError, BackendTimeoutError):
+                self.close()
+                if time.monotonic() >= timeout:
+                    raise
+                time.sleep(PAUSE)
+                continue
+            if found is None or found[0] > wanted.last:
+                self._passed(wanted.behind)
+                return
+            place, payload = found
+            stream = self._stream
+            entry = self._columns(place, payload)
+            if stream is not None:
+                stream.took(entry.size, len(payload))
+            if place < self._at:
+                continue
+            self._passed(place)
+            if entry.values:
+                yield place, entry, self._index
+            # Not before: Spark may take its time with what it was given.
+            timeout = time.monotonic() + PATIENCE
+            self._at = Place(place.ledger, place.entry + 1)
+            if self._index is not None:
+                self._index += entry.size
+
+    def close(self) -> None:
+        """Let go of the stream; another one may be opened."""
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(BackendUnavailableError):
+                stream.close()
+
+    def _next(self, timeout: float) -> tuple[Place, bytes] | None:
+        """Return the next entry, None: nothing is stored here that could still come."""
+        if self._stream is None:
+            left = max(PAUSE, timeout - time.monotonic())
+            partition = self._wanted.part.partition
+            self._stream = self._backend.stream(self._topic, partition, self._at, left)
+        stream = self._stream
+        while (found := stream.next(QUIET)) is None:
+            try:
+                end = stream.end(timeout)
+            except PublishRefusedError as error:
+                raise ReadFailedError(self._said(f"{self._at} cannot be read: {error}")) from error
+            if end is None or end < self._at:
+                # It may have come while the question was on its way.
+                return stream.next(0)
+            if time.monotonic() >= timeout:
+                raise BackendTimeoutError(self._said(f"{self._at} does not come"))
+        return found
+
+    def _columns(self, place: Place, payload: bytes) -> Columns:
+        try:
+            return read_columns(payload, place)
+        except ReadFailedError as error:
+            raise ReadFailedError(self._said(f"{place} cannot be read: {error}")) from error
+
+    def _said(self, what: str) -> str:
+        wanted = self._wanted
+        return (
+            f"{wanted.part.topic} partition {wanted.part.partition},"
+            f" of {wanted.start} to before {wanted.behind}: entry {what}"
+        )
+
+    def _passed(self, place: Place) -> None:
+        """Come to a place; whatever lies between and is not there any more is a loss."""
+        wanted = self._wanted
+        if wanted.alone:
+            if place > self._at:
+                self._lost(place, GONE)
+            return
+        due = self._due()
+        # Inside of a ledger of Apache Pulsar there are entries that nobody is given: markers of
+        # transactions, and what compaction or transactions took away. Whole ledgers go otherwise.
+        if due is not None and place.ledger > due.ledger:
+            first = self._extent(due).first
+            if first > due:
+                self._lost(min(place, first), RETENTION)
+
+    def _due(self) -> Place | None:
+        """Return the next entry that there was when the range was planned."""
+        for ledger, entries in self._wanted.ledgers:
+            at = self._at.entry if ledger == self._at.ledger else 0
+            if ledger >= self._at.ledger and at < entries:
+                return Place(ledger, at)
+        return None
+
+    def _lost(self, upto: Place, why: str) -> None:
+        messages = None
+        if self._index is not None:
+            before, extent = self._index, self._extent(upto)
+            self._index = extent.start_index if extent.start == upto else None
+            messages = None if self._index is None else self._index - before
+        suffer([Loss(self._wanted.part, self._at, upto, why, messages)], skip=self._skip)
+
+    def _extent(self, place: Place) -> Extent:
+        partition = self._wanted.part.partition
+        found = self._backend.extents(self._topic, [Stretch(partition, place, 1)], PATIENCE)
+        return next(one for one in found if one.partition == partition)

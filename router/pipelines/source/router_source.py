@@ -1,0 +1,172 @@
+"""The Python data source `router`: what Spark calls to read and write topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, MutableMapping
+from contextlib import ExitStack
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from router.errors import SettingError
+from router.pipelines.rows import SCHEMA_DDL
+from router.pipelines.source.offsets import Offset
+from router.pipelines.source.options import Options
+from router.pipelines.source.planning import Planner, Range
+from router.pipelines.source.reading import batches
+from router.pipelines.source.writing import BatchWriter, StreamWriter
+
+NAME: Final = "router"
+
+
+class RouterSource(DataSource):
+    """Topics of the embedded broker, and of Apache Pulsar; written also those of Kafka.
+
+    Options are those of `Options`; all that is wrong with them is a SettingError. Reading gives the
+    columns of `SCHEMA_DDL`. Writing is at least once, and what it takes is said in `writing`.
+    """
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        super().__init__(options)
+        self._told = Options.of_texts(dict(options))
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name of the format."""
+        return NAME
+
+    def schema(self) -> str:
+        """Return the columns."""
+        return SCHEMA_DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Return what reads everything there is when it is planned."""
+        del schema
+        return BatchReader(_readable(self._told))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        """Return what reads batch after batch."""
+        del schema
+        return StreamReader(_readable(self._told))
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """Return what writes a frame."""
+        del overwrite
+        return BatchWriter(self._told, schema)
+
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: StructType, overwrite: bool
+    ) -> DataSourceStreamWriter:
+        """Return what writes a stream."""
+        del overwrite
+        return StreamWriter(self._told, schema)
+
+
+class RangePartition(InputPartition):
+    """One range: what one task reads."""
+
+    def __init__(self, wanted: Range) -> None:
+        super().__init__(wanted)
+        self.wanted = wanted
+
+
+class BatchReader(DataSourceReader):
+    """Reads a source once: from where it starts to what is stored when it is planned."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def partitions(self) -> list[RangePartition]:
+        """Return what tasks read; raise TopicNotFoundError."""
+        with self._options.opened() as backend:
+            planner = Planner(self._options, backend)
+            start = planner.initial()
+            return [RangePartition(one) for one in planner.ranges(start, planner.latest(start))]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range; there may be none at all."""
+        if isinstance(partition, RangePartition):
+            yield from batches(self._options, partition.wanted)
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Plans and reads a stream's batches; see `planning` and `offsets`.
+
+    One connection stays open for planning, opened when it is first needed, until `stop`.
+    """
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._target: Offset | None = None
+        self._open: tuple[ExitStack, Planner] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where a new stream begins."""
+        return self._planner().initial().json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Return the bound of a batch, in rows."""
+        rows = self._options.max_rows
+        return ReadMaxRows(rows) if rows else ReadAllAvailable()
+
+    def latestOffset(  # noqa: N802 - Spark's name
+        self, start: Mapping[str, Any], limit: ReadLimit
+    ) -> dict[str, Any]:
+        """Return the end of the next batch; raise MessagesLostError."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else 0
+        begin = Offset.of_json(start)
+        end = self._planner().latest(begin, rows, self._target)
+        return dict(start) if end is begin else end.json()
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Return where everything stored now ends, for the stream's lag."""
+        return self._planner().ends().json()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        """Have the stream end where everything stored now ends."""
+        self._target = self._planner().ends()
+
+    def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
+        """Return what tasks read of a batch, the same whenever it is asked; raise as above."""
+        begin, upto = Offset.of_json(start), Offset.of_json(end)
+        return [RangePartition(one) for one in self._planner().ranges(begin, upto)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one range."""
+        if not isinstance(partition, RangePartition):
+            raise SettingError(f"{partition!r} is none of this source's partitions")
+        return batches(self._options, partition.wanted)
+
+    def stop(self) -> None:
+        """Close the connection."""
+        opened, self._open = self._open, None
+        if opened is not None:
+            opened[0].close()
+
+    def _planner(self) -> Planner:
+        if self._open is None:
+            stack = ExitStack()
+            backend = stack.enter_context(self._options.opened())
+            self._open = stack, Planner(self._options, backend)
+        return self._open[1]
+
+
+def _readable(options: Options) -> Options:
+    if options.kind == "kafka":
+        raise SettingError('topics of Kafka are read by Spark\'s own connector: format("kafka")')
+    return options.of_reading()

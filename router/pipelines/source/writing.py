@@ -1,0 +1,194 @@
+"""Writing of frames to topics by Spark's own rules: at least once.
+
+A frame has a column `value`, text or bytes, and may have `key`, `properties`, `event_time` and
+`topic`; the other columns of a source are passed over, so that a topic can be copied as it is. A
+task that fails is run again, and what it published before is there twice. Pipelines do not write
+this way: their sinks stage a batch first, and publish what is staged exactly once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Final
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from router.backends import Backend, Batch
+from router.errors import SettingError
+from router.model import Message, TopicName
+from router.pipelines.rows import COLUMNS
+from router.pipelines.source.options import Options
+from router.services.directory import Directory
+from router.services.partitioning import partition_of
+
+BATCH: Final = 1_000
+BATCH_BYTES: Final = 512 * 1024
+BUFFERED_BYTES: Final = 16 * 1024 * 1024
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TYPES: Final = {
+    "value": ("binary", "string"),
+    "key": ("binary", "string"),
+    "properties": ("map<string,string>",),
+    "event_time": ("timestamp",),
+    "topic": ("string",),
+}
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """How many messages a task published."""
+
+    messages: int
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Writes a frame; raises SettingError for columns that no message has."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one task; when it returns they are stored."""
+        return Written(publish(self._options, iterator))
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Writes a stream, batch after batch; raises SettingError as `BatchWriter` does."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        check_columns(options, schema)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        """Publish the rows of one task; when it returns they are stored."""
+        return Written(publish(self._options, iterator))
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Do nothing: what tasks published is stored."""
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
+        """Do nothing: what tasks published stays."""
+
+
+def check_columns(options: Options, schema: StructType) -> None:
+    """Return if rows of this schema can be published; raise SettingError."""
+    given = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, kind in given.items():
+        if name not in COLUMNS:
+            raise SettingError(f"column {name}: a message has {', '.join(_TYPES)}")
+        if name in _TYPES and kind not in _TYPES[name]:
+            raise SettingError(f"column {name} is {kind}: expected {' or '.join(_TYPES[name])}")
+    if "value" not in given:
+        raise SettingError("a frame that is written to topics needs a column `value`")
+    if not options.topic and "topic" not in given:
+        raise SettingError("name a topic: the option `topic`, or a column of that name")
+
+
+def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
+    """Publish rows and return how many; those of a topic and key in the order in which they come.
+
+    Raises what the store raises, after which some of them may be stored.
+    """
+    with options.opened() as backend:
+        publisher = _Publisher(options, backend)
+        for batch in batches:
+            for topic, message in _messages(batch, options.topic):
+                publisher.add(topic, message)
+        publisher.flush()
+        return publisher.messages
+
+
+class _Publisher:
+    """Gathers messages by partition and publishes them in batches."""
+
+    def __init__(self, options: Options, backend: Backend) -> None:
+        settings = options.settings
+        self._timeout = settings.seconds("backend.timeout")
+        self._named = options.topic_named
+        self._backend = backend
+        self._create = settings.flag("topics.auto_create")
+        self._directory = Directory(
+            backend, settings.number("topics.auto_partitions"), self._timeout, time.monotonic
+        )
+        self._topics: dict[str, TopicName] = {}
+        self._waiting: dict[tuple[TopicName, int], list[Message]] = {}
+        self._sizes: dict[tuple[TopicName, int], int] = {}
+        self._held = 0
+        self._turn: Callable[[], int] = count().__next__
+        self.messages = 0
+
+    def add(self, name: str, message: Message) -> None:
+        """Take a message; publish its batch if that is full."""
+        topic = self._topics.get(name)
+        if topic is None:
+            topic = self._topics[name] = self._named(name)
+        partitions = self._directory.partitions(topic, create=self._create)
+        if message.key is not None or not partitions:
+            partition = partition_of(message.key or b"", partitions)
+        else:
+            partition = self._turn() // BATCH % partitions
+        place, size = (topic, partition), message.size()
+        if self._sizes.get(place, 0) + size > BATCH_BYTES:
+            self._publish(place)
+        waiting = self._waiting.setdefault(place, [])
+        waiting.append(message)
+        self._sizes[place] = self._sizes.get(place, 0) + size
+        self._held += size
+        if len(waiting) >= BATCH:
+            self._publish(place)
+        elif self._held > BUFFERED_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Publish everything that waits."""
+        for place in list(self._waiting):
+            self._publish(place)
+
+    def _publish(self, place: tuple[TopicName, int]) -> None:
+        waiting = self._waiting.pop(place, [])
+        self._held -= self._sizes.pop(place, 0)
+        if waiting:
+            self._backend.publish(Batch(*place, waiting), self._timeout)
+            self.messages += len(waiting)
+
+
+def _messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]]:
+    columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
+    nothing: list[Any] = [None] * batch.num_rows
+    for value, key, properties, event_time, name in zip(
+        columns["value"],
+        *(columns.get(name, nothing) for name in ("key", "properties", "event_time", "topic")),
+        strict=True,
+    ):
+        if not (topic or name):
+            raise SettingError("a row names no topic, and there is no option `topic`")
+        yield (
+            topic or name,
+            Message(
+                _bytes(value) or b"",
+                _bytes(key),
+                {k: v for k, v in dict(properties or {}).items() if v is not None},
+                None if event_time is None else _milliseconds(event_time),
+                null=value is None,
+            ),
+        )
+
+
+def _bytes(value: str | bytes | None) -> bytes | None:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _milliseconds(when: datetime) -> int:
+    since = when - _EPOCH
+    return (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

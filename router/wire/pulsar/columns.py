@@ -1,0 +1,119 @@
+"""Batches to columns, for who reads millions of messages: no object is made for each of them."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import Final, NamedTuple
+
+from router.model import NO_PROPERTIES
+from router.wire.pulsar.batches import (
+    KEY_TAG,
+    MAX_BATCH,
+    described,
+    inflate,
+    plain_heads,
+    read_head,
+)
+from router.wire.pulsar.payloads import split_payload
+from router.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+from router.wire.pulsar.strict import ProtocolError
+
+_SIZE: Final = Struct(">I")
+_KEY: Final = KEY_TAG[0]
+
+
+class Columns(NamedTuple):
+    """The messages of an entry, column by column: null values are None.
+
+    `places` are those in the batch, -1 outside of one; `size` counts all that the batch was made
+    of. The time of publishing is one for all, in ms since 1970.
+    """
+
+    places: Sequence[int]
+    keys: Sequence[bytes | None]
+    values: Sequence[bytes | None]
+    properties: Sequence[Mapping[str, str]]
+    event_times: Sequence[int | None]
+    publish_time: int
+    size: int
+
+
+def unpack_columns(payload: bytes | memoryview, limit: int) -> Columns | None:
+    """Return what `unpack` says of a sound batch; None: the entry is another kind, or damaged.
+
+    Raises ProtocolError for a body that is no batch, as `unpack` does.
+    """
+    entry = split_payload(payload)
+    metadata = entry.metadata
+    opaque = metadata.encryption_keys or metadata.num_chunks_from_msg > 1
+    if entry.checksum_ok is False or opaque or not metadata.HasField("num_messages_in_batch"):
+        return None
+    body = inflate(metadata, entry.body, limit)
+    try:
+        return _read(body, metadata)
+    except struct.error as error:
+        raise ProtocolError("batch cut short") from error
+
+
+def _read(body: bytes, metadata: MessageMetadata) -> Columns:
+    count, end, at = metadata.num_messages_in_batch, len(body), 0
+    if not 0 < count <= MAX_BATCH:
+        raise ProtocolError(f"batch of {count} messages")
+    keys: list[bytes | None] = []
+    values: list[bytes] = []
+    rare: dict[int, SingleMessageMetadata] = {}
+    known, read_size = plain_heads.get, _SIZE.unpack_from
+    for index in range(count):
+        start = at + 4
+        value_at = start + read_size(body, at)[0]
+        head = body[start:value_at]
+        key = None
+        size = known(head)
+        if size is None and len(head) > 2 and head[0] == _KEY and head[1] < 0x80:
+            # A key and a value, nothing else: see batches.
+            stop = 2 + head[1]
+            size, key = known(head[stop:]), head[2:stop]
+        if size is None or not (key is None or key.isascii()):
+            size, key, single = read_head(head)
+            if single is not None:
+                rare[index] = single
+        at = value_at + size
+        if not value_at <= at <= end:
+            raise ProtocolError("message larger than its batch")
+        keys.append(key)
+        values.append(body[value_at:at])
+    if at != end:
+        raise ProtocolError("bytes after the last message of a batch")
+    if rare:
+        return _with_rare(keys, values, rare, metadata)
+    nothing, none = [NO_PROPERTIES] * count, [None] * count
+    return Columns(range(count), keys, values, nothing, none, metadata.publish_time, count)
+
+
+def _with_rare(
+    keys: list[bytes | None],
+    values: list[bytes],
+    rare: Mapping[int, SingleMessageMetadata],
+    metadata: MessageMetadata,
+) -> Columns:
+    """Return columns of which some messages have more to say than a key and a value."""
+    rows: list[tuple[int, bytes | None, bytes | None, Mapping[str, str], int | None]] = []
+    for index, value in enumerate(values):
+        single = rare.get(index)
+        if single is None:
+            rows.append((index, keys[index], value, NO_PROPERTIES, None))
+        elif not single.compacted_out:
+            key, properties, event_time = described(single)
+            given = None if single.null_value else value
+            rows.append((index, key, given, properties, event_time))
+    return Columns(
+        [row[0] for row in rows],
+        [row[1] for row in rows],
+        [row[2] for row in rows],
+        [row[3] for row in rows],
+        [row[4] for row in rows],
+        metadata.publish_time,
+        len(values),
+    )

@@ -1,0 +1,33 @@
+"""The one Spark session of a test run: two cores, no web page, nothing beyond loopback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from router.pipelines import connectors, session
+from tests.pipelines.quick import QUICK
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+RESOURCES = {
+    "spark.master": "local[2]",
+    "spark.driver.memory": "1g",
+    "spark.sql.shuffle.partitions": "2",
+    **QUICK,
+}
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """The session that all tests share, made as the product makes its own."""
+    connectors.install()
+    # Every call over the bridge to the JVM is a line otherwise, when a test captures logs.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    started = session.start("tests", RESOURCES, ["kafka", "delta"])
+    yield started
+    started.stop()

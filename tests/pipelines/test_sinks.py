@@ -1,0 +1,200 @@
+"""Rows of a stream in topics, Parquet and Delta, started and started again on one checkpoint."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import shutil
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from router import settings as all_settings
+from router.backends import memory
+from router.errors import SettingError
+from router.model import TopicName
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.sinks import check_sink, tidy_sink
+from tests.pipelines.sinking import Sinking, Stream, new_topic, stored
+
+pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
+
+TOPIC = SinkSpec("out", "topic", topic="out")
+OUT = TopicName.parse("out")
+
+
+@pytest.fixture
+def sinking(folder: Path) -> Iterator[Sinking]:
+    """Sinks on a store in this process."""
+    settings = all_settings.load(None, {}, {"data.dir": str(folder), "backend.url": "memory:"})
+    backend = memory.open_backend("memory:", settings, None)
+    new_topic(backend, "out", 2)
+    yield Sinking(folder, backend, settings)
+    backend.close()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, folder: Path) -> Stream:
+    """A stream of two files."""
+    found = Stream(spark, folder / "in")
+    found.add([(1, "a"), (2, "b")])
+    found.add([(3, "c")])
+    return found
+
+
+def messages(frame: DataFrame) -> DataFrame:
+    return frame.select(
+        f.col("name").alias("value"),
+        f.col("id").cast("string").alias("key"),
+        f.create_map(f.lit("n"), f.col("name")).alias("properties"),
+        f.timestamp_millis(f.col("id")).alias("event_time"),
+    )
+
+
+def test_topic_gets_each_row_with_its_key_properties_and_time(
+    sinking: Sinking, stream: Stream
+) -> None:
+    sinking.run(messages(stream.frame()), TOPIC)
+    found = {m.value: m for m in stored(sinking.context.backend, OUT)}
+    assert sorted(found) == [b"a", b"b", b"c"]
+    message = found[b"c"]
+    assert (message.key, message.event_time) == (b"3", 3)
+    assert message.properties == {"n": "c"}
+
+
+def test_topic_gets_each_row_once_when_the_commit_of_a_batch_is_lost(
+    sinking: Sinking, stream: Stream
+) -> None:
+    sinking.run(messages(stream.frame()), TOPIC)
+    commits = sinking.folder / "checkpoint" / "out" / "commits"
+    for path in (commits / "1", commits / ".1.crc"):
+        path.unlink(missing_ok=True)
+    stream.add([(4, "d")])
+    sinking.run(messages(stream.frame()), TOPIC)
+    values = [m.value for m in stored(sinking.context.backend, OUT)]
+    assert sorted(values) == [b"a", b"b", b"c", b"d"]
+
+
+def test_topic_gets_fresh_rows_when_the_checkpoint_was_deleted(
+    sinking: Sinking, stream: Stream
+) -> None:
+    sinking.run(messages(stream.frame()), TOPIC)
+    shutil.rmtree(sinking.folder / "checkpoint")
+    sinking.run(messages(stream.frame()), TOPIC)
+    values = Counter(m.value for m in stored(sinking.context.backend, OUT))
+    assert values == {b"a": 2, b"b": 2, b"c": 2}
+
+
+def test_topic_leaves_nothing_staged_when_it_ended_well(sinking: Sinking, stream: Stream) -> None:
+    sinking.run(messages(stream.frame()), TOPIC)
+    staging = sinking.folder / "checkpoint" / "out" / "staging"
+    assert [path.name for path in staging.iterdir()] == ["batch=1"]
+    tidy_sink(TOPIC, sinking.context)
+    assert list(staging.iterdir()) == []
+
+
+def test_topic_gets_whole_rows_as_json_when_they_have_no_value(
+    sinking: Sinking, stream: Stream
+) -> None:
+    sinking.run(stream.frame(), TOPIC)
+    found = [json.loads(m.value) for m in stored(sinking.context.backend, OUT)]
+    expected = [(1, "a"), (2, "b"), (3, "c")]
+    assert sorted((row["id"], row["name"]) for row in found) == expected
+
+
+def test_topic_takes_columns_whatever_the_case_of_their_names(
+    sinking: Sinking, stream: Stream
+) -> None:
+    sinking.run(stream.frame().selectExpr("name AS VALUE", "CAST(id AS STRING) AS Key"), TOPIC)
+    found = {(m.key, m.value) for m in stored(sinking.context.backend, OUT)}
+    assert found == {(b"1", b"a"), (b"2", b"b"), (b"3", b"c")}
+
+
+def test_topic_of_each_row_is_what_its_column_says_when_the_sink_names_none(
+    sinking: Sinking, stream: Stream
+) -> None:
+    named = f.concat(f.lit("to-"), f.col("name")).alias("topic")
+    frame = stream.frame().select(f.col("name").alias("value"), named)
+    sinking.run(frame, SinkSpec("each", "topic"))
+    for name in ("a", "b", "c"):
+        found = stored(sinking.context.backend, TopicName.parse(f"to-{name}"), 0.2)
+        assert [m.value for m in found] == [name.encode()]
+
+
+def test_query_ends_with_the_sentence_when_a_message_is_too_large(
+    sinking: Sinking, stream: Stream
+) -> None:
+    large = stream.frame().select(f.repeat(f.col("name"), 1_000_001).alias("value"))
+    with pytest.raises(PySparkException, match="a message of 1000001 bytes"):
+        sinking.run(large, TOPIC)
+    assert len(sinking.told) == 1
+    sinking.run(messages(stream.frame()), TOPIC)
+    assert len(stored(sinking.context.backend, OUT)) == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "sentence"),
+    [
+        (["name AS value", "id AS count"], "no column count"),
+        (["id AS value"], 'column "value" is bigint'),
+        (["name AS value", "id AS key"], 'column "key" is bigint'),
+        (["name AS value", "name AS properties"], 'column "properties" is string'),
+        (["name AS value", "name AS event_time"], "timestamp or a bigint"),
+        (["name AS value", "name AS topic"], "no column topic"),
+        (["name AS value", "id AS value"], "the same name"),
+    ],
+)
+def test_check_refuses_rows_that_are_no_messages(
+    sinking: Sinking, stream: Stream, columns: list[str], sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        check_sink(stream.frame().selectExpr(*columns), TOPIC, sinking.context)
+
+
+@pytest.mark.parametrize(
+    ("sink", "sentence"),
+    [
+        (SinkSpec("s", "topic"), 'no column "topic"'),
+        (SinkSpec("s", "topic", topic="t", options={"patienc": "1s"}), "Did you mean patience"),
+        (SinkSpec("s", "topic", topic="t", options={"patience": "x"}), "a duration"),
+        (SinkSpec("s", "parquet"), "needs a path"),
+        (SinkSpec("s", "parquet", path="p", mode="update"), "mode append"),
+        (SinkSpec("s", "delta", path="p", partition_by=("day",)), "no such column"),
+        (SinkSpec("s", "delta", path="p", options={"checkpointLocation": "x"}), "not for"),
+    ],
+)
+def test_check_refuses_sinks_that_cannot_work(
+    sinking: Sinking, stream: Stream, sink: SinkSpec, sentence: str
+) -> None:
+    with pytest.raises(SettingError, match=sentence):
+        check_sink(stream.frame(), sink, sinking.context)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_files_have_each_row_once_in_folders_by_date_when_a_commit_is_lost(
+    sinking: Sinking, stream: Stream, spark: SparkSession, kind: str
+) -> None:
+    path = str(sinking.folder / kind)
+    sink = SinkSpec("files", kind, path=path, partition_by=("date",))
+    days = f.timestamp_seconds(f.col("id") * 86_400).alias("event_time")
+
+    def run() -> None:
+        sinking.run(stream.frame().select("id", "name", days), sink)
+
+    run()
+    commits = sinking.folder / "checkpoint" / "files" / "commits"
+    for name in ("1", ".1.crc"):
+        (commits / name).unlink(missing_ok=True)
+    stream.add([(4, "d")])
+    run()
+    found = spark.read.format(kind).load(path).collect()
+    assert Counter((row.id, row.name) for row in found) == Counter(
+        zip((1, 2, 3, 4), "abcd", strict=True)
+    )
+    assert all(row.date == datetime.date(1970, 1, 1 + row.id) for row in found)
+    assert (sinking.folder / kind / "date=1970-01-05").is_dir()

@@ -1,0 +1,114 @@
+"""The source under Spark: streams with checkpoints, frames, Kafka's own connector, and writing."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from router.backends import Batch
+from router.model import NOT_PARTITIONED, Message
+from router.pipelines.declaration import SourceSpec
+from router.pipelines.source import frame, register
+from tests.contract.conftest import stop_broker
+from tests.pipelines.sourcing import Store, fill
+from tests.servers.kafka import Kafka
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.java, pytest.mark.timeout(400)]
+
+
+@pytest.fixture(scope="module", params=["embedded", "kafka"])
+def store(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Store]:
+    """The embedded broker, started when it is needed, and Kafka."""
+    with ExitStack() as stack:
+        if request.param == "kafka":
+            server: Kafka = request.getfixturevalue("kafka")
+            yield Store(stack, f"kafka://{server.address}")
+        else:
+            folder = tmp_path_factory.mktemp("source")
+            stack.callback(stop_broker, folder)
+            yield Store(stack, f"embedded:{folder}", **{"broker.linger": "1s"})
+
+
+def spec(store: Store, topic: str, **told: object) -> SourceSpec:
+    """Declare a source of one topic."""
+    return SourceSpec(url=store.url, topics=(topic,), settings=store.settings, **told)  # type: ignore[arg-type]
+
+
+def run(read: DataFrame, folder: Path) -> list[int]:
+    """Have a stream take what there is; return the rows of its batches."""
+    query = (
+        read.selectExpr("topic", "partition", "position", "index", "cast(value AS STRING) AS value")
+        .writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(280)
+    assert query.exception() is None
+    return [one.numInputRows for one in query.recentProgress]
+
+
+def test_stream_reads_everything_once_over_restarts(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    topic = store.create(f"s-{uuid.uuid4().hex[:12]}", 2)
+    told = fill(store, topic, 12, 10)
+    source = spec(store, topic.local, max_rows=50)
+    sizes = run(frame(spark, source, streaming=True), tmp_path)
+    assert max(sizes) <= 50
+    told += fill(store, topic, 4, 5)
+    run(frame(spark, source, streaming=True), tmp_path)
+    rows = spark.read.parquet(str(tmp_path / "out")).collect()
+    assert sorted(row["value"].encode() for row in rows) == sorted(told)
+    assert {(row["topic"], row["partition"]) for row in rows} == {
+        (topic.local, 0),
+        (topic.local, 1),
+    }
+    assert len({(row["partition"], row["index"]) for row in rows}) == len(rows)
+
+
+def test_frame_has_the_columns_of_every_source(spark: SparkSession, store: Store) -> None:
+    topic = store.create(f"s-{uuid.uuid4().hex[:12]}")
+    some = [
+        Message(b"v", b"\xff", {"a": "b"}, 1_700_000_000_123),
+        Message(b"", b"gone", null=True),
+    ]
+    for message in some:
+        store.backend.publish(Batch(topic, NOT_PARTITIONED, [message]), 60)
+    read = frame(spark, spec(store, topic.local), streaming=False)
+    assert read.schema.simpleString() == (
+        "struct<topic:string,partition:int,position:string,index:bigint,key:binary,value:binary,"
+        "properties:map<string,string>,event_time:timestamp,publish_time:timestamp>"
+    )
+    first, second = read.orderBy("index").collect()
+    assert (bytes(first["key"]), bytes(first["value"])) == (b"\xff", b"v")
+    assert first["properties"] == {"a": "b"}
+    assert first["event_time"].timestamp() == 1_700_000_000.123
+    assert (second["value"], second["properties"], second["event_time"]) == (None, {}, None)
+    assert [first["index"], second["index"]] == [0, 1]
+
+
+def test_what_a_frame_writes_is_read_again(spark: SparkSession, store: Store) -> None:
+    register(spark)
+    topic = f"s-{uuid.uuid4().hex[:12]}"
+    written = spark.range(500).selectExpr(
+        "concat('v', id) AS value",
+        "cast(id % 7 AS STRING) AS key",
+        "map('n', id || '') AS properties",
+    )
+    writer = written.write.format("router").mode("append").options(**store.settings)
+    writer.option("url", store.url).option("topic", topic).save()
+    rows = frame(spark, spec(store, topic), streaming=False).collect()
+    assert sorted(bytes(row["value"]) for row in rows) == sorted(b"v%d" % n for n in range(500))
+    assert all(row["properties"]["n"] == bytes(row["value"])[1:].decode() for row in rows)

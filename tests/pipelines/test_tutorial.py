@@ -1,0 +1,64 @@
+"""The tutorial of docs/pipelines.md, command for command, and a replay of what it archived."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from router.pipelines import connectors
+from tests.contract.conftest import stop_broker
+
+pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
+
+PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
+DEADLINE = 400.0
+ORDER = '{"id": %d, "customer": "anna", "cents": %d}'
+
+
+def blocks(kind: str) -> list[str]:
+    """Return the tutorial's blocks of a language."""
+    tutorial = PAGE.read_text().partition("## Ten minutes")[2].partition("\n## ")[0]
+    return re.findall(rf"```{kind}\n(.*?)```", tutorial, re.DOTALL)
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Path]:
+    """An empty folder, whose broker is ended at the end."""
+    yield tmp_path
+    stop_broker(tmp_path / "data")
+
+
+def done(user: Path, *command: str) -> str:
+    """Run a command there, with `router` on the path, and return what it printed."""
+    programs = str(Path(sys.executable).parent)
+    result = subprocess.run(
+        command,
+        cwd=user,
+        env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr[-4000:]
+    return result.stdout
+
+
+def test_tutorial_ends_with_the_table_that_it_shows(user: Path) -> None:
+    connectors.install()
+    installing, commands = blocks("sh")
+    (query,), (shown,) = blocks("python"), blocks("text")
+    assert "router pipeline install" in installing
+    done(user, "bash", "-euo", "pipefail", "-c", commands)
+    assert shown.strip() in done(user, sys.executable, "-c", query)
+    archive = "pipelines/tables/archive"
+    done(user, "router", "pipeline", "replay", archive, "--to", "again", "--rate", "100000")
+    again = done(user, "router", "sub", "again", "--from", "earliest", "--count", "1000")
+    assert again.splitlines() == [ORDER % (number, number) for number in range(1, 1001)]

@@ -1,0 +1,146 @@
+"""What is said of SQL before Spark starts."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.backends.opening import open_backend, open_node
+from router.model import Policies, TopicName
+from router.pipelines.checks import check_sql, check_topics
+from router.pipelines.reading import DeclarationError
+from router.settings import load
+from tests.unit.pipelines.declared import FILE, GOOD, read
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("amount * 2", "amont * 2", 14, "there is no column 'amont'; did you mean amount?"),
+        ("FROM records\n", "FROM record\n", 15, "there is no view 'record'; did you mean records?"),
+        ("FROM records\n", "FRM records\n", 15, "bad SQL near 'FRM'"),
+        ("SELECT id", "DELETE id", 14, "step large: "),
+        ('["twice"]', '["twyce"]', 27, "there is no column 'twyce'; did you mean twice?"),
+        ("amount DOUBLE", "amount DOUBLE(", 8, "source.schema is written like"),
+        ("amount DOUBLE", "_topic STRING", 8, "router's own"),
+        ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
+    ],
+)
+def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: str) -> None:
+    assert old in GOOD
+    with pytest.raises(DeclarationError) as caught:
+        check_sql(read(GOOD.replace(old, new, 1)))
+    assert str(caught.value).startswith(f"{FILE}:{line}: ")
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM records",
+        "SELECT window(_publish_time, '1 minute').start s, count(*) c FROM records"
+        " GROUP BY window(_publish_time, '1 minute')",
+        "SELECT session_window(_publish_time, '5 minutes') w, count(*) FROM records GROUP BY 1",
+        "SELECT ID, Customer.Name FROM Records WHERE AMOUNT > 1",
+        "WITH a AS (SELECT id AS x FROM records) SELECT x FROM a",
+        "SELECT r.id FROM records r JOIN records s ON r.id = s.id",
+        "SELECT id, e FROM records LATERAL VIEW explode(array(1, 2)) t AS e",
+        "SELECT explode(array(id)) AS e FROM records",
+        "SELECT transform(array(id), x -> x + 1) AS t FROM records",
+        "SELECT d.a FROM records JOIN delta.`/tables/d` d ON d.a = records.id",
+        "SELECT * FROM (SELECT id AS z FROM records) q WHERE q.z > 1",
+        "SELECT id FROM records UNION ALL SELECT amount FROM records",
+        "SELECT element_at(_properties, 'a') AS a, _properties['b'] AS b FROM records",
+        "SELECT sum(amount) OVER (PARTITION BY id ORDER BY _index) AS s FROM records",
+        "SELECT /*+ BROADCAST(r) */ r.id FROM records r",
+        "SELECT window_time(window) AS t, count(*) AS n FROM records"
+        " GROUP BY window(_publish_time, '1 minute')",
+    ],
+)
+def test_good_sql_of_spark_passes(sql: str) -> None:
+    step = f'[[step]]\nname = "one"\nsql = """\n{sql}\n"""\n'
+    head, _, _ = GOOD.partition("[[step]]")
+    check_sql(read(head + step + '[[sink]]\nkind = "topic"\ntopic = "t"\n'))
+
+
+def test_step_that_is_not_checked_passes_whatever_it_says() -> None:
+    check_sql(
+        read(
+            GOOD.replace("FROM records\n", "FRM !\n").replace(
+                'name = "large"', 'name = "large"\nchecked = false'
+            )
+        )
+    )
+
+
+def test_columns_that_come_with_the_data_are_left_to_spark() -> None:
+    text = GOOD.replace('schema = "id BIGINT, customer STRUCT<name: STRING>, amount DOUBLE"\n', "")
+    check_sql(read(text.replace("amount * 2", "nobody_knows * 2")))
+
+
+def test_topic_sink_without_a_topic_needs_a_column() -> None:
+    with pytest.raises(DeclarationError, match="in a column topic"):
+        check_sql(read(GOOD.replace('topic = "minutes"\n', 'from = "large"\n')))
+
+
+def test_table_may_be_partitioned_by_the_date_that_is_made_of_a_time() -> None:
+    by_date = GOOD.replace('["twice"]', '["date"]')
+    with pytest.raises(DeclarationError, match="there is no column 'date'"):
+        check_sql(read(by_date))
+    check_sql(read(by_date.replace('from = "large"', 'from = "records"')))
+    check_sql(read(by_date.replace("SELECT id,", "SELECT _publish_time,")))
+
+
+def test_watermark_needs_a_column_that_is_there() -> None:
+    given = 'watermark = { column = "_publish_tim", delay = "1 minute" }'
+    with pytest.raises(DeclarationError, match=r":9: .*did you mean _publish_time"):
+        check_sql(read(GOOD.replace("\n\n[[step]]", f"\n{given}\n\n[[step]]", 1)))
+
+
+@given(st.text(st.characters(codec="ascii"), max_size=80))
+def test_any_sql_passes_or_is_refused_in_one_line(sql: str) -> None:
+    text = GOOD.replace("       amount * 2 AS twice", sql.replace("\\", "").replace('"', ""))
+    said = ""
+    try:
+        check_sql(read(text))
+    except DeclarationError as error:
+        said = str(error)
+    assert "\n" not in said
+
+
+def test_missing_topic_is_refused_with_the_nearest() -> None:
+    settings = load(None, {}, {"backend.url": "memory"})
+    node = open_node(settings)
+    backend = open_backend(settings, node)
+    try:
+        backend.create_topic(TopicName("public", "default", "order"), 0, Policies(), {}, 5.0)
+        with pytest.raises(DeclarationError, match=r":6: there is no topic 'orders'; did you mean"):
+            check_topics(read(), backend, settings)
+        backend.create_topic(TopicName("public", "default", "orders"), 0, Policies(), {}, 5.0)
+        check_topics(read(), backend, settings)
+    finally:
+        backend.close()
+        node.close()
+
+
+@pytest.mark.parametrize("source", ['topics = ["orders"]', 'pattern = "ord.*"'])
+@pytest.mark.parametrize(
+    ("old", "new", "line"),
+    [
+        ('topic = "minutes"', 'topic = "persistent://public/default/orders"', 31),
+        ("[source]", 'dead_letters = "orders"\n\n[source]', 5),
+    ],
+)
+def test_topic_that_the_source_reads_is_refused_for_a_sink(
+    source: str, old: str, new: str, line: int
+) -> None:
+    settings = load(None, {}, {"backend.url": "memory"})
+    text = GOOD.replace('topics = ["orders"]', source)
+    with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
+        backend.create_topic(TopicName("public", "default", "orders"), 0, Policies(), {}, 5.0)
+        check_topics(read(text), backend, settings)
+        with pytest.raises(DeclarationError, match=rf":{line}: .* is read by the source"):
+            check_topics(read(text.replace(old, new, 1)), backend, settings)

@@ -1,0 +1,113 @@
+"""What Python workers make of messages: cambria and Avro."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.errors import InvalidSchemaError
+from router.model import Message, Schema, SchemaType
+from router.pipelines.decoding import LONGEST_SENTENCE, AvroDecoder, avro_columns, decode_cambria
+from router.schemas import encode
+from router.wire.cambria import framed
+
+DEFINITION = json.dumps(
+    {
+        "type": "record",
+        "name": "r",
+        "fields": [
+            {"name": "a", "type": "long"},
+            {"name": "b", "type": ["null", "string"]},
+            {"name": "c", "type": {"type": "array", "items": "bytes"}},
+            {"name": "d", "type": {"type": "map", "values": "double"}},
+            {"name": "u", "type": ["int", "string"]},
+            {
+                "name": "in",
+                "type": {"type": "record", "name": "s", "fields": [{"name": "x", "type": "int"}]},
+            },
+        ],
+    }
+)
+
+
+def avro(value: dict[str, Any]) -> bytes:
+    return encode(Schema(SchemaType.AVRO, DEFINITION.encode()), value)
+
+
+records = st.fixed_dictionaries(
+    {
+        "a": st.integers(-(2**63), 2**63 - 1),
+        "b": st.none() | st.text(max_size=5).map(lambda text: {"string": text}),
+        "c": st.lists(st.binary(max_size=4).map(lambda raw: raw.decode("latin-1")), max_size=3),
+        "d": st.dictionaries(st.text(max_size=3), st.floats(allow_nan=False, width=32)),
+        "u": st.integers(-5, 5).map(lambda n: {"int": n}),
+        "in": st.fixed_dictionaries({"x": st.integers(-5, 5)}),
+    }
+)
+
+
+@given(records)
+def test_record_of_avro_comes_back(value: dict[str, Any]) -> None:
+    given_text = None if value["b"] is None else value["b"]["string"]
+    raw = [text.encode("latin-1") for text in value["c"]]
+    numbers = {k: float(v) if math.isfinite(v) else v for k, v in value["d"].items()}
+    row = (value["a"], given_text, raw, numbers, json.dumps(value["u"]).replace(" ", ""))
+    document = {**value, "d": {k: _json(v) for k, v in value["d"].items()}}
+    assert AvroDecoder(DEFINITION)(avro(document)) == (None, [(*row, (value["in"]["x"],))])
+
+
+def _json(number: float) -> float | str:
+    if math.isinf(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    return number
+
+
+@given(records.map(lambda v: {**v, "d": {}}), st.data())
+def test_record_of_avro_that_is_cut_is_bad(value: dict[str, Any], data: st.DataObject) -> None:
+    whole = avro(value)
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    error, rows = AvroDecoder(DEFINITION)(cut)
+    assert error
+    assert rows is None
+    assert AvroDecoder(DEFINITION)(whole + b"x")[0] == "1 bytes behind the value"
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_rows_or_a_bounded_sentence(value: bytes) -> None:
+    for decoder in (decode_cambria, AvroDecoder(DEFINITION)):
+        error, rows = decoder(value)
+        assert (error is None) != (rows is None)
+        assert len(error or "") <= LONGEST_SENTENCE + 3
+
+
+@given(st.lists(st.tuples(st.none() | st.text(min_size=1, max_size=9), st.text(max_size=9))))
+def test_records_of_cambria_come_back(given_rows: list[tuple[str | None, str]]) -> None:
+    body = framed(Message(v.encode(), None if k is None else k.encode()) for k, v in given_rows)
+    assert decode_cambria(body) == (None, given_rows)
+
+
+def test_message_without_a_value_is_bad() -> None:
+    assert decode_cambria(None)[0] == AvroDecoder(DEFINITION)(None)[0] == "the message has no value"
+
+
+def test_types_of_columns_are_sparks() -> None:
+    assert avro_columns(DEFINITION) == {
+        "a": "BIGINT",
+        "b": "STRING",
+        "c": "ARRAY<BINARY>",
+        "d": "MAP<STRING, DOUBLE>",
+        "u": "STRING",
+        "in": "STRUCT<`x`: INT>",
+    }
+
+
+def test_definition_without_columns_is_refused() -> None:
+    endless = {"type": "record", "name": "r", "fields": [{"name": "n", "type": ["null", "r"]}]}
+    for wrong in ('"string"', json.dumps(endless), "{"):
+        with pytest.raises(InvalidSchemaError):
+            avro_columns(wrong)

@@ -1,0 +1,148 @@
+"""Declarations: what they come to, and what is said of those that come to nothing."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.pipelines.declaration import SinkSpec, Trigger
+from router.pipelines.finding import GENERAL, SHIPPED, found, named, write_new
+from router.pipelines.loading import load, parse
+from router.pipelines.reading import DeclarationError
+from router.pipelines.run import check_declared
+from tests.unit.pipelines.declared import FILE, GOOD, read
+
+
+def said(text: str) -> str:
+    with pytest.raises(DeclarationError) as caught:
+        read(text)
+    return str(caught.value)
+
+
+READ = re.compile(rf"read|{re.escape(str(FILE))}:\d+: ")
+
+
+def outcome(text: str) -> str:
+    """Return `read`, or what is said of a text."""
+    try:
+        parse(text, FILE, "large")
+    except DeclarationError as error:
+        return str(error)
+    return "read"
+
+
+def test_declaration_is_read_in_full() -> None:
+    pipeline = read()
+    assert pipeline.name == "large"
+    assert pipeline.source.topics == ("orders",)
+    assert [step.name for step in pipeline.steps] == ["large", "minutes"]
+    assert pipeline.sinks[0] == SinkSpec(
+        "files", "parquet", "large", path="out", partition_by=("twice",), line=22
+    )
+    assert (pipeline.sinks[1].name, pipeline.sinks[1].from_step) == ("topic", "minutes")
+    assert pipeline.trigger == Trigger(every=10.0)
+    assert pipeline.resources == {"spark.sql.shuffle.partitions": "2"}
+
+
+def test_line_of_sql_is_where_its_text_begins() -> None:
+    lines = GOOD.splitlines()
+    large, minutes = read().steps
+    assert lines[large.line - 1].startswith("SELECT id")
+    assert lines[minutes.line - 1].startswith('sql = "SELECT window')
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "words"),
+    [
+        ("topics =", "topcs =", 6, "there is no key 'source.topcs'; did you mean topics?"),
+        ("description", "descripton", 1, "did you mean description?"),
+        ('path = "out"', 'pth = "out"', 26, "there is no key 'sink.pth'; did you mean path?"),
+        ('path = "out"', "path = 7", 26, "sink.path = 7: a text is expected"),
+        ('format = "json"', 'format = "jsn"', 7, "did you mean json?"),
+        ('from = "large"', 'from = "larg"', 25, "there is no step 'larg'; did you mean large?"),
+        ('name = "minutes"', 'name = "records"', 19, "another view"),
+        ('every = "10s"', 'every = "soon"', 34, "trigger.every"),
+        ('every = "10s"', 'every = "10s"\navailable_now = true', 34, "either"),
+        ('"spark.sql.shuffle.partitions"', '"sparc.x"', 37, "begin with spark."),
+        ('kind = "parquet"', 'kind = "iceberg"', 24, "is none of topic, parquet, delta"),
+        ('topic = "minutes"', 'topic = "minutes"\npath = "x"', 32, "no folder"),
+        ('topics = ["orders"]', 'topics = ["a"]\npattern = "b"', 6, "either topics or a pattern"),
+        ('topics = ["orders"]', 'pattern = "("', 6, "source.pattern = '('"),
+        ('bad_records = "dlq"', 'bad_records = "drop"', 3, "none of fail, skip, dlq"),
+        ("[trigger]", "[trigger", 33, "no TOML"),
+        ('topics = ["orders"]', 'topics = ["a", "a"]', 6, "twice"),
+        ("[resources]", "[limits]\nbad_share = 2\n[resources]", 37, "from 0 to 1"),
+    ],
+)
+def test_wrong_declaration_is_refused_with_its_line(
+    old: str, new: str, line: int, words: str
+) -> None:
+    assert old in GOOD
+    sentence = said(GOOD.replace(old, new, 1))
+    assert sentence.startswith(f"{FILE}:{line}: ")
+    assert words in sentence
+
+
+def test_settings_of_the_source_are_the_routers_own() -> None:
+    text = GOOD.replace("[[step]]", '[source.settings]\n"pulsar.tokn" = "x"\n\n[[step]]', 1)
+    assert "did you mean pulsar.token" in said(text)
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_read_or_refused_with_a_line(text: str) -> None:
+    assert READ.match(outcome(text))
+
+
+@given(st.sampled_from(GOOD.splitlines()), st.text(st.characters(codec="utf-8"), max_size=20))
+def test_any_line_may_be_broken(line: str, other: str) -> None:
+    assert READ.match(outcome(GOOD.replace(line, other, 1)))
+
+
+@pytest.mark.parametrize("shipped", sorted(path.stem for path in SHIPPED.glob("*.toml")))
+def test_shipped_pipeline_says_what_it_is_for(shipped: str) -> None:
+    assert load(SHIPPED / f"{shipped}.toml", shipped).description.endswith(".")
+
+
+def test_general_template_is_in_order() -> None:
+    check_declared(parse(GENERAL.replace("{name}", "x"), FILE, "x"))
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "refused"),
+    [("parquet", "./out/", True), ("delta", "out", True), ("parquet", "out2", False)],
+)
+def test_parquet_table_has_one_sink(kind: str, path: str, refused: bool) -> None:
+    more = f'[[sink]]\nname = "more"\nkind = "{kind}"\npath = "{path}"\n\n[trigger]'
+    found = outcome(GOOD.replace("[trigger]", more))
+    assert ("another sink writes to" in found) is refused
+
+
+def test_new_pipeline_has_a_checkpoint_of_its_own(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        write_new(name, "archive", tmp_path)
+    one, two = named("one", tmp_path), named("two", tmp_path)
+    assert one.checkpoint != two.checkpoint
+    assert one.steps[0].sql == two.steps[0].sql
+
+
+def test_new_pipeline_never_replaces_a_file(tmp_path: Path) -> None:
+    path = write_new("one", "", tmp_path)
+    path.write_text("mine")
+    with pytest.raises(Exception, match="is there already"):
+        write_new("one", "", tmp_path)
+    assert path.read_text() == "mine"
+
+
+def test_own_pipeline_goes_before_a_shipped_one(tmp_path: Path) -> None:
+    own = write_new("archive", "", tmp_path)
+    assert named("archive", tmp_path).file == own
+    assert [one.shipped for one in found(tmp_path) if one.name == "archive"] == [False, True]
+
+
+def test_unknown_pipeline_is_refused_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match="did you mean archive"):
+        named("archve", tmp_path)

@@ -1,0 +1,158 @@
+"""Progress of a run: from Spark's events to a line, a file and metrics."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.errors import SettingError
+from router.pipelines.lease import Lock
+from router.pipelines.metrics import serve
+from router.pipelines.progress import MOST_LAGS, Progress, lags, read_status, write_status
+from router.pipelines.status import told
+from tests.processes import ManualClock
+
+
+def event(batch: int = 0, rows: int = 5, bad: int = 0, sink: str = "files") -> dict[str, Any]:
+    """Return an event as Spark 4.2 tells it."""
+    return {
+        "name": f"large/{sink}",
+        "batchId": batch,
+        "numInputRows": rows,
+        "durationMs": {"triggerExecution": 500},
+        "eventTime": {},
+        "observedMetrics": {"router_counts": {"rows": rows, "bad": bad}},
+        "sources": [
+            {
+                "endOffset": {"orders": {"0": 5, "1": 2}},
+                "latestOffset": {"orders": {"0": 9, "1": 2}},
+            }
+        ],
+    }
+
+
+@pytest.fixture
+def progress(clock: ManualClock) -> Progress:
+    return Progress(clock)
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), max_size=20))
+def test_rows_and_bad_records_add_up(batches: list[tuple[int, int]]) -> None:
+    progress = Progress(lambda: 0.0)
+    for batch, (rows, bad) in enumerate(batches):
+        progress.add(event(batch, rows, bad))
+    assert progress.batches("files") == len(batches)
+    assert progress.dead_letters() == sum(bad for _, bad in batches)
+    if batches:
+        assert progress.sinks()["files"]["rows"] == sum(rows for rows, _ in batches)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), min_size=1, max_size=9))
+def test_worst_batch_is_known_however_many_come_after_it(batches: list[tuple[int, int]]) -> None:
+    progress = Progress(lambda: 0.0)
+    for batch, (good, bad) in enumerate(batches):
+        progress.add(event(batch, good + bad, bad))
+    found = progress.sinks()["files"]
+    shares = [bad / (good + bad) for good, bad in batches if good + bad]
+    assert found["worst_bad"] / max(1, found["worst_rows"]) == max(shares, default=0)
+
+
+def test_idle_event_is_no_batch(progress: Progress) -> None:
+    progress.add(event(3))
+    progress.add(event(3, rows=0))
+    assert progress.batches("files") == 1
+
+
+def test_bad_records_are_not_counted_once_for_each_sink(progress: Progress) -> None:
+    for sink in ("files", "table", "dead-letters"):
+        progress.add(event(bad=2, sink=sink))
+    assert progress.dead_letters() == 2
+
+
+def test_line_tells_rate_lag_time_and_dead_letters(progress: Progress) -> None:
+    progress.add(event(bad=1))
+    assert progress.line() == (
+        "10 rows/s  5 rows  batch 500 ms  lag 4 (orders/0 4)  1 dead letters"
+    )
+
+
+def test_lag_of_the_routers_own_offsets_is_told() -> None:
+    end = {"version": 1, "next": {"t": {"0": "3:4"}}, "index": {"t": {"0": 40}}}
+    latest = {"version": 1, "next": {"t": {"0": "3:9"}}, "index": {"t": {"0": 100}}}
+    texts = {"endOffset": json.dumps(end), "latestOffset": json.dumps(latest)}
+    assert lags(texts) == {"t/0": 60}
+
+
+def test_lags_of_many_partitions_are_bounded_and_keep_their_sum() -> None:
+    latest = {"t": {str(n): n for n in range(3 * MOST_LAGS)}}
+    found = lags({"endOffset": {}, "latestOffset": latest})
+    assert len(found) == MOST_LAGS + 1
+    assert sum(found.values()) == sum(range(3 * MOST_LAGS))
+
+
+@pytest.mark.parametrize("odd", [None, "", "no json", "[1]", 7, {"t": 1}, {"t": {"0": "x"}}])
+def test_offsets_of_no_known_form_have_no_lag(odd: object) -> None:
+    assert lags({"endOffset": odd, "latestOffset": odd}) == {}
+
+
+def test_metrics_are_served_until_they_end(progress: Progress, free_port: int) -> None:
+    progress.add(event(bad=1))
+    end = serve(f"127.0.0.1:{free_port}", "large", progress)
+    with urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    end()
+    assert 'router_pipeline_rows_total{pipeline="large",sink="files"} 5.0' in text
+    assert 'router_pipeline_bad_records_total{pipeline="large",sink="files"} 1.0' in text
+    assert (
+        'router_pipeline_lag_messages{partition="orders/0",pipeline="large",sink="files"} 4.0'
+    ) in text
+    with pytest.raises(OSError, match="refused"):
+        urlopen(f"http://127.0.0.1:{free_port}/metrics", timeout=10)
+
+
+@pytest.mark.parametrize("address", ["", "9404", "host:", "127.0.0.1:70000"])
+def test_wrong_address_of_metrics_is_refused(address: str, progress: Progress) -> None:
+    with pytest.raises(SettingError, match="--metrics"):
+        serve(address, "large", progress)
+
+
+def test_status_comes_back_and_is_never_half(progress: Progress, tmp_path: Path) -> None:
+    assert read_status(tmp_path) is None
+    progress.add(event())
+    write_status(tmp_path, {"state": "running", "sinks": progress.sinks()})
+    found = read_status(tmp_path)
+    assert found is not None
+    assert found["sinks"]["files"]["lag"] == {"orders/0": 4, "orders/1": 0}
+    assert [path.name for path in tmp_path.iterdir()] == ["status.json"]
+
+
+def test_status_of_a_run_that_vanished_says_killed(tmp_path: Path) -> None:
+    note = {"state": "running", "pid": 2**22 + 1, "host": socket.gethostname(), "sinks": {}}
+    write_status(tmp_path, note)
+    lines, well = told("large", tmp_path)
+    assert "killed" in lines[0]
+    assert not well
+
+
+def test_status_of_a_run_that_lives_says_running(tmp_path: Path) -> None:
+    lock = Lock(tmp_path, "large")
+    lock.acquire()
+    write_status(tmp_path, {"state": "running", "pid": 1, "host": socket.gethostname()})
+    lines, well = told("large", tmp_path)
+    lock.release()
+    assert "running" in lines[0]
+    assert well
+
+
+def test_status_tells_why_a_run_failed(tmp_path: Path) -> None:
+    write_status(tmp_path, {"state": "failed", "error": "sink files: the disk is full"})
+    lines, well = told("large", tmp_path)
+    assert lines[1].strip() == "sink files: the disk is full"
+    assert not well

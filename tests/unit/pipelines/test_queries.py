@@ -1,0 +1,110 @@
+"""Queries of a run: which are started again, and which end it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from router.pipelines.progress import Progress
+from router.pipelines.queries import APART, Queries, RunFailedError
+from tests.processes import ManualClock
+
+LATE = "Python worker failed to connect back.\n=== Streaming Query ==="
+
+
+class FakeQuery:
+    """A query of Spark's as far as it is looked at."""
+
+    def __init__(self, error: str | None = None) -> None:
+        self.error = error
+        self.active = error is None
+        self.trigger = False
+
+    @property
+    def isActive(self) -> bool:  # noqa: N802 - Spark's name
+        return self.active
+
+    @property
+    def status(self) -> dict[str, Any]:
+        return {"isTriggerActive": self.trigger}
+
+    def exception(self) -> Exception | None:
+        return None if self.error is None else RuntimeError(self.error)
+
+    def stop(self) -> None:
+        self.active = False
+
+
+class Starts:
+    """Gives queries one after the other, and counts them."""
+
+    def __init__(self, *queries: FakeQuery) -> None:
+        self.left = list(queries)
+        self.count = 0
+
+    def __call__(self) -> Any:
+        self.count += 1
+        return self.left.pop(0)
+
+
+def queries(clock: ManualClock, patience: float = 60.0) -> Queries:
+    return Queries(Progress(clock), patience, clock)
+
+
+def test_query_whose_worker_was_late_is_started_again(clock: ManualClock) -> None:
+    found, starts = queries(clock), Starts(FakeQuery(LATE), FakeQuery())
+    found.start("files", starts)
+    found.check({})
+    assert found.running()
+    assert starts.count == 2
+    found.check({})
+    assert starts.count == 2
+
+
+def test_queries_are_started_again_one_at_a_time(clock: ManualClock) -> None:
+    found = queries(clock)
+    all_starts = [Starts(FakeQuery(LATE), FakeQuery()) for _ in range(3)]
+    for number, starts in enumerate(all_starts):
+        found.start(str(number), starts)
+    for restarted in range(1, 4):
+        found.check({})
+        assert sum(starts.count for starts in all_starts) == 3 + restarted
+        clock.now += APART
+
+
+def test_workers_that_are_late_for_ever_end_the_run(clock: ManualClock) -> None:
+    found = queries(clock)
+    found.start("files", Starts(*(FakeQuery(LATE) for _ in range(20))))
+    for _ in range(6):
+        found.check({})
+        clock.now += APART
+    with pytest.raises(RunFailedError, match="sink files: Python worker failed to connect back"):
+        found.check({})
+
+
+def test_any_other_failure_ends_the_run_with_its_reason(clock: ManualClock) -> None:
+    found = queries(clock)
+    found.start("files", Starts(FakeQuery("boom\n\nat org.apache.x")))
+    with pytest.raises(RunFailedError, match=r"sink files: boom$"):
+        found.check({})
+    with pytest.raises(RunFailedError, match="sink files: the disk is full"):
+        found.check({"files": "the disk is full"})
+
+
+def test_query_that_ended_well_is_done(clock: ManualClock) -> None:
+    found, query = queries(clock), FakeQuery()
+    found.start("files", Starts(query))
+    query.active = False
+    found.check({})
+    assert not found.running()
+
+
+def test_query_is_between_batches_when_none_is_under_way(clock: ManualClock) -> None:
+    found, query = queries(clock), FakeQuery()
+    found.start("files", Starts(query))
+    query.trigger = True
+    assert not found.between("files", 0)
+    assert found.between("files", -1)
+    query.trigger = False
+    assert found.between("files", 0)

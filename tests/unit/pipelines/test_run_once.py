@@ -1,0 +1,58 @@
+"""A job that runs once, without Spark: it ends with its lease."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from router import settings as all_settings
+from router.backends.memory import MemoryBackend
+from router.pipelines import jobs
+from router.pipelines.declaration import Pipeline, SourceSpec
+from router.pipelines.lease import RunningError
+from router.pipelines.run import Options, Run, Stop
+
+
+class Lost:
+    """A lease that another run has by now."""
+
+    def check(self) -> None:
+        raise RunningError("pipeline p lost its lease: it is another's")
+
+
+class Held:
+    """A lease that stays."""
+
+    def check(self) -> None:
+        """Say nothing."""
+
+
+def run(folder: Path, lease: object) -> Run:
+    pipeline = Pipeline("p", SourceSpec(), checkpoint=str(folder))
+    settings = all_settings.load(None, {}, {"data.dir": str(folder)})
+    return Run(pipeline, settings, Options(), MemoryBackend(), cast("Any", lease), Stop())
+
+
+def test_job_is_told_to_stop_and_fails_when_the_lease_is_lost(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, told = run(folder, Lost()), list[bool]()
+
+    def job(context: jobs.JobContext) -> bool:
+        told.append(context.stop.wait(30))
+        return True
+
+    monkeypatch.setattr(jobs, "run", job)
+    with pytest.raises(RunningError, match="lost its lease"):
+        one.once(cast("Any", None))
+    assert told == [True]
+
+
+@pytest.mark.parametrize("well", [True, False])
+def test_job_says_how_it_ended_when_the_lease_is_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, well: bool
+) -> None:
+    monkeypatch.setattr(jobs, "run", lambda _: well)
+    assert run(folder, Held()).once(cast("Any", None)) is well
