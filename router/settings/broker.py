@@ -98,7 +98,12 @@ BROKER: Final[tuple[Setting, ...]] = (
         "true",
         "Start a broker when none answers; `serve` says no to its workers, whose broker it starts.",
     ),
-    Setting("broker.connections", count, "10000", "Connections that the broker holds at most."),
+    Setting(
+        "broker.connections",
+        count,
+        "10000",
+        "Connections that the broker holds at most, besides those of the router's own processes.",
+    ),
     Setting(
         "broker.ping",
         duration,
