@@ -38,20 +38,15 @@ class Ack:
 
 def bits(words: Iterable[int]) -> int:
     """Return the protocol's signed 64-bit words, lowest first, as one number."""
-    found = 0
-    for place, word in enumerate(words):
-        found |= (word & 0xFFFFFFFFFFFFFFFF) << (64 * place)
-    return found
+    # All at once: a number that grows by a word at a time is copied for each of them.
+    given = tuple(words)
+    return int.from_bytes(struct.pack(f"<{len(given)}q", *given), "little")
 
 
 def words(mask: int) -> list[int]:
     """Return a bit mask as the protocol's signed 64-bit words, lowest first."""
-    found = []
-    while mask:
-        word = mask & 0xFFFFFFFFFFFFFFFF
-        found.append(word - (1 << 64) if word >> 63 else word)
-        mask >>= 64
-    return found
+    count = (mask.bit_length() + 63) // 64
+    return list(struct.unpack(f"<{count}q", mask.to_bytes(8 * count, "little")))
 
 
 class Cursor:

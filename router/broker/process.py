@@ -35,6 +35,7 @@ import uvloop
 from router import log, node_socket
 from router.broker.admin import Admin
 from router.broker.counters import Counters
+from router.broker.descriptors import raise_limit
 from router.broker.folder import MARK, FolderBusyError, FolderError, hold
 from router.broker.gate import Gate
 from router.broker.keeping import Keeping, open_keeping
@@ -77,6 +78,7 @@ def run(settings: Settings, *, stay: bool) -> int:
     What keeps it from starting is said in one sentence on standard error.
     """
     folder = Path(settings.text("data.dir"))
+    raise_limit()
     try:
         check(settings)
         with hold(folder, PATIENCE):
@@ -234,8 +236,10 @@ class _Broker:
 
 
 def _report(error: BaseException) -> None:
-    _log.error("store-failed", error=str(error))
-    _say(f"storing failed, the broker ends: {error}")
+    # A lack of memory has no words of its own.
+    reason = str(error) or repr(error)
+    _log.error("store-failed", error=reason)
+    _say(f"storing failed, the broker ends: {reason}")
 
 
 def _end_soon(status: int) -> None:

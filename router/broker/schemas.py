@@ -259,9 +259,8 @@ class TopicSchemas:
     async def _versions(self, topic: _Topic) -> list[Version]:
         """Return a topic's versions, read if need be; its lock is held."""
         if topic.versions is None:
-            topic.versions = []
-            if self._registry is not None:
-                topic.versions = await self._read(self._registry, topic.id)
+            registry = self._registry
+            topic.versions = [] if registry is None else await self._read(registry, topic.id)
         self._keep(topic)
         return topic.versions
 

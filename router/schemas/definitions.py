@@ -130,7 +130,8 @@ def parse_json(data: bytes) -> Definition:
         return parse(data)
     except InvalidSchemaError:
         document = _load(data)
-        if not isinstance(document, dict) or document.get("type") not in _LEGACY:
+        kind = document.get("type") if isinstance(document, dict) else None
+        if not isinstance(kind, str) or kind not in _LEGACY:
             raise
         return Definition(None, None, _canonical(document), str(document.get("id", "")))
 

@@ -105,7 +105,12 @@ BROKER: Final[tuple[Setting, ...]] = (
         "Have a broker of another build leave, so that an upgrade takes it along; pipelines never"
         " do.",
     ),
-    Setting("broker.connections", count, "10000", "Connections that the broker holds at most."),
+    Setting(
+        "broker.connections",
+        count,
+        "10000",
+        "Connections that the broker holds at most, besides those of the router's own processes.",
+    ),
     Setting(
         "broker.ping",
         duration,

@@ -21,7 +21,7 @@ from router.web import bodies, intake, offload, streams
 from router.web.access import Access, Right
 from router.web.dmaap import incomplete
 from router.web.dmaap_errors import TABLE
-from router.web.pulsar_rest.read import Places, resumed
+from router.web.pulsar_rest.read import Places, resumed, streamed
 
 
 class EventStreams:
@@ -57,7 +57,7 @@ class EventStreams:
         query = intake.query(environ)
         given = query.get("from")
         start = self._start if given is None else moment("from", given)
-        partitions = self._reading.partitions(name)
+        partitions = streamed(self._reading.partitions(name))
         starts = resumed(environ, query, partitions) or dict.fromkeys(partitions, start)
 
         def begin(

@@ -375,3 +375,21 @@ def test_frames_for_a_producer_wait_until_it_is_open(raw: RawClient, topic: str)
     assert raw.expect("PRODUCER_SUCCESS").request_id == 10
     assert raw.expect("SEND_RECEIPT").sequence_id == 3
     assert raw.expect("SUCCESS").request_id == 11
+
+
+def test_client_may_open_any_number_of_new_topics_at_once(raw: RawClient, topic: str) -> None:
+    """As a client does that consumes from a list of topics."""
+    asked = [
+        command(
+            pb.BaseCommand.SUBSCRIBE,
+            topic=f"{topic}-{number}",
+            subscription="s",
+            subType=pb.CommandSubscribe.Shared,
+            consumer_id=number,
+            request_id=number,
+        )
+        for number in range(1_500)
+    ]
+    raw.send_bytes(b"".join(map(encode, asked)))
+    answered = {raw.expect("SUCCESS", 20).request_id for _ in asked}
+    assert answered == set(range(1_500))

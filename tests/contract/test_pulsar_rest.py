@@ -13,6 +13,7 @@ from flask import Flask
 from router.app import create_app
 from router.model import TopicName
 from tests.contract.conftest import APACHE, WAIT, Opened, open_any
+from tests.unit.web.pulsar_rest.events import parse, take
 from tests.unit.web.pulsar_rest.rest import Rest, told
 
 AVRO = {
@@ -169,6 +170,22 @@ def test_stream_gives_what_is_stored_and_what_comes(site: Site) -> None:
     assert b"retry:" in next(pieces)
     assert next(pieces).count(b"data: ") in range(1, 5)
     answer.close()
+
+
+@pytest.mark.parametrize("site", ["embedded"], indirect=True)
+def test_stream_of_one_partition_goes_on_when_its_topic_grew(site: Site) -> None:
+    rest = site.rest(1)
+    rest.texts("a")
+    path = f"{rest.at}/messages?stream"
+    _, last = parse(take(rest.client.get(path), 1))
+    grown = rest.client.post(
+        f"/admin/v2/persistent/public/default/{rest.topic}/partitions", data="2"
+    )
+    assert grown.status_code == 204, grown.text
+    rest.produce({"value": "b", "partition": 1})
+    rest.texts("c", below="/partitions/0")
+    events, _ = parse(take(rest.client.get(path, headers={"Last-Event-ID": last}), 2))
+    assert {event.data["value"] for event in events} == {"b", "c"}  # type: ignore[index] # JSON
 
 
 def test_delayed_message_is_given_when_it_is_due(site: Site) -> None:

@@ -44,6 +44,9 @@ Key = int | tuple[int, int]
 K = TypeVar("K")
 V = TypeVar("V")
 MAX_MESSAGE: Final = 5 * 1024 * 1024
+"""What a broker takes that does not say."""
+MAX_FRAME: Final = 64 * 1024 * 1024
+"""A broker may be set to keep larger messages than most do; whoever reads its topics gets them."""
 
 _ANSWERS: Final = {
     pb.BaseCommand.SUCCESS: "success",
@@ -362,7 +365,7 @@ def shake_hands(
             connect.proxy_to_broker_url = proxy_to
         peer.settimeout(max(0.001, deadline - time.monotonic()))
         peer.sendall(encode(pb.BaseCommand(type=pb.BaseCommand.CONNECT, connect=connect)))
-        reader = FrameReader()
+        reader = FrameReader(MAX_FRAME)
         first, *rest = _first_frames(peer, reader)
         return Connection(peer, reader, _connected(first.command), rest, credentials)
     except ProtocolError as error:

@@ -3,6 +3,7 @@
 Theory of operation. Whoever needs the connection and finds none dials; the others wait for the
 outcome, each up to its own deadline. After a failure nobody dials for a while (0.1 s, doubled up to
 5 s), and a call whose deadline comes first fails with BackendUnavailableError and `retry_after`.
+Nor right after a success: a peer that lets connections go at once is not dialled all the time.
 There is no thread that reconnects in the background: a worker without requests needs no broker.
 """
 
@@ -43,13 +44,21 @@ class Link:
         self._pause = 0.0
         self._not_before = 0.0
         self._failure = ""
+        self._failures = 0
 
-    def connection(self, deadline: float) -> Connection:
-        """Return a live connection; raise BackendUnavailableError when there is none in time."""
+    def connection(self, deadline: float, *, again: bool = True) -> Connection:
+        """Return a live connection; raise BackendUnavailableError when there is none in time.
+
+        `again`: dial until the deadline, rather than give up with the first dial that fails, this
+        caller's or another's.
+        """
+        failures = self._failures
         while True:
             connection = self._connection
             if connection is not None and connection.error is None:
                 return connection
+            if not again and self._failures != failures:
+                raise self._unavailable(time.monotonic())
             if not self._turn(deadline):
                 continue
             try:
@@ -57,7 +66,7 @@ class Link:
             except NotServedError:
                 raise
             except BackendUnavailableError:
-                if time.monotonic() >= deadline:
+                if not again or time.monotonic() >= deadline:
                     raise
 
     def call(self, make: Make, deadline: float, *, again: bool = True) -> Any:
@@ -120,8 +129,9 @@ class Link:
         with self._changed:
             self._dialing = False
             self._failure = failure
+            self._failures += connection is None
             self._pause = 0.0 if connection is not None else self._next_pause()
-            self._not_before = time.monotonic() + self._pause
+            self._not_before = time.monotonic() + (self._pause or FIRST_PAUSE)
             if not self._closed:
                 self._connection = connection
             self._changed.notify_all()

@@ -45,6 +45,7 @@ from router.wire.pulsar import pulsar_pb2 as pb
 MOST: Final = 4096
 IDLE: Final = 120.0
 PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.5
 _NONE: Final = 1 << 63
 _DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
 _SCHEMA_VERSION: Final = itemgetter(Message._fields.index("schema_version"))
@@ -231,6 +232,7 @@ class Producers:
         return len(self._table)
 
     def _deliver(self, publishing: Publishing, topic: str, deadline: float) -> Receipt:
+        pause = PAUSE
         while True:
             try:
                 connection = self._routes.connection(topic, deadline)
@@ -252,7 +254,9 @@ class Producers:
                 if left <= 0:
                     raise
                 self._routes.forget(topic)
-                time.sleep(min(PAUSE, left))
+                time.sleep(min(pause, left))
+                # A broker in trouble, or with too much to do, gets time.
+                pause = min(LONGEST_PAUSE, pause * 2)
 
     def _take_turn(self, topic: str, deadline: float) -> Producer:
         """Return the topic's producer, whose turn the caller then holds."""

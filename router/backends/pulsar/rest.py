@@ -10,17 +10,15 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import replace
-from http.client import HTTPException
 from typing import Any, Final
-from urllib.error import HTTPError
 from urllib.parse import quote
-from urllib.request import Request, urlopen
 
 from router.backends import Start
-from router.backends.pulsar.admin import Admin, BrokerAdmin, remaining
+from router.backends.pulsar.admin import Admin, BrokerAdmin
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, told_by_stats
+from router.backends.pulsar.rest_peer import STRANGER, RestPeer
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import acknowledge, end_subscription, make_subscription
 from router.errors import (
@@ -28,7 +26,6 @@ from router.errors import (
     NotAllowedError,
     RouterError,
     SubscriptionNotFoundError,
-    TopicExistsError,
     TopicNotFoundError,
 )
 from router.model import (
@@ -44,8 +41,6 @@ from router.model import (
     TopicStats,
 )
 
-MAX_ANSWER: Final = 64 * 1024 * 1024
-"""A list of 100,000 topics has 5 MB."""
 NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
 NO_TIME: Final = (
     "a time, a reset and a cursor need the administration of Apache Pulsar: " + NO_ADMIN
@@ -54,23 +49,15 @@ NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for i
 # Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
 _TIMES: Final = {Start.EARLIEST: 0, Start.LATEST: 2**53 - 1}
 _LAST: Final = re.compile(r"([0-9]+):(-1|[0-9]+)")
-_JSON: Final = "application/json"
 _PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
-_STATUS: Final[dict[int, type[RouterError]]] = {
-    401: NotAllowedError,
-    403: NotAllowedError,
-    404: TopicNotFoundError,
-    409: TopicExistsError,
-}
 
 
 class RestAdmin:
     """Administration over HTTP; see `Admin`."""
 
     def __init__(self, url: str, routes: Routes, credentials: Credentials = NO_CREDENTIALS) -> None:
-        self._url = url
+        self._peer = RestPeer(url, credentials)
         self._routes = routes
-        self._credentials = credentials
 
     def create(self, info: TopicInfo, deadline: float) -> None:
         """Create a topic; raise TopicExistsError, NotAllowedError for policies."""
@@ -82,20 +69,20 @@ class RestAdmin:
                 f"{_path(info.topic)}/partitions",
                 json.dumps({"partitions": info.partitions, "properties": properties}),
             )
-            self._ask("PUT", path, deadline, body.encode(), _PARTITIONED)
+            self._peer.ask("PUT", path, deadline, body.encode(), _PARTITIONED)
         else:
-            self._ask("PUT", _path(info.topic), deadline, json.dumps(properties).encode())
+            self._peer.ask("PUT", _path(info.topic), deadline, json.dumps(properties).encode())
 
     def delete(self, topic: TopicName, deadline: float) -> None:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
         partitioned = "/partitions" if self._partitions(topic, deadline) else ""
-        self._ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
+        self._peer.ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return the topics of all tenants and namespaces; properties of the partitioned only."""
         found: list[TopicInfo] = []
-        for tenant in self._ask("GET", "tenants", deadline):
-            for namespace in self._ask("GET", f"namespaces/{quote(tenant)}", deadline):
+        for tenant in self._peer.get("tenants", list, deadline):
+            for namespace in self._peer.get(f"namespaces/{quote(tenant)}", list, deadline):
                 found += self._namespace(namespace, deadline)
         return sorted(found, key=lambda info: str(info.topic))
 
@@ -132,7 +119,8 @@ class RestAdmin:
         missing = [
             topic
             for topic in self._topics_of(subscription.topic, deadline)
-            if subscription.name not in self._ask("GET", f"{_path(topic)}/subscriptions", deadline)
+            if subscription.name
+            not in self._peer.get(f"{_path(topic)}/subscriptions", list, deadline)
         ]
         if missing:
             make_subscription(self._routes, subscription, Start.EARLIEST, deadline)
@@ -168,7 +156,7 @@ class RestAdmin:
         found = []
         for partition, backlog in self._found(subscription, deadline):
             path = f"{_path(subscription.topic.partition(partition))}/internalStats"
-            cursors = self._ask("GET", path, deadline)["cursors"]
+            cursors = self._peer.get(path, dict, deadline).get("cursors", {})
             cursor = cursors.get(quote(subscription.name, safe=""), {})
             found.append(told_by_rest(partition, cursors.get(subscription.name, cursor), backlog))
         return found
@@ -186,7 +174,8 @@ class RestAdmin:
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether Pulsar deduplicates a topic, by whichever policy applies to it."""
-        return bool(self._ask("GET", f"{_path(topic)}/deduplicationEnabled?applied=true", deadline))
+        path = f"{_path(topic)}/deduplicationEnabled?applied=true"
+        return bool(self._peer.ask("GET", path, deadline))
 
     def _found(self, subscription: Subscription, deadline: float) -> list[tuple[int, int]]:
         """Return on which partitions there is the subscription, with its backlog on each.
@@ -208,7 +197,7 @@ class RestAdmin:
         when = _TIMES[to] if isinstance(to, Start) else max(0, to)
         path = f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor/{when}"
         try:
-            self._ask("POST", path, deadline, b"")
+            self._peer.ask("POST", path, deadline, b"")
         except TopicNotFoundError as error:
             if "subscription" in str(error).lower():
                 raise SubscriptionNotFoundError(str(error)) from error
@@ -221,10 +210,10 @@ class RestAdmin:
 
     def _namespace(self, namespace: str, deadline: float) -> list[TopicInfo]:
         path = f"persistent/{quote(namespace)}"
-        parents = self._ask("GET", f"{path}/partitioned", deadline)
+        parents = self._peer.get(f"{path}/partitioned", list, deadline)
         plain = [
             TopicInfo(TopicName.parse(name))
-            for name in self._ask("GET", path, deadline)
+            for name in self._peer.get(path, list, deadline)
             if name.rpartition("-partition-")[0] not in parents and _nameable(name)
         ]
         parted = [TopicName.parse(name) for name in parents if _nameable(name)]
@@ -232,43 +221,20 @@ class RestAdmin:
 
     def _info(self, topic: TopicName, deadline: float) -> TopicInfo:
         """Return what is written about a topic, were it partitioned: nothing if it is not."""
-        found = self._ask("GET", f"{_path(topic)}/partitions", deadline)
+        found = self._peer.get(f"{_path(topic)}/partitions", dict, deadline)
+        if "partitions" not in found:
+            raise BackendUnavailableError(STRANGER)
         return TopicInfo(topic, found["partitions"], properties=found.get("properties") or {})
 
     def _partitions(self, topic: TopicName, deadline: float) -> int:
         return self._info(topic, deadline).partitions
 
     def _stats(self, topic: TopicName, deadline: float) -> dict[str, Any]:
-        stats: dict[str, Any] = self._ask("GET", f"{_path(topic)}/stats", deadline)
-        return stats
+        return self._peer.get(f"{_path(topic)}/stats", dict, deadline)
 
     def _kept(self, topic: TopicName, deadline: float) -> dict[str, Any]:
         """Return what Pulsar says about the ledgers of a topic."""
-        kept: dict[str, Any] = self._ask("GET", f"{_path(topic)}/internalStats", deadline)
-        return kept
-
-    def _ask(
-        self, method: str, path: str, deadline: float, body: bytes | None = None, kind: str = _JSON
-    ) -> Any:
-        who = self._credentials
-        try:
-            request = Request(  # noqa: S310 - the scheme is checked where the address is parsed
-                f"{self._url}/admin/v2/{path}",
-                data=body,
-                method=method,
-                headers={"Content-Type": kind, **who.headers()},
-            )
-            context = who.context() if self._url.startswith("https:") else None
-            with urlopen(request, timeout=remaining(deadline), context=context) as answer:  # noqa: S310 - as above
-                data = answer.read(MAX_ANSWER)
-            return json.loads(data) if data else None
-        except HTTPError as error:
-            with error:
-                reason = error.read(4096).decode("utf-8", "replace").strip()
-            failure = _STATUS.get(error.code, BackendUnavailableError)
-            raise failure(f"the administration answers {error.code}: {reason}") from error
-        except (OSError, HTTPException, ValueError) as error:
-            raise BackendUnavailableError(f"the administration cannot be asked: {error}") from error
+        return self._peer.get(f"{_path(topic)}/internalStats", dict, deadline)
 
 
 class ServiceAdmin:

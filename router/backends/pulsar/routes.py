@@ -17,10 +17,10 @@ from typing import Any, Final, Protocol
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.connection import Connection, shake_hands
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
-from router.backends.pulsar.link import Dial, Link
+from router.backends.pulsar.link import FIRST_PAUSE, Dial, Link, NotServedError
 from router.backends.pulsar.refusals import refusal
 from router.backends.pulsar.tls import secured
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, SettingError
 from router.wire.pulsar import pulsar_pb2 as pb
 
 DIAL_TIMEOUT: Final = 5.0
@@ -29,6 +29,10 @@ MOST_REMEMBERED: Final = 100_000
 
 Where = tuple[Address, str]
 """An address, and the broker that its proxy is asked for (empty: itself)."""
+
+
+class AwayError(BackendUnavailableError):
+    """The broker that a lookup named cannot be reached."""
 
 
 class Routes(Protocol):
@@ -85,16 +89,18 @@ class Lookups:
 
     def connection(self, topic: str, deadline: float) -> Connection:
         """Return a connection to the topic's broker; raise what the lookup answers."""
+        known = self._known.get(topic)
+        if known is not None and known.error is None:
+            # Also while nobody answers at the service address.
+            return known
         connection = self.service.connection(deadline)
         if connection.ours:
             return connection
-        known = self._known.get(topic)
-        if known is None or known.error is not None:
-            # A broker that went and came back serves nothing before it was looked up again.
-            known = self._link(self._look_up(topic, deadline)).connection(deadline)
-            if len(self._known) >= MOST_REMEMBERED:
-                self._known.clear()
-            self._known[topic] = known
+        # A broker that went and came back serves nothing before it was looked up again.
+        known = self._found(topic, deadline)
+        if len(self._known) >= MOST_REMEMBERED:
+            self._known.clear()
+        self._known[topic] = known
         return known
 
     def forget(self, topic: str) -> None:
@@ -121,21 +127,34 @@ class Lookups:
     def _dial(self, where: Where) -> Dial:
         return lambda deadline: dial(*where, deadline, self._credentials)
 
-    def _look_up(self, topic: str, deadline: float) -> Where:
-        where: Where = (self._address, "")
-        authoritative = False
+    def _found(self, topic: str, deadline: float) -> Connection:
+        """Return a connection to the broker that a lookup names, asked again while it is away.
+
+        Others go on naming a broker that died until they notice, and then name its successor.
+        """
+        while True:
+            try:
+                return self._look_up(topic, deadline)
+            except AwayError:
+                # The same one is not dialled again sooner.
+                if time.monotonic() + FIRST_PAUSE >= deadline:
+                    raise
+
+    def _look_up(self, topic: str, deadline: float) -> Connection:
+        link, authoritative = self.service, False
         for _hop in range(MOST_HOPS):
-            answer = self._ask(where, topic, authoritative, deadline)
+            answer = self._ask(link, topic, authoritative, deadline)
             if answer.response == pb.CommandLookupTopicResponse.Failed:
                 raise refusal(answer.error, answer.message)
-            where = self._named(answer)
+            link = self._link(self._named(answer))
+            connection = _reached(link, deadline)
             if answer.response == pb.CommandLookupTopicResponse.Connect:
-                return where
+                return connection
             authoritative = answer.authoritative
         raise BackendUnavailableError(f"the lookup of {topic} goes in circles")
 
-    def _ask(self, where: Where, topic: str, authoritative: bool, deadline: float) -> Any:
-        return self._link(where).call(
+    def _ask(self, link: Link, topic: str, authoritative: bool, deadline: float) -> Any:
+        return link.call(
             lambda request_id: pb.BaseCommand(
                 type=pb.BaseCommand.LOOKUP,
                 lookupTopic=pb.CommandLookupTopic(
@@ -147,13 +166,27 @@ class Lookups:
 
     def _named(self, answer: Any) -> Where:
         url = answer.brokerServiceUrlTls if self._address.tls else answer.brokerServiceUrl
-        broker = Address.parse(url)
+        try:
+            broker = Address.parse(url)
+        except SettingError as error:
+            kind = "pulsar+ssl" if self._address.tls else "pulsar"
+            raise BackendUnavailableError(f"the lookup names no broker for {kind}://") from error
         if not answer.proxy_through_service_url:
             return broker, ""
         if broker.hosts[0] in self._address.hosts:
             return self._address, ""
         host, port = broker.hosts[0]
         return self._address, f"{host}:{port}"
+
+
+def _reached(link: Link, deadline: float) -> Connection:
+    """Return the connection of a link; raise AwayError if it cannot be opened now."""
+    try:
+        return link.connection(deadline, again=False)
+    except NotServedError:
+        raise
+    except BackendUnavailableError as error:
+        raise AwayError(str(error), retry_after=error.retry_after) from error
 
 
 def dial(

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import Any, Final
 
 from router.backends.pulsar.connection import LostError
-from router.backends.pulsar.refusals import refusal
+from router.backends.pulsar.refusals import ElsewhereError, refusal
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import count_partitions
 from router.errors import SchemaNotFoundError, TopicNotFoundError
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check
 from router.wire.pulsar import pulsar_pb2 as pb
+
+PAUSE: Final = 0.02
 
 
 class PulsarSchemas:
@@ -73,11 +75,12 @@ class PulsarSchemas:
                 connection = self._routes.connection(body.topic, deadline)
                 body.request_id = connection.next_id()
                 answer = connection.call(body.request_id, command, deadline)
-            except LostError:
-                if time.monotonic() >= deadline:
+                if answer.HasField("error_code"):
+                    raise refusal(answer.error_code, answer.error_message)
+            except (LostError, ElsewhereError):
+                if time.monotonic() + PAUSE >= deadline:
                     raise
                 self._routes.forget(body.topic)
-                continue
-            if answer.HasField("error_code"):
-                raise refusal(answer.error_code, answer.error_message)
-            return answer
+                time.sleep(PAUSE)
+            else:
+                return answer

@@ -1,4 +1,8 @@
-"""The entries of a partition for one subscription: from memory where they are, else from disk."""
+"""The entries of a partition for one subscription: from memory where they are, else from disk.
+
+Damage stays until somebody repairs it. What else keeps a file from being opened, such as that the
+process has too many, may pass: it is tried again after a while, for no client would ask for it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from router.wire.pulsar import ProtocolError, read_metadata
 
 READ_ENTRIES: Final = 256
 READ_BYTES: Final = 1 << 20
+RETRY: Final = 2.0
 
 _log = structlog.get_logger(__name__)
 
@@ -42,6 +47,7 @@ class Feed:
         self._ready = ready
         self._ahead: dict[int, Entry] = {}
         self._read: asyncio.Task[None] | None = None
+        self._retry: asyncio.TimerHandle | None = None
         self._counted = (-1, -1)
         self._idle: list[Callable[[], None]] = []
 
@@ -100,6 +106,9 @@ class Feed:
         if self._read is not None:
             self._read.cancel()
             self._read = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
         self._ahead.clear()
         self._tell_idle()
 
@@ -123,6 +132,12 @@ class Feed:
     def _fail(self, error: Exception) -> None:
         self.failure = error
         _log.error("reading-failed", ledger=self._source.ledger.id, reason=str(error))
+        if isinstance(error, OSError):
+            self._retry = asyncio.get_running_loop().call_later(RETRY, self._read_again)
+
+    def _read_again(self) -> None:
+        self._retry = self.failure = None
+        self._ready()
 
     def _tell_idle(self) -> None:
         waiting, self._idle = self._idle, []

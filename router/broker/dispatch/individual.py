@@ -35,6 +35,8 @@ class Individual(Dispatcher):
     def __init__(self, subscription: Subscription) -> None:
         super().__init__(subscription)
         self._redeliveries: dict[int, int] = {}
+        # Who holds which entry, for it may be another one that acknowledges it.
+        self._holders: dict[int, Consumer] = {}
         self._held = 0
         # Whether there is something to send as soon as something is acknowledged.
         self._stuck = False
@@ -65,8 +67,8 @@ class Individual(Dispatcher):
         """Take the entries from whoever holds them; that may not be who acknowledged."""
         for entry in entries:
             self._redeliveries.pop(entry, None)
-            if not self._let_go(consumer, entry):
-                any(self._let_go(other, entry) for other in self.consumers)
+            if (holder := self._holders.get(entry)) is not None:
+                self._let_go(holder, entry)
         if self._stuck:
             self.run()
 
@@ -105,6 +107,7 @@ class Individual(Dispatcher):
         number = entry.entry_id
         messages = self.feed.messages(entry)
         self._held += messages
+        self._holders[number] = consumer
         consumer.hold(number, messages)
         left = self._subscription.cursor.ack_set(number) or ()
         consumer.deliver(entry, messages, self._redeliveries.get(number, 0), left)
@@ -112,5 +115,8 @@ class Individual(Dispatcher):
     def _let_go(self, consumer: Consumer, entry: int) -> bool:
         """Take an entry from a consumer; tell whether it held it."""
         messages = consumer.let_go(entry)
+        if not messages:
+            return False
         self._held -= messages
-        return messages > 0
+        del self._holders[entry]
+        return True

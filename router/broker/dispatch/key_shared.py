@@ -62,7 +62,7 @@ class KeyShared(Individual):
         # The slot of each entry that is held, and of each that is parked.
         self._slots: dict[int, int] = {}
         self._parked: dict[int, int] = {}
-        self._holders: dict[int, _Holder] = {}
+        self._slot_holders: dict[int, _Holder] = {}
         self._queues: dict[Consumer, list[int]] = {}
         self._barred: dict[int, list[int]] = {}
         self._stale = 0
@@ -123,11 +123,11 @@ class KeyShared(Individual):
         if not super()._let_go(consumer, entry):
             return False
         slot = self._slots.pop(entry)
-        holder = self._holders.get(slot)
+        holder = self._slot_holders.get(slot)
         if holder is not None:
             holder.entries -= 1
             if not holder.entries:
-                del self._holders[slot]
+                del self._slot_holders[slot]
                 for number in self._barred.pop(slot, ()):
                     self._stuck = True
                     if number in self._parked:
@@ -146,7 +146,7 @@ class KeyShared(Individual):
             heappush(self._queues.setdefault(owner, []), entry)
 
     def _is_barred(self, slot: int, owner: Consumer | None) -> bool:
-        holder = self._holders.get(slot)
+        holder = self._slot_holders.get(slot)
         return holder is not None and holder.consumer is not owner
 
     def _arrange(self) -> None:
@@ -222,7 +222,7 @@ class KeyShared(Individual):
     def _send_of(self, slot: int, consumer: Consumer, entry: Entry) -> None:
         self._slots[entry.entry_id] = slot
         if self._in_order:
-            self._holders.setdefault(slot, _Holder(consumer)).entries += 1
+            self._slot_holders.setdefault(slot, _Holder(consumer)).entries += 1
         self._send(consumer, entry)
 
 

@@ -277,9 +277,9 @@ class Journal:
         self._after()
 
     def _run(self) -> None:
-        """Write rounds until told to stop, or until the disk fails; runs in its own thread."""
+        """Write rounds until told to stop, or until that fails; runs in its own thread."""
         unsynced = False
-        error: BaseException | None = None
+        error: Exception | None = None
         while error is None:
             try:
                 round_ = self._queue.get(timeout=RELAXED_SYNC if unsynced else None)
@@ -289,12 +289,12 @@ class Journal:
                 break
             try:
                 unsynced = self._write(round_)
-            except OSError as problem:
+            except Exception as problem:  # noqa: BLE001 - the rim of a thread: who waits for it must hear
                 error = problem
             if round_.parts or error is not None:
                 self._tell(error)
 
-    def _tell(self, error: BaseException | None) -> None:
+    def _tell(self, error: Exception | None) -> None:
         try:
             files = self._files
             state = (files.number, files.size, files.free)

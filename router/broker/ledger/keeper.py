@@ -12,7 +12,6 @@ acknowledgements whose round was not; that only makes durable what was asked for
 from __future__ import annotations
 
 import asyncio
-import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -147,7 +146,7 @@ class Keeper:
 
     @asynccontextmanager
     async def alone(self) -> AsyncIterator[None]:
-        """Hold off flushes and checkpoints; an error of the disk within fails the store.
+        """Hold off flushes and checkpoints; an error within fails the store, the disk's or another.
 
         Raises StoreError then, and if the store failed or closed before: what a flush that failed
         had taken from the tails is in the journal alone, which must not be cut any more.
@@ -157,9 +156,9 @@ class Keeper:
                 raise StoreError("the store failed or is closed")
             try:
                 yield
-            except (OSError, sqlite3.Error) as error:
+            except Exception as error:  # whatever it was: see above
                 self._failed(error)
-                raise StoreError(f"the store failed: {error}") from error
+                raise StoreError(f"the store failed: {error!r}") from error
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work on files in the keeper's thread."""

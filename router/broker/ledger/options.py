@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from router.broker import descriptors
 from router.settings import Settings
 
 Clock = Callable[[], float]
@@ -35,7 +35,6 @@ class StoreOptions:
     @classmethod
     def from_settings(cls, settings: Settings) -> StoreOptions:
         """Return the options that the settings in force ask for."""
-        soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         return cls(
             segment=settings.number("storage.segment"),
             journal=settings.number("storage.journal"),
@@ -47,6 +46,5 @@ class StoreOptions:
             backlog_bytes=settings.number("retention.backlog"),
             dedup_window_ms=round(settings.seconds("dedup.window") * 1000),
             dedup_producers=settings.number("dedup.max_producers"),
-            # Sockets come first: segments being written get a quarter of what the process may open.
-            open_files=max(64, min(2048, soft // 4)),
+            open_files=descriptors.for_segments(),
         )

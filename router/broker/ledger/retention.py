@@ -12,6 +12,8 @@ from router.model import Policies
 
 ROLLS: Final = 7
 """A segment spans at most this part of the retention time, so that no entry stays much longer."""
+SHORTEST: Final = 10_000
+"""Milliseconds that a segment may span in any case: each is a file, and sweeps come by minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +40,9 @@ def keep_of(policies: Policies, options: StoreOptions) -> Keep:
 
 def roll_age(keep: Keep) -> int:
     """Return the age at which a segment is ended, in milliseconds."""
-    return DAY_MS if keep.retention_ms < 0 else max(1, min(DAY_MS, keep.retention_ms // ROLLS))
+    if keep.retention_ms < 0:
+        return DAY_MS
+    return max(SHORTEST, min(DAY_MS, keep.retention_ms // ROLLS))
 
 
 def expendable(segments: Sequence[Segment], keep: Keep, acked: int | None, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""The broker's answers about consumers, as commands."""
+"""The broker's answers to a client's CONNECT, and about its consumers, as commands."""
 
 from __future__ import annotations
 
@@ -7,7 +7,26 @@ from datetime import UTC, datetime
 from router.broker.dispatch import Consumer, Counting, Subscription
 from router.broker.dispatch.individual import MAX_HELD
 from router.broker.pulsar.positions import NOWHERE
+from router.wire.pulsar import MAX_MESSAGE_SIZE
 from router.wire.pulsar import pulsar_pb2 as pb
+
+
+def connected(server_version: str, protocol: int) -> pb.BaseCommand:
+    """Return a CONNECTED."""
+    return pb.BaseCommand(
+        type=pb.BaseCommand.CONNECTED,
+        connected=pb.CommandConnected(
+            server_version=server_version,
+            protocol_version=protocol,
+            max_message_size=MAX_MESSAGE_SIZE,
+            feature_flags=pb.FeatureFlags(
+                supports_broker_entry_metadata=True,
+                supports_get_partitioned_metadata_without_auto_creation=True,
+                supports_topic_watchers=True,
+                supports_topic_watcher_reconcile=True,
+            ),
+        ),
+    )
 
 
 def success(request_id: int, epoch: int | None = None) -> pb.BaseCommand:

@@ -6,10 +6,11 @@ a seek by time). Answers and entries are gathered and leave in one write a turn 
 a round's receipts cost one system call for each connection, not one for each message.
 
 Four bounds keep a connection small. Entries are handed over only while less than HIGH_WATER waits
-to be written (`writable`). Answers cannot be held back like that, so past UNSENT the client is not
-read from until it reads. What producers sent and is not stored yet is bounded in `producing`, and
-what has arrived of frames that are not whole in `room`, which also says how many connections share
-these bounds. A frame that breaks the protocol closes this connection and nothing else.
+to be written (`writable`). Answers cannot be held back like that, so past UNSENT the client is
+neither read from until it reads, nor is handled what it sent (`turns`); the same holds while TASKS
+of its requests are under way. What producers sent and is not stored yet is bounded in `producing`,
+and what has arrived of frames that are not whole in `room`, which also says how many connections
+share these bounds. A frame that breaks the protocol closes this connection and nothing else.
 
 Streams, the alternative, cost a task and several turns of the loop for each connection and read.
 """
@@ -19,36 +20,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from functools import partial
-from ipaddress import ip_address
-from socket import AF_UNIX, SO_PEERCRED, SOL_SOCKET
-from struct import Struct
 from typing import Any, Final, cast
 
 import structlog
 
 from router.access.certificates import common_name
+from router.broker.pulsar import answers
 from router.broker.pulsar.authentication import Authentication
 from router.broker.pulsar.authorisation import guarded
 from router.broker.pulsar.context import Context, Handler
 from router.broker.pulsar.extension import Extension
 from router.broker.pulsar.refusing import refusal_of
 from router.broker.pulsar.room import LARGE, high_water
-from router.wire.pulsar import MAX_MESSAGE_SIZE, Frame, FrameReader, ProtocolError, encode
+from router.broker.pulsar.turns import Turns
+from router.broker.pulsar.whereabouts import service_url, whereabouts
+from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PROTOCOL: Final = 21
 OURS: Final = "router/"
 HIGH_WATER: Final = 1 << 20
 UNSENT: Final = 8 << 20
+TASKS: Final = 500
+LIVENESS: Final = 5.0
 MAX_TASKS: Final = 1_000
-
-# Process, user and group at the other end of a unix socket.
-_CREDENTIALS: Final = Struct("3i")
+"""More come only of what waited for something to be opened, or for others to leave."""
 
 _PING: Final = encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))
 _PONG: Final = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _UNSENT: Final = "unsent"
 _ROOM: Final = "room"
+_BUSY: Final = "busy"
+_TURN: Final = "turn"
 _log = structlog.get_logger(__name__)
 
 
@@ -72,13 +75,14 @@ class Connection(asyncio.Protocol):
         self._frames = FrameReader()
         self._out: list[bytes] = []
         self._out_size = 0
-        self._high_water = HIGH_WATER
+        self._high_water, self._most_unsent = HIGH_WATER, UNSENT
         self._unfinished = self._owes_room = False
         self._flush_due = False
-        self._write_paused = False
+        self._write_paused = self._probed = False
         self._read_holds: set[str] = set()
         self._writable_waits: dict[Callable[[], None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = Turns(partial(self._rim, self._handle_turn))
         self._traffic = context.messages.traffic(self)
         self.who = Authentication(self, context)
         self._extension = Extension(self, context)
@@ -92,11 +96,7 @@ class Connection(asyncio.Protocol):
     @property
     def service_url(self) -> str:
         """Return where the client reached the broker."""
-        address = self._transport.get_extra_info("sockname")
-        if not isinstance(address, tuple):
-            return "pulsar://localhost:6650"
-        host = f"[{address[0]}]" if ":" in address[0] else address[0]
-        return f"{'pulsar+ssl' if self.secure else 'pulsar'}://{host}:{address[1]}"
+        return service_url(self._transport, secure=self.secure)
 
     @property
     def secure(self) -> bool:
@@ -116,14 +116,16 @@ class Connection(asyncio.Protocol):
     # What the transport calls.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin; over the limit, end at once."""
+        """Begin; over the limit, end at once, but for the node's own processes."""
         self._transport = cast("asyncio.Transport", transport)
-        self._high_water = high_water(HIGH_WATER, len(self._context.connections))
+        others = len(self._context.connections)
+        self._high_water = high_water(HIGH_WATER, others)
+        self._most_unsent = min(UNSENT, 8 * self._high_water)
         self._transport.set_write_buffer_limits(self._high_water, self._high_water // 4)
-        self.peer, self.address, self.local = _whereabouts(self._transport)
+        self.peer, self.address, self.local = whereabouts(self._transport)
         self.trusted = not self.address
         self.certificate = common_name(lambda: transport.get_extra_info("peercert")) or ""
-        if len(self._context.connections) >= self._context.options.connections:
+        if others >= self._context.options.connections and not self.trusted:
             _log.warning("too-many-connections", peer=self.peer)
             self._transport.abort()
             return
@@ -134,28 +136,14 @@ class Connection(asyncio.Protocol):
         """Handle the commands that these bytes complete."""
         self.heard = self._loop.time()
         self._pinged = None
-        try:
-            frames = self._frames.receive(data)
-            for frame in frames:
-                if self.closed:
-                    return
-                self.handle(frame)
-            self._traffic.read()
-            if self._unfinished or self._frames.wanted > LARGE:
-                self._see_to_room(finished=bool(frames))
-            if not self.client:
-                self.who.wait(len(data))
-        except ProtocolError as error:
-            self.refuse(str(error))
-        except Exception:  # noqa: BLE001 - the rim of a connection: it closes, the broker goes on
-            _log.exception("connection-failed", peer=self.peer)
-            self.close()
+        self._rim(partial(self._receive, data))
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back all that the client had."""
         self.closed = True
         self._context.connections.discard(self)
         self._out.clear()
+        self._turns.clear()
         self._writable_waits.clear()
         self._context.room.give_back(self)
         self.who.gone()
@@ -219,13 +207,15 @@ class Connection(asyncio.Protocol):
         self._read_holds.add(reason)
 
     def release_reading(self, reason: str) -> None:
-        """Read again if there is no other reason not to."""
-        if reason in self._read_holds:
-            self._read_holds.remove(reason)
-            if not self._read_holds and not self.closed:
-                self._transport.resume_reading()
-                if self._owes_room:
-                    self._see_to_room(finished=True)
+        """Read again if there is no other reason not to, once what came is handled."""
+        if reason not in self._read_holds:
+            return
+        self._read_holds.remove(reason)
+        self._turns.soon()
+        if not self._read_holds and not self.closed:
+            self._transport.resume_reading()
+            if self._owes_room:
+                self._see_to_room(finished=True)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a request that has to wait. It is not cancelled when the client goes."""
@@ -234,11 +224,15 @@ class Connection(asyncio.Protocol):
             raise ProtocolError("too many requests at once")
         task = self._loop.create_task(self._guarded(work))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
 
     def probe(self) -> None:
-        """Ping the client; `look` closes the connection if it stays silent."""
+        """Ping the client; the connection is closed if it stays silent and has no excuse."""
         self._ping(self._loop.time())
+        # A process of this node that is gone has closed its socket.
+        if not self._probed and not self.trusted:
+            self._probed = True
+            self._loop.call_later(LIVENESS, self._answered, self.heard)
 
     def look(self, now: float) -> None:
         """Ping a client that is silent for long, and close on one that lets a ping go unanswered.
@@ -250,15 +244,14 @@ class Connection(asyncio.Protocol):
             self.abort("frame-too-slow")
             return
         ping = self._context.options.ping
-        deaf = self._read_holds - {_UNSENT} and not self.closed
+        deaf = self._read_holds and _UNSENT not in self._read_holds and not self.closed
         if now - self.heard < ping and self._pinged is None:
             return
         if deaf:
             self.heard = now
             self._pinged = None
         elif not self.client or self.closed or (self._pinged or now) <= now - ping:
-            _log.info("client-silent", peer=self.peer)
-            self._transport.abort()
+            self.abort("client-silent")
         else:
             self._ping(now)
 
@@ -281,9 +274,51 @@ class Connection(asyncio.Protocol):
 
     async def settled(self) -> None:
         """Wait until the requests under way are answered."""
-        while self._tasks:
-            await asyncio.wait(self._tasks)
         self._flush()
+        while self._tasks or self._turns.due:
+            await (asyncio.wait(self._tasks) if self._tasks else asyncio.sleep(0))
+            self._flush()
+
+    def _rim(self, work: Callable[[], None]) -> None:
+        """Do what a client asked for; its mistakes, and ours, close its connection alone."""
+        try:
+            work()
+        except ProtocolError as error:
+            self.refuse(str(error))
+        except Exception:  # noqa: BLE001 - the rim of a connection: it closes, the broker goes on
+            _log.exception("connection-failed", peer=self.peer)
+            self.close()
+
+    def _receive(self, data: bytes) -> None:
+        frames = self._frames.receive(data)
+        self._turns.add(frames)
+        if _TURN not in self._read_holds:
+            self._handle_turn()
+        if self._unfinished or self._frames.wanted > LARGE:
+            self._see_to_room(finished=bool(frames))
+        if not self.client and not self.closed:
+            self.who.wait(len(data))
+
+    def _handle_turn(self) -> None:
+        """Handle what has come as far as a turn goes; nothing is read while something is left."""
+        self._turns.handle(self.handle, self._may_handle)
+        if self.closed:
+            return
+        self._traffic.read()
+        (self.hold_reading if self._turns else self.release_reading)(_TURN)
+
+    def _may_handle(self) -> bool:
+        """Tell whether one more command may be handled now."""
+        if self._out_size > self._most_unsent:
+            self.hold_reading(_UNSENT)
+        elif len(self._tasks) >= TASKS:
+            self.hold_reading(_BUSY)
+        return not (self.closed or _UNSENT in self._read_holds or _BUSY in self._read_holds)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if len(self._tasks) < TASKS:
+            self.release_reading(_BUSY)
 
     def _see_to_room(self, *, finished: bool) -> None:
         """Read the rest of a large frame only when there is room for it.
@@ -303,6 +338,12 @@ class Connection(asyncio.Protocol):
             if not room.take(self, wanted, partial(self.release_reading, _ROOM)):
                 self.hold_reading(_ROOM)
 
+    def _answered(self, before: float) -> None:
+        self._probed = False
+        # Who takes long over what it was sent, or is not listened to, may well be there.
+        if not (self.heard > before or self._write_paused or self._read_holds or self.closed):
+            self.abort("client-silent")
+
     def _ping(self, now: float) -> None:
         if self._pinged is None and not self.closed:
             self._pinged = now
@@ -320,8 +361,7 @@ class Connection(asyncio.Protocol):
     def _connect(self, frame: Frame) -> None:
         connect = frame.command.connect
         self.protocol = min(max(connect.protocol_version, 0), PROTOCOL)
-        # Nothing is served until it is known who this is.
-        self._handlers = {}
+        self._handlers = {}  # nothing is served until it is known who this is
         self.who.connect(connect, partial(self._welcome, connect))
 
     def _welcome(self, connect: pb.CommandConnect) -> None:
@@ -329,23 +369,12 @@ class Connection(asyncio.Protocol):
         self.wants_broker_entry = connect.feature_flags.supports_broker_entry_metadata
         self._handlers = {
             pb.BaseCommand.PING: self._pong,
-            pb.BaseCommand.PONG: _ignore,
+            pb.BaseCommand.PONG: lambda _: None,
             pb.BaseCommand.AUTH_RESPONSE: self.who.respond,
             **guarded(self._traffic.handlers(), self, self.who, self._context.gate),
             **self._extension.handlers(),
         }
-        connected = pb.CommandConnected(
-            server_version=self._context.options.server_version,
-            protocol_version=self.protocol,
-            max_message_size=MAX_MESSAGE_SIZE,
-            feature_flags=pb.FeatureFlags(
-                supports_broker_entry_metadata=True,
-                supports_get_partitioned_metadata_without_auto_creation=True,
-                supports_topic_watchers=True,
-                supports_topic_watcher_reconcile=True,
-            ),
-        )
-        self.send(pb.BaseCommand(type=pb.BaseCommand.CONNECTED, connected=connected))
+        self.send(answers.connected(self._context.options.server_version, self.protocol))
 
     def _pong(self, _frame: Frame) -> None:
         self.write(_PONG)
@@ -356,8 +385,11 @@ class Connection(asyncio.Protocol):
         if self.closed or not out:
             return
         self._transport.write(b"".join(out))
-        if self._transport.get_write_buffer_size() > min(UNSENT, 8 * self._high_water):
+        if self._transport.get_write_buffer_size() > self._most_unsent:
             self.hold_reading(_UNSENT)
+        elif not self._write_paused:
+            # What was too much to keep here is with the system.
+            self.release_reading(_UNSENT)
         if not self._write_paused:
             self._wake_writers()
 
@@ -365,24 +397,3 @@ class Connection(asyncio.Protocol):
         waits, self._writable_waits = self._writable_waits, {}
         for resume in waits:
             resume()
-
-
-def _whereabouts(transport: asyncio.Transport) -> tuple[str, str, bool]:
-    """Return who a client is to people, its address, and whether that is this machine.
-
-    On a unix socket it has no address, and its process is named.
-    """
-    address = transport.get_extra_info("peername")
-    if isinstance(address, tuple):
-        host = str(address[0])
-        return f"{host}:{address[1]}", host, ip_address(host.partition("%")[0]).is_loopback
-    connected = transport.get_extra_info("socket")
-    if connected.family != AF_UNIX:
-        # It left already, so that nobody can say where it was; what it sent may still be here.
-        return "somebody who left", "unknown", False
-    credentials = connected.getsockopt(SOL_SOCKET, SO_PEERCRED, _CREDENTIALS.size)
-    return f"pid {_CREDENTIALS.unpack(credentials)[0]}", "", True
-
-
-def _ignore(_frame: Frame) -> None:
-    """Take note of nothing."""

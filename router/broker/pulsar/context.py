@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from router.broker import descriptors
 from router.broker.admin import Admin
 from router.broker.pulsar.room import Room
 from router.settings import Settings
@@ -84,9 +85,8 @@ class ListenerOptions:
     @classmethod
     def from_settings(cls, settings: Settings, server_version: str) -> ListenerOptions:
         """Return the options that the settings in force ask for."""
-        return cls(
-            server_version, settings.number("broker.connections"), settings.seconds("broker.ping")
-        )
+        connections = descriptors.for_clients(settings.number("broker.connections"))
+        return cls(server_version, connections, settings.seconds("broker.ping"))
 
 
 @dataclass(slots=True)

@@ -80,8 +80,8 @@ class Request:
     messages: list[Sent]
 
 
-def read(body: object, most: int) -> Request:
-    """Read the body of a request to produce; raise RefusedError."""
+def read(body: object, dialect: Dialect, most: int) -> Request:
+    """Read the body of a request to produce, of this dialect; raise RefusedError."""
     if not isinstance(body, dict):
         raise _bad("the body is no JSON object")
     messages = body.get("messages")
@@ -92,7 +92,6 @@ def read(body: object, most: int) -> Request:
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
             raise _bad(f"messages[{number}] is no object")
-    dialect = dialect_of(body)
     word = _OF_MESSAGE[dialect]
     return Request(
         dialect,
@@ -102,8 +101,10 @@ def read(body: object, most: int) -> Request:
     )
 
 
-def dialect_of(body: Mapping[str, Any]) -> Dialect:
+def dialect_of(body: object) -> Dialect:
     """Return the dialect of a body; raise RefusedError for one that uses both."""
+    if not isinstance(body, dict):
+        return Dialect.PIP
     messages = body.get("messages")
     used = {
         dialect: sorted(

@@ -68,9 +68,11 @@ class ProduceViews:
         principal = parts.access.principal(environ)
         parts.access.demand(principal, topic, Right.PUBLISH)
         key = intake.idempotency_key(environ)
-        wanted = dialects.read(json_body(environ, parts.bounds), parts.bounds.messages)
-        if wanted.dialect is dialects.Dialect.PULSAR:
+        body = json_body(environ, parts.bounds)
+        dialect = dialects.dialect_of(body)
+        if dialect is dialects.Dialect.PULSAR:
             environ[DIALECT] = PULSAR
+        wanted = dialects.read(body, dialect, parts.bounds.messages)
         count = self._producing.partitions(topic)
         if partition is not None and partition >= max(count, 1):
             raise RefusedError(

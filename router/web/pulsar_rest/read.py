@@ -121,7 +121,8 @@ class ReadViews:
         found = self._reading.partition(name, partition_number(partition))
         begin = start(query, found)
         if streams.wanted(environ):
-            return self._stream(name, resumed(environ, query, [found]) or {found: begin})
+            starts = resumed(environ, query, [found]) or {found: begin}
+            return self._stream(name, starts, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
         shown = Shown(name, self._parts.schemas)
@@ -143,24 +144,26 @@ class ReadViews:
                 "A whole topic is read as a stream (?stream), or by partition."
             )
         query = intake.query(environ)
-        partitions = self._reading.partitions(name)
+        partitions = streamed(self._reading.partitions(name))
         given = start(query, None)
         if isinstance(given, Position | After):
             raise BadReadOptionError("start: a message is in one partition; read that one.")
         begin = dict.fromkeys(partitions, given)
-        return self._stream(name, resumed(environ, query, partitions) or begin)
+        starts = resumed(environ, query, partitions) or begin
+        # A topic of one partition may have several when its reader comes back.
+        return self._stream(name, starts, single=partitions == [NOT_PARTITIONED])
 
     def _allowed(self, topic: TopicName) -> TopicName:
         access = self._parts.access
         access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
         return topic
 
-    def _stream(self, topic: TopicName, starts: Mapping[int, Whence]) -> Response:
+    def _stream(self, topic: TopicName, starts: Mapping[int, Whence], *, single: bool) -> Response:
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
         ) -> tuple[streams.Source, streams.Words]:
             stream = self._reading.stream(topic, starts, mailbox, watch)
-            places = Places(stream.feed, single=len(starts) == 1)
+            places = Places(stream.feed, single=single)
             return stream, TopicEvents(places, Shown(topic, self._parts.schemas))
 
         return streams.answer(request.environ, begin, self._defaults.write_timeout)
@@ -208,6 +211,18 @@ def start(query: Mapping[str, str], partition: int | None) -> Whence:
             return _own(given, partition)
         except BadRequestError:
             raise BadReadOptionError(f"{str(error)[:-1]}, or a message's id.") from error
+
+
+def streamed(partitions: list[int]) -> list[int]:
+    """Return the partitions of one stream; raise BadReadOptionError if a place in all is too long.
+
+    A client that came back with such a place would be refused.
+    """
+    if len(partitions) > ids.MOST_MARKS:
+        raise BadReadOptionError(
+            f"A stream has at most {ids.MOST_MARKS} partitions, the topic {len(partitions)}."
+        )
+    return partitions
 
 
 def resumed(

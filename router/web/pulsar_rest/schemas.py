@@ -34,7 +34,7 @@ _DEFINED: Final = frozenset(
     {SchemaType.JSON, SchemaType.AVRO, SchemaType.PROTOBUF, SchemaType.PROTOBUF_NATIVE}
 )
 _WORDS: Final = {"KEYVALUE": SchemaType.KEY_VALUE}
-_VERSION_BYTES: Final = 8
+VERSION_BYTES: Final = 8
 
 
 class Chosen:
@@ -93,12 +93,12 @@ def read(wish: SchemaWish) -> Schema | None:
 
 
 def number_of_version(version: bytes) -> int | None:
-    """Return a version as a number, None: there is none."""
-    return int.from_bytes(version) if version else None
+    """Return a version as a number, None: there is none, or none that a topic's schema has."""
+    return int.from_bytes(version) if len(version) == VERSION_BYTES else None
 
 
 def _known(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish) -> Chosen:
-    version = (wish.version or 0).to_bytes(_VERSION_BYTES)
+    version = (wish.version or 0).to_bytes(VERSION_BYTES)
     try:
         schema = schemas.get(topic, version)
     except SchemaNotFoundError as error:

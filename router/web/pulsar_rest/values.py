@@ -24,7 +24,7 @@ from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, Request, Sent
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
-from router.web.pulsar_rest.schemas import Chosen, number_of_version
+from router.web.pulsar_rest.schemas import VERSION_BYTES, Chosen, number_of_version
 
 _BASE64: Final = "base64"
 _PARSED: Final = frozenset(
@@ -205,7 +205,8 @@ class Shown:
         }
 
     def _schema_of(self, version: bytes) -> Schema | None:
-        if not version:
+        if len(version) != VERSION_BYTES:
+            # Producers write what they like here: a version of another size is none of the topic's.
             return None
         if version not in self._used:
             self._used[version] = self._schemas.find(self._topic, version)

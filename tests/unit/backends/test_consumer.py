@@ -312,3 +312,9 @@ def test_closing_tells_the_broker_once(empty: Partition) -> None:
     with pytest.raises(BackendUnavailableError):
         empty.receive()
     assert len(empty.broker.of(T.CLOSE_CONSUMER)) == 1
+
+
+def test_a_message_is_received_that_is_larger_than_most_brokers_take(empty: Partition) -> None:
+    value = bytes(6 * 1024 * 1024)
+    empty.entries.append([value])
+    assert empty.receive() == [value]

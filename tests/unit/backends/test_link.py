@@ -8,7 +8,7 @@ import pytest
 
 from router.backends.pulsar.connection import Connection, LostError
 from router.backends.pulsar.link import Link, NotServedError
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, RouterError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
 
@@ -132,3 +132,47 @@ def test_closing_ends_the_calls_under_way() -> None:
     link.close()
     thread.join(WAIT)
     assert len(failures) == 1
+
+
+def test_a_peer_that_lets_connections_go_at_once_is_not_dialled_all_the_time() -> None:
+    broker = FakeBroker()
+    broker.on[T.LOOKUP] = lambda side, _command, _payload: side.cut()
+    link = broker.link()
+    with pytest.raises(RouterError):
+        link.call(lookup, time.monotonic() + 0.5)
+    link.close()
+    assert 2 <= len(broker.sides) <= 6
+
+
+def test_callers_who_wait_for_a_dial_give_up_with_it_where_they_may() -> None:
+    dialled: list[float] = []
+    all_wait = threading.Event()
+
+    def dial(_deadline: float) -> Connection:
+        dialled.append(time.monotonic())
+        all_wait.wait(WAIT)
+        raise ConnectionRefusedError("nobody")
+
+    link = Link(dial)
+    failures: list[str] = []
+
+    def work() -> None:
+        try:
+            link.connection(soon(), again=False)
+        except BackendUnavailableError as error:
+            failures.append(str(error))
+
+    threads = [threading.Thread(target=work) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    deadline = soon()
+    while not dialled:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    time.sleep(0.1)
+    all_wait.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert len(failures) == 10
+    assert all("nobody" in failure for failure in failures)
+    assert len(dialled) <= 3

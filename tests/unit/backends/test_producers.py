@@ -190,6 +190,13 @@ def test_a_producer_that_will_soon_be_let_in_is_tried_again(
     assert len(worker.broker.of(T.PRODUCER)) == 3
 
 
+def test_a_broker_that_is_asked_too_much_is_asked_less_and_less(worker: Worker) -> None:
+    worker.broker.on[T.PRODUCER] = refuse_producer(pb.TooManyRequests, "slow down", 1000)
+    with pytest.raises(BackendUnavailableError):
+        worker.publish(timeout=1)
+    assert 3 <= len(worker.broker.of(T.PRODUCER)) <= 10
+
+
 def test_a_named_producer_lives_for_one_publish(worker: Worker) -> None:
     receipt = worker.publish(producer="idempotency:1", sequence=7)
     worker.broker.wait_for(T.CLOSE_PRODUCER)

@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -49,7 +51,8 @@ class Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         path = self.path.removeprefix("/admin/v2/")
         self.server.asked.append((self.command, path, body))
-        found = self.server.answers.get(path)
+        answers = self.server.answers
+        found = answers[path] if isinstance(answers, defaultdict) else answers.get(path)
         data = b"" if found is None else json.dumps(found).encode()
         self.send_response(self.server.statuses.get(path, self.server.status))
         self.send_header("Content-Length", str(len(data)))
@@ -262,3 +265,92 @@ def test_nobody_there_is_unavailability() -> None:
     routes = Lookups(Address.parse("pulsar://127.0.0.1:1"))
     with pytest.raises(BackendUnavailableError):
         RestAdmin("http://127.0.0.1:1", routes).topics(soon())
+
+
+class Elsewhere(Handler):
+    """Names the broker that owns the topic, as Apache Pulsar does where there are several."""
+
+    owner = ""
+
+    def answer(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        self.send_response(307)
+        self.send_header("Location", self.owner + self.path)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    do_GET = do_PUT = do_POST = do_DELETE = answer  # noqa: N815 - the names that the library calls
+
+
+@pytest.fixture
+def elsewhere(service: Service) -> Iterator[Service]:
+    """A service that leads to the other one."""
+    with Service() as first:
+        first.RequestHandlerClass = type("Leading", (Elsewhere,), {"owner": service.url})
+        threading.Thread(target=first.serve_forever, args=(0.01,), daemon=True).start()
+        yield first
+        first.shutdown()
+
+
+def test_the_owner_of_a_topic_is_asked_for_the_same(service: Service, elsewhere: Service) -> None:
+    admin = RestAdmin(elsewhere.url, Lookups(Address.parse("pulsar://127.0.0.1:1")))
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 0}
+    admin.create(TopicInfo(T, 0, properties={"a": "b"}), soon())
+    admin.reset(Subscription(T, "g"), Start.EARLIEST, soon())
+    admin.delete(T, soon())
+    changes = [asked for asked in service.asked if asked[0] != "GET"]
+    assert changes == [
+        ("PUT", topic, b'{"a": "b"}'),
+        ("POST", f"{topic}/subscription/g/resetcursor/0", b""),
+        ("DELETE", f"{topic}?force=true", b""),
+    ]
+
+
+class Stalling(Handler):
+    """Sends less than it promised, in small pieces if `pieces` says so, and then waits."""
+
+    status = 200
+    pieces = 1
+
+    def answer(self) -> None:
+        self.send_response(self.status)
+        self.send_header("Content-Length", "1000")
+        self.end_headers()
+        with suppress(OSError):  # the client gave up
+            for _ in range(self.pieces):
+                self.wfile.write(b" ")
+                time.sleep(0.1)
+            self.rfile.read(1)
+
+    do_GET = answer  # noqa: N815 - the name that the library calls
+
+
+@pytest.mark.parametrize(("status", "pieces"), [(500, 1), (200, 1), (200, 100)])
+def test_an_answer_that_does_not_end_is_unavailability(
+    admin: RestAdmin, service: Service, status: int, pieces: int
+) -> None:
+    service.RequestHandlerClass = type("S", (Stalling,), {"status": status, "pieces": pieces})
+    began = time.monotonic()
+    with pytest.raises(BackendUnavailableError):
+        admin.topics(time.monotonic() + 0.3)
+    assert time.monotonic() - began < 5
+
+
+@pytest.mark.parametrize("answer", [{}, {"a": 1}, 5, "x", None])
+def test_answers_of_something_else_are_unavailability(
+    admin: RestAdmin, service: Service, answer: Any
+) -> None:
+    service.answers = defaultdict(lambda: answer)
+    service.answers["tenants"] = answer
+    subscription = Subscription(T, "g")
+    calls: list[Callable[[], object]] = [
+        lambda: admin.topics(soon()),
+        lambda: admin.describe(T, soon()),
+        lambda: admin.cursors(subscription, soon()),
+        lambda: admin.subscribe(subscription, 5, soon()),
+        lambda: admin.delete(T, soon()),
+    ]
+    for call in calls:
+        with pytest.raises(BackendUnavailableError):
+            call()

@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from router.backends.pulsar import open_backend
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.routes import Lookups
+from router.backends.pulsar.schemas import PulsarSchemas
 from router.errors import BackendUnavailableError, NotAllowedError, TopicNotFoundError
+from router.model import Schema, SchemaType, TopicName
 from router.settings import load
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
@@ -31,7 +34,8 @@ class Listening(FakeBroker):
         threading.Thread(target=self._accept, daemon=True).start()
 
     def close(self) -> None:
-        self.listener.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # closed by the test already
+            self.listener.shutdown(socket.SHUT_RDWR)
         self.listener.close()
         for side in self.sides:
             side.cut()
@@ -168,3 +172,100 @@ def test_administration_without_an_address_is_refused_with_advice(
     with pytest.raises(NotAllowedError, match="admin=http"):
         backend.list_topics(WAIT)
     backend.close()
+
+
+def test_a_topic_is_served_on_while_the_service_address_is_away(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+    known = routes.connection("t", soon())
+    asked = routes.service.connection(soon())
+    brokers[0].close()
+    deadline = soon()
+    while asked.error is None and time.monotonic() < deadline:
+        time.sleep(0.002)
+    assert routes.connection("t", time.monotonic() + 0.5) is known
+
+
+def test_a_lookup_that_names_a_dead_broker_is_asked_again(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    moved = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+
+    def move() -> None:
+        brokers[0].wait_for(T.LOOKUP)
+        brokers[0].answer = moved
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    routes.connection("t", soon())
+    mover.join(WAIT)
+    assert len(brokers[1].sides) == 1
+
+
+def test_a_broker_that_nobody_can_reach_is_said_to_be_away(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
+        routes.connection("t", time.monotonic() + 0.5)
+    assert len(brokers[0].of(T.LOOKUP)) <= 10
+
+
+def test_a_redirect_to_a_dead_broker_is_asked_again(
+    brokers: list[Listening], routes: Lookups
+) -> None:
+    brokers[0].answer = {"response": Lookup.Redirect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    moved = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+
+    def move() -> None:
+        brokers[0].wait_for(T.LOOKUP)
+        brokers[0].answer = moved
+
+    mover = threading.Thread(target=move)
+    mover.start()
+    routes.connection("t", soon())
+    mover.join(WAIT)
+    assert len(brokers[1].sides) == 1
+
+
+@pytest.mark.parametrize("url", ["", "http://127.0.0.1:8080", "pulsar://127.0.0.1:none"])
+def test_a_lookup_that_names_no_broker_is_unavailability(
+    brokers: list[Listening], routes: Lookups, url: str
+) -> None:
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": url}
+    with pytest.raises(BackendUnavailableError, match="names no broker"):
+        routes.connection("t", time.monotonic() + 0.2)
+
+
+def test_a_schema_is_put_where_its_topic_went(brokers: list[Listening], routes: Lookups) -> None:
+    here = {"response": Lookup.Connect, "brokerServiceUrl": brokers[0].url}
+    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
+
+    def partitions(side: Side, command: Any, _payload: bytes) -> None:
+        answer = pb.CommandPartitionedTopicMetadataResponse(
+            request_id=command.partitionMetadata.request_id
+        )
+        side.send(T.PARTITIONED_METADATA_RESPONSE, partitionMetadataResponse=answer)
+
+    def unload(side: Side, command: Any, _payload: bytes) -> None:
+        brokers[0].answer = here
+        answer = pb.CommandGetOrCreateSchemaResponse(
+            request_id=command.getOrCreateSchema.request_id,
+            error_code=pb.ServiceNotReady,
+            error_message="Namespace bundle for topic is not served by this instance",
+        )
+        side.send(T.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
+
+    def put(side: Side, command: Any, _payload: bytes) -> None:
+        answer = pb.CommandGetOrCreateSchemaResponse(
+            request_id=command.getOrCreateSchema.request_id, schema_version=bytes(8)
+        )
+        side.send(T.GET_OR_CREATE_SCHEMA_RESPONSE, getOrCreateSchemaResponse=answer)
+
+    brokers[0].on[T.PARTITIONED_METADATA] = partitions
+    brokers[0].on[T.GET_OR_CREATE_SCHEMA] = put
+    brokers[1].on[T.GET_OR_CREATE_SCHEMA] = unload
+    schema = Schema(SchemaType.STRING)
+    assert PulsarSchemas(routes).put(TopicName.parse("t"), schema, WAIT) == bytes(8)

@@ -50,10 +50,14 @@ class MemoryRecords:
     found: dict[str, bytes] = field(default_factory=dict)
     reads: int = 0
     failing: bool = False
+    unreadable: int = 0
 
     async def get(self, kind: str, name: str) -> Record | None:
         self.reads += 1
         await asyncio.sleep(0)
+        if self.unreadable:
+            self.unreadable -= 1
+            raise BackendUnavailableError
         return Record(name, self.found[name], 1) if name in self.found else None
 
     async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
@@ -149,6 +153,41 @@ def test_write_of_unknown_outcome_is_looked_up_before_the_next() -> None:
         assert await found.register(topic(), record("a")) == number(0)
 
     asyncio.run(run())
+
+
+def test_schema_that_could_not_be_read_is_not_taken_for_none() -> None:
+    async def test() -> None:
+        records = MemoryRecords()
+        await made(records).register(topic(), record("a"))
+        found = made(records)
+        await found.load()
+        records.unreadable = 1
+        first, second = await asyncio.gather(
+            found.find(topic()), found.find(topic()), return_exceptions=True
+        )
+        assert isinstance(first, BackendUnavailableError)
+        assert isinstance(second, Schema)
+        assert second.data == record("a").data
+
+    asyncio.run(test())
+
+
+def test_reader_is_compared_with_what_could_not_be_read_at_first() -> None:
+    async def test() -> None:
+        records = MemoryRecords()
+        found = made(records)
+        await found.register(topic(), record("a"))
+        records.failing = True
+        with pytest.raises(BackendUnavailableError):
+            await found.register(topic(), record("a", "b"))
+        records.unreadable = 1
+        with pytest.raises(BackendUnavailableError):
+            await found.find(topic())
+        other = Schema(SchemaType.STRING, b"", {}, "other")
+        with pytest.raises(IncompatibleSchemaError):
+            await found.admit_reader(topic(), other, lambda: False)
+
+    asyncio.run(test())
 
 
 def test_topics_of_the_past_are_forgotten_when_it_is_sure() -> None:

@@ -99,6 +99,8 @@ def test_documents_of_old_clients_are_json_only() -> None:
         (SchemaType.AVRO, document),
         (SchemaType.JSON, {"type": "record", "name": "R"}),
         (SchemaType.JSON, {"type": "other"}),
+        (SchemaType.JSON, {"type": ["object", "null"], "properties": {}}),
+        (SchemaType.JSON, {"type": {"object": 1}, "properties": {}}),
         (SchemaType.JSON, [1]),
     ]:
         with pytest.raises(InvalidSchemaError):

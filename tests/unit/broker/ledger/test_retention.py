@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -89,8 +90,25 @@ def test_policies_of_a_topic_go_before_the_settings() -> None:
 
 
 def test_a_segment_spans_a_seventh_of_the_retention_and_at_most_a_day() -> None:
-    ages = [roll_age(replace(FOREVER, retention_ms=ms)) for ms in (70, 3, 100 * DAY_MS, -1)]
-    assert ages == [10, 1, DAY_MS, DAY_MS]
+    ages = [roll_age(replace(FOREVER, retention_ms=ms)) for ms in (700_000, 100 * DAY_MS, -1)]
+    assert ages == [100_000, DAY_MS, DAY_MS]
+
+
+@pytest.mark.parametrize("retention_ms", [0, 1, 1_000])
+def test_entries_share_segments_when_the_retention_is_short(
+    folder: Path, retention_ms: int
+) -> None:
+    options = replace(StoreOptions(), reserve=0, retention_ms=retention_ms)
+
+    async def work() -> None:
+        async with opened(folder, options) as store:
+            ledger = await one_ledger(store)
+            for number in range(1_000):
+                ledger.append(payload(number), 1, NOW_MS + 5 * number, ignore)
+            await synced(store)
+
+    run(work())
+    assert len(list(folder.rglob("*.seg"))) == 1
 
 
 def test_a_sweep_removes_old_files_and_moves_cursors_on(folder: Path) -> None:

@@ -16,6 +16,7 @@ from router.model import Message, Subscription, TopicName
 from router.services.fetch.consumers import KIND
 from router.services.fetch.given import KIND as GIVEN
 from tests.unit.web.applications import Site
+from tests.unit.web.pulsar_rest.events import parse, take
 from tests.unit.web.pulsar_rest.rest import Fetching, Rest, told
 
 Topics = Callable[..., tuple[Site, Rest]]
@@ -248,6 +249,20 @@ def test_message_that_cannot_be_read_holds_nothing_up(site: Site, rest: Rest) ->
         "base64",
     )
     assert fourth["valueError"] == "its schema is not known"
+
+
+@pytest.mark.parametrize("size", [1, 9, 300])
+def test_version_that_no_schema_has_holds_nothing_up(site: Site, rest: Rest, size: int) -> None:
+    topic = TopicName.parse(rest.topic)
+    site.backend.publish(Batch(topic, -1, [Message(b"?", schema_version=b"\xff" * size)]), 1)
+    rest.texts("end")
+    strange, last = rest.consumer().fetch()
+    assert strange["schemaVersion"] is None
+    assert (strange["value"], strange["valueEncoding"]) == ("Pw==", "base64")
+    assert strange["valueError"] == "its schema is not known"
+    assert last["value"] == "end"
+    streamed, _ = parse(take(rest.client.get(f"{rest.at}/partitions/0/messages?stream"), 2))
+    assert [event.data for event in streamed] == [strange, last]
 
 
 def test_cursor_tells_where_a_subscription_stands(parted: Rest) -> None:

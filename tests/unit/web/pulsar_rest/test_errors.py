@@ -118,6 +118,7 @@ def test_key_schema_without_a_pair_is_42203(rest: Rest) -> None:
         {"value_schema": {"type": "JSON", "schema": RECORD, "name": 1}},
         {"schema_type": "AVRO", "value_schema": DEEP},
         {"value_schema": {"type": "AVRO", "schema": DEEP}},
+        {"value_schema": {"type": "JSON", "schema": {"type": ["object", "null"]}}},
         {"schema_version": 9},
         {"schemaVersion": 9},
         {"schema_type": "KEY_VALUE", "key_schema": "STRING", "value_schema": {"type": "X"}},
@@ -180,6 +181,22 @@ def test_incompatible_schema_is_42204(site: Site, rest: Rest) -> None:
 def test_bad_messages_are_42205_and_nothing_is_stored(site: Site, rest: Rest, body: bytes) -> None:
     assert told(rest.post("", body)) == (422, 42205)
     assert site.backend.published == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"payload": "a", "eventTime": "noon"}]},
+        {"messages": [{"payload": "a"}, 7]},
+        {"messages": {}, "producerName": "p"},
+        {"messages": [], "producerName": 5},
+        {"messages": [], "schemaVersion": "first"},
+    ],
+)
+def test_bad_messages_of_apache_pulsars_dialect_are_refused_in_it(rest: Rest, body: Any) -> None:
+    answer = rest.post("", body)
+    assert answer.status_code == 422
+    assert set(answer.get_json()) == {"reason"}
 
 
 def test_message_of_another_partition_than_the_path_is_42205(parted: Rest) -> None:

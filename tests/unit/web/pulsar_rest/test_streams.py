@@ -19,6 +19,7 @@ from router.model import NOT_PARTITIONED, Position, TopicName
 from router.services.consume.wish import PollMailbox, Present
 from router.services.directory import Directory
 from router.services.read import ReadBounds, Reading, ReadOptions
+from router.web.pulsar_rest.ids import MOST_MARKS
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.conftest import make_topic
 from tests.unit.web.pulsar_rest.events import parse, take
@@ -271,6 +272,22 @@ def test_partitions_that_came_since_are_read_from_their_beginning(parted: Rest) 
 )
 def test_place_that_cannot_be_read_is_refused(parted: Rest, path: str, last: str) -> None:
     assert told(opened(parted, path, **{"Last-Event-ID": last})) == (400, 40001)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_topic_that_no_place_has_room_for_is_not_streamed(site: Site, more: int) -> None:
+    topic = make_topic(site, f"wide-{next(_numbers)}", MOST_MARKS + more)
+    for path in ("/messages?stream", f"/events/{topic.topic}?stream&from=earliest"):
+        answer = opened(topic, path)
+        if more:
+            assert answer.status_code == 400
+            assert f"at most {MOST_MARKS} partitions" in answer.text
+        else:
+            _, last = parse(next(iter(answer.iter_encoded())))
+            answer.close()
+            again = opened(topic, path, **{"Last-Event-ID": last})
+            assert again.status_code == 200
+            again.close()
 
 
 def test_topic_is_read_whole_as_a_stream_only(rest: Rest) -> None:
