@@ -76,6 +76,9 @@ soak: export SOAK_NODE_KAFKA_KILLS = 100
 soak: export SOAK_NODE_ZOOKEEPER_KILLS = 100
 soak: export SOAK_NODE_CUTS = 100
 soak: export SOAK_NODE_STALE_COMMITS = 100
+soak: export SOAK_SLOW_CONNECTIONS = 2000
+soak: export SOAK_SLOW_POLLS = 1500
+soak: export SOAK_SLOW_POSTS = 20000
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
 soak: servers .venv/installed-test
