@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, nodes, pipelines, polls, publishing, pulsar
+from bench import clients, crowds, nodes, pipelines, polls, publishing, pulsar
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -14,6 +14,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "topics": publishing.topics,
     "delivery": polls.delivery,
     "idle": polls.idle,
+    "crowd": crowds.crowd,
     "pulsar-client": clients.official,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,

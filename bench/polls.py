@@ -80,22 +80,43 @@ def spread(latencies: list[float]) -> str:
     )
 
 
+def make_topics(port: int) -> None:
+    """Make the topics `i0` to `i99`."""
+    client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    for i in range(100):
+        client.request("POST", f"/events/i{i}", b"x", {"Content-Type": "text/plain"})
+        assert client.getresponse().read()
+    client.close()
+
+
+def begin(port: int, polls: int) -> list[socket.socket]:
+    """Begin so many polls of the topics `i0` to `i99`, each of a group of its own."""
+    begun = []
+    for i in range(polls):
+        sock = socket.create_connection(("127.0.0.1", port), 30)
+        sock.sendall(request("GET", f"/events/i{i % 100}/g{i // 100}/c?timeout=110000"))
+        begun.append(sock)
+    return begun
+
+
+def readable(socks: list[socket.socket]) -> int:
+    """Return on how many of these something came, be it their end."""
+    with selectors.DefaultSelector() as selector:
+        for sock in socks:
+            selector.register(sock, selectors.EVENT_READ)
+        return len(selector.select(0))
+
+
 def idle(seconds: float) -> None:
     """Five thousand idle long-polls: memory for each, and a POST's latency meanwhile."""
     polls = 5000
     with router() as server:
         run(server.port, [request("POST", "/events/busy", b"x" * 1024)], 8, 2.0)
-        run(server.port, [request("POST", f"/events/i{i}", b"x") for i in range(100)], 8, 2.0)
+        make_topics(server.port)
         before = server.memory()
-        waiting = []
-        selector = selectors.DefaultSelector()
-        for i in range(polls):
-            sock = socket.create_connection(("127.0.0.1", server.port), 30)
-            sock.sendall(request("GET", f"/events/i{i % 100}/g{i // 100}/c?timeout=110000"))
-            selector.register(sock, selectors.EVENT_READ)
-            waiting.append(sock)
+        waiting = begin(server.port, polls)
         time.sleep(5)
-        answered = len(selector.select(0))
+        answered = readable(waiting)
         each = (server.memory() - before) / polls / 1024
         result = run(server.port, [request("POST", "/events/busy", b"x" * 1024)], 8, seconds)
         print(

@@ -50,6 +50,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("route",),
         SECONDS,
     ),
+    Family(
+        "router_http_refused_total",
+        "counter",
+        "HTTP requests and connections refused before a route was looked for, in no other counter.",
+        ("status",),
+    ),
     Family("router_published_messages_total", "counter", "Messages stored for HTTP publishers."),
     Family("router_published_bytes_total", "counter", "Bytes of those messages."),
     Family("router_publish_refused_total", "counter", "Publish requests refused.", ("code",)),

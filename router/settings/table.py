@@ -24,10 +24,10 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("server.workers", count, "0", "Worker processes; 0: one for each usable CPU."),
     Setting(
         "server.worker_class",
-        one_of("gevent", "llhttp", "gthread"),
-        "gevent",
-        "Kind of gunicorn worker: gevent with gunicorn's parser of HTTP, llhttp with ours, gthread"
-        " without gevent.",
+        one_of("llhttp", "gevent", "gthread"),
+        "llhttp",
+        "Kind of gunicorn worker: llhttp with a reading of HTTP of our own, gevent with gunicorn's,"
+        " gthread without gevent.",
     ),
     Setting("server.connections", count, "10000", "Connections that one worker holds at most."),
     Setting(
@@ -41,19 +41,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "server.head_timeout",
         duration,
         "10s",
-        "Time that the head of a request has after its first byte (llhttp).",
+        "Time that the head of a request has after its first byte (llhttp, gthread).",
     ),
     Setting(
         "server.body_timeout",
         duration,
         "5m",
-        "Time that the body of a request has (llhttp, gevent).",
+        "Time that the body of a request has.",
     ),
     Setting(
         "server.write_timeout",
         duration,
         "60s",
-        "Time for which a client may take nothing of its answer (llhttp, gevent).",
+        "Time for which a client may take nothing of its answer.",
     ),
     Setting(
         "server.graceful_timeout",

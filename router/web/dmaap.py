@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 
 HEAVY: Final = 1024 * 1024
 HEAVY_COMPRESSED: Final = 16 * 1024
-WRITE_SECONDS: Final = 120.0
 NO_STORE: Final = {
     "Cache-Control": "no-store, no-cache, must-revalidate",
     "Pragma": "no-cache",
@@ -89,7 +88,6 @@ class Delivery:
             raise StopIteration
         if self._watch.gone():
             self._poll.abandon()
-        self._watch.bound_write(WRITE_SECONDS)
         return body
 
     def close(self) -> None:

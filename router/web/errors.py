@@ -81,7 +81,11 @@ class Errors:
         return answer
 
     def unread(self, status: int, sentence: str) -> tuple[bytes, str]:
-        """Return body and transaction id for a request that the server could not even read."""
+        """Return body and transaction id for a request that the server could not even read.
+
+        It is counted: nobody else sees it.
+        """
+        self._metrics.inc("router_http_refused_total", status=str(status))
         row = replace(self._texts.row(BadRequestError()), status=status)
         transaction = self._transactions.next("")
         return self._texts.body(row, sentence, transaction), transaction

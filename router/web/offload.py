@@ -35,7 +35,7 @@ def under_gevent() -> bool:
 
 @contextmanager
 def patient() -> Iterator[None]:
-    """Have a client that takes nothing for too long (`Watch.bound_write`) count as one that left.
+    """Have a client that takes nothing for too long count as one that left.
 
     Of those gunicorn says nothing; a time that is over it would log as a failure.
     """

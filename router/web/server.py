@@ -4,7 +4,8 @@ Why these values (measured on two cores with Flask and 256 kept-alive connection
 - a gevent worker runs the plain blocking code of the front: 2,000 waiting polls in 136 MB and four
   threads. Its kept-alive connections starve one another, p99 1,700 ms, unless each request ends by
   yielding once to the others, p99 96 ms: `post_request`.
-- `reuse_port` gives each worker a queue of its own, so that the kernel evens out the workers.
+- `reuse_port` gives each worker a queue of its own, so that the kernel evens out the workers. Only
+  TCP has that: of a unix socket, and of one that systemd opened, workers take turns (`share`).
 - The application is loaded in each worker, after gevent has patched the standard library; loading
   it before the fork (`preload_app`) would give all workers one unpatched copy.
 - No control socket: by default all gunicorns of a user would share one path.
@@ -80,6 +81,8 @@ def options(settings: Settings) -> dict[str, Any]:
         "forwarder_headers": "",
         "proc_name": "router",
         "loglevel": settings.text("log.level"),
+        "on_starting": share,
+        "on_reload": share,
         "post_fork": partial(begin, tls, bounds(settings)),
         "worker_exit": close,
         "logger_class": "router.web.server_log.Log",
@@ -136,6 +139,17 @@ def is_loopback(host: str) -> bool:
     except OSError as error:
         raise SettingError(f"server.host = {host!r}: {error.strerror or error}") from error
     return all(ipaddress.ip_address(str(at[0]).partition("%")[0]).is_loopback for *_, at in found)
+
+
+def share(arbiter: Any) -> None:
+    """Have the workers share their queues where not each of them can have its own.
+
+    gunicorn would have each worker put a unix socket of its own in the place of the last one's, and
+    look at no socket that was handed to it.
+    """
+    handed = arbiter.systemd or os.environ.get("LISTEN_PID") == str(os.getpid())
+    if handed or not all(isinstance(address, tuple) for address in arbiter.cfg.address):
+        arbiter.cfg.set("reuse_port", False)
 
 
 def begin(tls: Tls | None, bounded: Bounds, _arbiter: Any, worker: Any) -> None:

@@ -2,36 +2,92 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from contextlib import suppress
+from http import HTTPStatus
+from time import monotonic
 from typing import Any, Final
 
+from gunicorn import util
 from gunicorn.http import wsgi
 from gunicorn.workers import gthread
 
 from router.web.offload import patient
 from router.web.tls import HANDSHAKE, Tls
-from router.web.worker.closing import ClosingResponse, check
+from router.web.worker.bounds import LINGER, LINGER_BYTES, Bounds
+from router.web.worker.closing import Response, check
+from router.web.worker.refusals import RefusedError
 
 # How long a new connection that says nothing has a thread; then the poller waits for it. gunicorn's
 # own five seconds let 256 silent connections hold up all others for so long.
 SILENCE: Final = 0.05
+STEP: Final = 64 * 1024
+
+
+def linger(client: socket.socket) -> None:
+    """Let the client read its answer, here: gunicorn waits for that in the thread that accepts."""
+    until = monotonic() + LINGER
+    left = LINGER_BYTES
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_WR)
+        while left > 0 and (rest := until - monotonic()) > 0:
+            client.settimeout(rest)
+            left -= len(data := client.recv(STEP))
+            if not data:
+                break
+    with suppress(OSError):
+        client.shutdown(socket.SHUT_RDWR)
+
+
+class _Reading:
+    """What a parser of gunicorn's reads of its connection, by a time that is set."""
+
+    def __init__(self, conn: Any) -> None:
+        self._socket = conn.sock
+        self._receive = conn.parser.unreader.chunk
+        self._until: float | None = None
+        self._failure: Exception = TimeoutError()
+        conn.parser.unreader.chunk = self._chunk
+
+    def begin(self, seconds: float, failure: Exception) -> None:
+        """Have what is read from now on be there in time; else reading raises this failure."""
+        self._until = monotonic() + seconds
+        self._failure = failure
+
+    def end(self) -> None:
+        """Let gunicorn itself say how long reading may take."""
+        self._until = None
+
+    def _chunk(self, size_hint: int | None = None) -> Any:
+        if self._until is None:
+            return self._receive(size_hint)
+        usual = self._socket.gettimeout()
+        left = self._until - monotonic()
+        try:
+            self._socket.settimeout(max(0.001, left if usual is None else min(left, usual)))
+            return self._receive(size_hint)
+        except TimeoutError as error:
+            raise self._failure from error
+        finally:
+            self._socket.settimeout(usual)
 
 
 class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has no type hints
     """Serves each request in a thread, and each TLS handshake too."""
 
     tls: Tls | None = None
+    bounds = Bounds()
 
     def init_process(self) -> None:
         """Have gunicorn end connections where it has to, and run."""
-        wsgi.Response = ClosingResponse
+        wsgi.Response = Response
         super().init_process()
 
     def handle(self, conn: Any) -> Any:
         """Serve a request of a connection, after its handshake; runs in a thread of the pool."""
         if conn.initialized:
-            return super().handle(conn)
+            return self._serve(conn)
         if not conn.wait_for_data(SILENCE):
             return gthread._DEFER
         if self.tls and self.tls.serves(conn.server) and not isinstance(conn.sock, ssl.SSLSocket):
@@ -41,13 +97,38 @@ class ThreadWorker(gthread.ThreadWorker):  # type: ignore[misc] # gunicorn has n
             conn.data_ready = conn.sock.pending() > 0
             if not conn.wait_for_data(SILENCE):
                 return gthread._DEFER
-        return super().handle(conn)
+        return self._serve(conn)
 
-    def handle_request(self, *args: Any) -> Any:
-        """Serve one request."""
-        check(args[0])
-        with patient():
-            return super().handle_request(*args)
+    def _serve(self, conn: Any) -> Any:
+        """Serve a request whose first bytes are there, and whose head has to follow in time."""
+        if not conn.initialized:
+            conn.init()
+            conn.reading = _Reading(conn)
+        seconds = self.bounds.head_timeout
+        sentence = f"The head was not there in {seconds:g} seconds."
+        conn.reading.begin(seconds, RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence))
+        kept = super().handle(conn)
+        if kept is False:
+            linger(conn.sock)
+        return kept
+
+    def handle_request(self, req: Any, conn: Any) -> Any:
+        """Serve one request, whose client sends its body and takes its answer in time."""
+        check(req)
+        conn.reading.begin(self.bounds.body_timeout, TimeoutError("the body takes too long"))
+        conn.sock.settimeout(self.bounds.write_timeout)
+        try:
+            with patient():
+                return super().handle_request(req, conn)
+        finally:
+            conn.reading.end()
+
+    def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
+        """Say why a request is refused."""
+        if isinstance(exc, RefusedError):
+            util.write_error(client, exc.status.value, exc.status.phrase, exc.sentence)
+        else:
+            super().handle_error(req, client, addr, exc)
 
     def finish_request(self, conn: Any, fs: Any) -> None:
         """Go on with a connection; what is decrypted already makes no socket readable."""

@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import os
 import random
-import resource
 import socket
 import threading
 import time
@@ -22,7 +21,7 @@ from tests.system.traffic import (
     PATIENCE,
     Answer,
     Wire,
-    ask,
+    allow_files,
     create,
     get,
     poll,
@@ -30,6 +29,7 @@ from tests.system.traffic import (
     publishing,
     read_all,
     started,
+    waiting,
 )
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(120)]
@@ -47,12 +47,6 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     folder = tmp_path_factory.mktemp("clients")
     with started(folder, "--workers", "2", consume_idle="300ms") as made:
         yield made
-
-
-def waiting(stack: Stack) -> float:
-    """Return how many polls wait, over all workers."""
-    lines = ask(stack, "GET", "/metrics").body.decode().splitlines()
-    return sum(float(line.split()[-1]) for line in lines if line.startswith("router_polls_waiting"))
 
 
 def group(stack: Stack, topic: str, name: str = "g", first: str = "first") -> None:
@@ -242,10 +236,7 @@ def test_a_poll_is_freed_when_its_client_leaves_after_an_early_request(stack: St
 
 
 def test_publishing_goes_on_and_all_are_woken_when_hundreds_of_polls_wait(stack: Stack) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = WAITING_POLLS + 200
-    if soft < needed:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
+    allow_files(WAITING_POLLS + 200)
     # A topic has at most 1,000 groups.
     topics = [f"many{first}" for first in range(0, WAITING_POLLS, 500)]
     for topic in topics:

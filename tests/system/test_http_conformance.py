@@ -175,6 +175,21 @@ def test_many_pipelined_requests_are_answered_in_turn(front: Stack) -> None:
     assert [b"p%d/" % n in answer.body for n, answer in enumerate(answers)] == [True] * 200
 
 
+def test_refused_clients_that_stay_hold_up_nobody(front: Stack) -> None:
+    refused = [Exchange(front.port) for _ in range(20)]
+    until = time.monotonic() + 25  # waited for one after another they would take 40
+    for exchange in refused:
+        exchange.send(b"GARBAGE\r\n\r\n")
+    for exchange in refused:
+        answer = exchange.answer()
+        assert answer is not None
+        assert answer.status == 400
+    assert topics(front)
+    assert time.monotonic() < until
+    for exchange in refused:
+        exchange.socket.close()
+
+
 Make = Callable[..., Stack]
 
 
@@ -194,8 +209,9 @@ def bounded(tmp_path: Path) -> Iterator[Make]:
     assert "Traceback" not in (tmp_path / "serve.log").read_text()
 
 
-def test_a_head_that_trickles_in_is_given_up(bounded: Make) -> None:
-    stack = bounded("llhttp", server_head_timeout="500ms")
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
+def test_a_head_that_trickles_in_is_given_up(bounded: Make, kind: str) -> None:
+    stack = bounded(kind, server_head_timeout="500ms")
     with Exchange(stack.port) as exchange:
         for byte in b"GET /topics HTTP/1.1\r\n":
             exchange.send(bytes([byte]))
@@ -204,7 +220,7 @@ def test_a_head_that_trickles_in_is_given_up(bounded: Make) -> None:
     assert (answer.status, answer.closing) == (408, True)
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 @pytest.mark.parametrize(
     "framing", [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n"]
 )

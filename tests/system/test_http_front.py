@@ -18,7 +18,7 @@ import requests
 from tests.system.stack import Stack
 from tests.unit.web.applications import BOTH, HASHES
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 PATIENCE = 20.0
 SOON = 5.0
 
@@ -238,10 +238,11 @@ def test_requests_that_cannot_be_read_are_refused_in_json(
     assert raw.ended()
 
 
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_body_over_the_limit_is_refused_and_the_connection_goes_on(
-    stacks: Callable[..., Stack], connect: Connect
+    stacks: Callable[..., Stack], connect: Connect, kind: str
 ) -> None:
-    raw = connect(stacks(publish_max_batch="1000"))
+    raw = connect(stacks(publish_max_batch="1000", server_worker_class=kind))
     for declared, body in (
         ("Content-Length: 5000", b"x" * 5000),
         ("Transfer-Encoding: chunked", b"1388\r\n" + b"x" * 5000 + b"\r\n0\r\n\r\n"),
@@ -316,10 +317,11 @@ def test_many_publishers_on_one_worker_lose_nothing(stack: Stack) -> None:
         assert own == [f"{sender}.{turn}" for turn in range(20)]
 
 
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_a_refusal_reaches_a_client_that_sends_on_and_closes(
-    stacks: Callable[..., Stack],
+    stacks: Callable[..., Stack], kind: str
 ) -> None:
-    stack = stacks(publish_max_batch="1M")
+    stack = stacks(publish_max_batch="1M", server_worker_class=kind)
     head = f"POST /events/t HTTP/1.1\r\nHost: t\r\nConnection: close\r\nContent-Length: {8 << 20}"
     for _ in range(10):
         with socket.create_connection(("127.0.0.1", stack.port), PATIENCE) as client:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ import pytest
 
 from tests.http.corpus import SECOND, get
 from tests.processes import wait_until
+from tests.system.stack import children
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 
@@ -27,7 +30,7 @@ INHERITING = (
 )
 
 
-@pytest.fixture(params=["gevent", "llhttp"])
+@pytest.fixture(params=["gevent", "llhttp", "gthread"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -35,13 +38,9 @@ def kind(request: pytest.FixtureRequest) -> str:
 @contextmanager
 def gunicorn(
     kind: str, folder: Path, *options: str, inherited: socket.socket | None = None
-) -> Iterator[None]:
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run gunicorn with the example configuration and these options while the block lasts."""
-    # A queue for each worker is for TCP alone: no unix socket, and none of systemd's, can have it.
-    config = folder / "own.py"
-    example = ROOT / "config" / "gunicorn.py"
-    config.write_text(f"exec(open({str(example)!r}).read())\nreuse_port = False\n")
-    command = ["-m", "gunicorn", "-c", str(config), *options, "wsgi:app"]
+    command = ["-m", "gunicorn", "-c", "config/gunicorn.py", *options, "wsgi:app"]
     environ = os.environ | {
         "ROUTER_SERVER_WORKER_CLASS": kind,
         "ROUTER_BACKEND_URL": "memory",
@@ -54,7 +53,7 @@ def gunicorn(
         command = ["-c", INHERITING, str(passed[0]), *command]
     process = subprocess.Popen([sys.executable, *command], env=environ, cwd=ROOT, pass_fds=passed)
     try:
-        yield
+        yield process
     finally:
         process.terminate()
         assert process.wait(60) == 0
@@ -71,13 +70,21 @@ def asked(family: socket.AddressFamily, address: object, data: bytes) -> bytes:
     return b""
 
 
-def test_a_unix_socket_is_served(kind: str, tmp_path: Path) -> None:
+def test_a_unix_socket_is_served_by_all_workers_and_through_a_reload(
+    kind: str, tmp_path: Path
+) -> None:
     path = str(tmp_path / "front.sock")
-    with gunicorn(kind, tmp_path, "-b", f"unix:{path}"):
+    with gunicorn(kind, tmp_path, "-b", f"unix:{path}", "-w", "2") as process:
         wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
         answers = asked(socket.AF_UNIX, path, get() * 2)
-    assert answers.count(b"HTTP/1.1 200 OK") == 2
-    assert b"::0.0.0.0::" in answers, "a client on a unix socket has no address"
+        assert answers.count(b"HTTP/1.1 200 OK") == 2
+        assert b"::0.0.0.0::" in answers, "a client on a unix socket has no address"
+        socket_file, old = Path(path).stat().st_ino, set(children(process.pid))
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: not old & set(children(process.pid)), 60)
+        assert b"200 OK" in asked(socket.AF_UNIX, path, SECOND)
+        assert Path(path).stat().st_ino == socket_file, "a worker put one of its own in its place"
+    assert not Path(path).exists()
 
 
 def test_a_socket_of_systemd_is_served(kind: str, tmp_path: Path) -> None:
@@ -110,3 +117,29 @@ def test_workers_are_renewed_and_requests_are_logged(kind: str, tmp_path: Path) 
             assert time.monotonic() < until
     lines = log.read_text().splitlines()
     assert sum('"GET /events/first/g HTTP/1.1" 404' in line for line in lines) >= 12
+
+
+def refused(path: str) -> dict[str, float]:
+    """Return how many refusals of each status are in the metrics."""
+    asking = get(b"Connection: close\r\n", b"GET /metrics HTTP/1.1")
+    shown = re.findall(
+        rb'router_http_refused_total{status="(\d+)"} (\S+)', asked(socket.AF_UNIX, path, asking)
+    )
+    return {status.decode(): float(number) for status, number in shown}
+
+
+def test_refusals_are_counted_and_logged(kind: str, tmp_path: Path) -> None:
+    path, log = str(tmp_path / "front.sock"), tmp_path / "access"
+    with gunicorn(kind, tmp_path, "-b", f"unix:{path}", "--access-logfile", str(log)):
+        wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
+        for line in (b"GET /nameless HTTP/1.1", b"GET /\x1b[2J HTTP/1.1"):
+            assert b" 400 " in asked(socket.AF_UNIX, path, line + b"\r\n\r\n")
+        large = get(b"X: " + b"y" * 9_000 + b"\r\n", b"GET /large HTTP/1.1")
+        assert b" 431 " in asked(socket.AF_UNIX, path, large)
+        assert refused(path) == {"400": 2, "431": 1}
+    lines = log.read_text()
+    assert '"GET /nameless HTTP/1.1" 400 ' in lines
+    assert "\x1b" not in lines
+    if kind == "llhttp":  # gunicorn's parser keeps nothing of a head that it does not read
+        assert '"- - -" 400 - ' in lines
+        assert '"GET /large HTTP/1.1" 431 - ' in lines

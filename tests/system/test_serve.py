@@ -21,8 +21,11 @@ import pytest
 from router.broker.folder import LOCK, MARK
 from tests.processes import wait_until
 from tests.system.stack import Stack, children, command_line, free_port
+from tests.system.traffic import waiting
 
-pytestmark = pytest.mark.system
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+PATIENCE = 60.0
+"""For what takes a second on a machine that has nothing else to do."""
 
 
 @contextlib.contextmanager
@@ -146,17 +149,18 @@ def test_serve_refuses_a_folder_that_another_router_serves(router: Stack) -> Non
 @pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
 def test_serve_answers_waiting_polls_when_told_to_stop(tmp_path: Path, kind: str) -> None:
     answers: list[tuple[int, list[str]]] = []
-    with started(tmp_path, "--workers", "1", server_worker_class=kind) as stack:
+    settings = {"server_worker_class": kind, "server_graceful_timeout": "50s"}
+    with started(tmp_path, "--workers", "1", **settings) as stack:
         assert publish(stack, b"first") == 200
         assert poll(stack, "from=earliest") == (200, ["first"])
-        waiting = threading.Thread(target=lambda: answers.append(poll(stack, "timeout=60000")))
-        waiting.start()
-        time.sleep(0.5)
+        poller = threading.Thread(target=lambda: answers.append(poll(stack, "timeout=60000")))
+        poller.start()
+        wait_until(lambda: waiting(stack) == 1, PATIENCE)
         began = time.monotonic()
         assert stack.stop() == 0
-        waiting.join(10)
+        poller.join(10)
         assert answers == [(200, [])]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 40, "it waited for the polls instead of answering them"
 
 
 @pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
@@ -228,7 +232,7 @@ def test_serve_finds_the_folder_free_when_its_supervisor_was_killed(router: Stac
     left = children(router.process.pid)
     router.process.kill()
     router.process.wait()
-    wait_until(lambda: not any(command_line(pid) for pid in left))
+    wait_until(lambda: not any(command_line(pid) for pid in left), PATIENCE)
     router.start()
     assert poll(router, "from=earliest&timeout=5000") == (200, ["before"])
 
@@ -294,7 +298,7 @@ def test_wheel_serves_from_any_folder(tmp_path: Path) -> None:
         stack.port = port
         assert publish(stack, b"hello") == 200
         process.terminate()
-        assert process.wait(20) == 0
+        assert process.wait(PATIENCE) == 0
     listed = subprocess.run(
         [sys.executable, site / "bin" / "router", "topics", "list"],
         cwd=home,

@@ -226,7 +226,7 @@ class SecureStack(Stack):
 
     def wait_ready(self) -> None:
         """Wait until it says where it listens, which it does when it is ready."""
-        wait_until(lambda: "router listens on" in (self.folder / "serve.log").read_text())
+        wait_until(lambda: "router listens on" in (self.folder / "serve.log").read_text(), 60)
 
 
 def serial(served: Served) -> int:
@@ -255,7 +255,7 @@ def test_https_alone_renews_its_certificate_and_stops_in_spite_of_idle_clients(
         fresh = authority.issue("fresh")
         fresh.cert.write_bytes(fresh.cert.read_bytes() + fresh.key.read_bytes())
         fresh.cert.replace(pair.cert)
-        wait_until(lambda: serial(served) != old)
+        wait_until(lambda: serial(served) != old, 60)
         with served.wire() as used, served.wire():
             used.send(get("/ready"))
             assert used.answer().status == 200

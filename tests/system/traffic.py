@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import json
 import os
+import resource
 import socket
 import struct
 import subprocess
@@ -58,6 +59,19 @@ def post(stack: Stack, topic: str, text: str, query: str = "", **headers: str) -
 def poll(stack: Stack, path: str, timeout: float = 0.0, query: str = "from=earliest") -> Answer:
     """Poll topic/group/id for so many seconds."""
     return ask(stack, "GET", f"/events/{path}?timeout={round(timeout * 1000)}&{query}")
+
+
+def waiting(stack: Stack) -> float:
+    """Return how many polls wait, over all workers."""
+    lines = ask(stack, "GET", "/metrics").body.decode().splitlines()
+    return sum(float(line.split()[-1]) for line in lines if line.startswith("router_polls_waiting"))
+
+
+def allow_files(needed: int) -> None:
+    """Have this process, and those that it starts from now on, open so many files if they may."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft < needed:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(needed, hard), hard))
 
 
 def create(stack: Stack, topic: str, partitions: int) -> None:

@@ -17,7 +17,8 @@ from gunicorn import SERVER
 from gunicorn.util import http_date
 
 from router.web.grammar import VALUE, WORD
-from router.web.worker.wire import SHORT, Wire
+from router.web.worker.wire import Wire
+from router.web.worker.writing import SHORT
 
 Failure: TypeAlias = tuple[type[BaseException], BaseException, TracebackType]
 # What an answer says of its own connection is the server's to say.

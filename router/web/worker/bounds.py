@@ -28,6 +28,9 @@ KEEPALIVE: Final = 75  # longer than the 60 s after which nginx gives up an idle
 # A body that nobody wanted is read up to here, so that the connection goes on; else it ends.
 DRAIN: Final = 256 * 1024
 DRAIN_TIME: Final = 5.0
+# So long, and for so much, a refused client may send on before it looks at its answer.
+LINGER: Final = 2.0
+LINGER_BYTES: Final = 64 << 20
 SLOWEST: Final = 10 * 1024  # bytes a second that the reader of a long answer takes at least
 
 

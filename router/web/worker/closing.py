@@ -1,4 +1,7 @@
-"""gunicorn's answers, which say that they are the last one wherever they have to be.
+"""gunicorn's answers, in fewer pieces, and the last one wherever they have to be.
+
+gunicorn writes an answer's head and body in two system calls, each of which wakes the client; here
+both leave together: a tenth of a small request.
 
 gunicorn keeps a connection behind a body that could not be read, and closes it without a word; it
 reads a body that nobody wanted to its end, however far that is; of several words in a Connection
@@ -17,6 +20,7 @@ from gunicorn.http.errors import InvalidChunkSize, InvalidHeader
 
 from router.web.worker.bounds import DRAIN
 from router.web.worker.refusals import bad_host
+from router.web.worker.writing import SHORT, write
 
 _ENDLESS: Final = 1 << 64
 
@@ -33,6 +37,43 @@ class ClosingResponse(wsgi.Response):  # type: ignore[misc] # gunicorn has no ty
             or getattr(body.reader, "length", 0) > DRAIN
             or any(name == "CONNECTION" and _says_close(value) for name, value in self.req.headers)
         )
+
+
+class Response(ClosingResponse):
+    """An answer whose head leaves together with the first piece of a short body."""
+
+    headers_sent: bool
+    _head = b""
+
+    def send_headers(self) -> None:
+        """Hold the head back until a piece of the body, or the end, comes."""
+        if not self.headers_sent:
+            own = [f"{name}: {value}\r\n" for name, value in self.headers]
+            self._head = "".join((*self.default_headers(), *own, "\r\n")).encode("latin-1")
+            self.headers_sent = True
+
+    def can_sendfile(self) -> bool:
+        """Return False: files would overtake the head."""
+        return False
+
+    def close(self) -> None:
+        """End the answer."""
+        self.send_headers()
+        self._send_head()
+        super().close()
+
+    def _emit_body(self, data: bytes) -> None:
+        if self.chunked:
+            self._head += b"%x\r\n" % len(data)
+        if len(data) <= SHORT:
+            data, self._head = self._head + data, b""
+        self._send_head()
+        write(self.sock, data + b"\r\n" if self.chunked else data)
+
+    def _send_head(self) -> None:
+        head, self._head = self._head, b""
+        if head:
+            write(self.sock, head)
 
 
 def check(request: Any) -> None:

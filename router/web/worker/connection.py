@@ -11,7 +11,7 @@ alone spares the client sending it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
@@ -45,6 +45,9 @@ class Connection:
         self._common = common
         self._bounds = bounds
         self._wire = Wire(client)
+        # The request under way as far as it is known, and since when: for the access log.
+        self._environ: dict[str, Any] = {}
+        self._began = 0.0
 
     def serve(self) -> None:
         """Serve until either side ends it; raise OSError where the connection is lost."""
@@ -52,11 +55,14 @@ class Connection:
             while (head := self._next()) is not None and self._answer(head):
                 gevent.sleep(0)
         except RefusedError as refusal:
+            self._environ = self._environ or self._common | environs.of_line(self._wire.ahead)
+            self._log(f"{refusal.status.value}", None, ())
             self._refuse(refusal)
 
     def _next(self) -> Head | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""
         wire, client = self._wire, self._client
+        self._environ = {}  # whoever idles shall not keep what the last request brought
         if not wire.ahead:
             client.settimeout(KEEPALIVE)
             try:
@@ -64,7 +70,8 @@ class Connection:
                     return None
             except TimeoutError:
                 return None
-        seen, until = 0, monotonic() + self._bounds.head_timeout
+        self._began = monotonic()
+        seen, until = 0, self._began + self._bounds.head_timeout
         while not (end := heads.end_of(wire.ahead, seen)):
             seen = len(wire.ahead)
             client.settimeout(max(0.001, until - monotonic()))
@@ -74,13 +81,14 @@ class Connection:
             except TimeoutError as error:
                 sentence = f"The head was not there in {self._bounds.head_timeout:g} seconds."
                 raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from error
-        data, wire.ahead = wire.ahead[:end], wire.ahead[end:]
         client.settimeout(self._bounds.write_timeout)
-        return heads.read(data)
+        head = heads.read(wire.ahead[:end])
+        wire.ahead = wire.ahead[end:]
+        return head
 
     def _answer(self, head: Head) -> bool:
         """Answer a request; return whether another one may follow."""
-        environ = self._common.copy()
+        environ = self._environ = self._common.copy()
         framing = environs.add(environ, head)
         answer = Answer(
             self._wire,
@@ -90,12 +98,10 @@ class Connection:
         )
         body = environ["wsgi.input"] = self._body(framing, answer)
         self._worker.idle.pop(self._client, None)
-        began = monotonic()
         try:
             self._run(environ, answer, body)
         finally:
-            if self._worker.log.access_log_enabled:
-                self._log(answer, environ, monotonic() - began)
+            self._log(answer.status or "-", answer.sent, answer.headers)
         if answer.closing or not self._drained(body):
             if body.failed or body.unread != 0:
                 linger(self._client)
@@ -127,6 +133,7 @@ class Connection:
             self._worker.log.exception("Error handling request %s", environ["RAW_URI"])
             answer.closing = True
             if not answer.begun:
+                answer.status = "500"
                 self._refuse(RefusedError(HTTPStatus.INTERNAL_SERVER_ERROR, ""))
         finally:
             if close := getattr(pieces, "close", None):
@@ -152,14 +159,18 @@ class Connection:
             util.write_error(self._client, status.value, status.phrase, refusal.sentence)
             linger(self._client)
 
-    def _log(self, answer: Answer, environ: dict[str, Any], seconds: float) -> None:
-        sent = SimpleNamespace(status=answer.status, sent=answer.sent, headers=answer.headers)
+    def _log(self, status: str, sent: int | None, headers: Sequence[tuple[str, str]]) -> None:
+        """Have gunicorn write a line of its access log, if there is one; `sent`: None: unknown."""
+        if not self._worker.log.access_log_enabled:
+            return
+        answered = SimpleNamespace(status=status, sent=sent, headers=headers)
         asked = [
             (key[5:].replace("_", "-"), value)
-            for key, value in environ.items()
+            for key, value in self._environ.items()
             if key.startswith("HTTP_")
         ]
-        self._worker.log.access(sent, asked, environ, timedelta(seconds=seconds))
+        took = timedelta(seconds=monotonic() - self._began)
+        self._worker.log.access(answered, asked, self._environ, took)
 
 
 def _continuing(wire: Wire, answer: Answer) -> Callable[[], None]:

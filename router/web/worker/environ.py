@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -11,9 +12,12 @@ from urllib.parse import unquote_to_bytes
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import FileWrapper
 
+from router.web.worker.bounds import LINE
 from router.web.worker.head import Head, path_of
 from router.web.worker.refusals import RefusedError, bad_host, malformed
 
+# A request line as far as it may be shown: none of what a log or a terminal would take for more.
+_LINE: Final = re.compile(rb"(?:\r\n)?([!-~]+) ([!-~]+) (HTTP/[0-9]\.[0-9])\r\n")
 _LENGTH: Final = "CONTENT_LENGTH"
 _CODING: Final = "HTTP_TRANSFER_ENCODING"
 # Two of these say two things; of the others RFC 9110, 5.3, makes a list.
@@ -87,6 +91,17 @@ def add(environ: dict[str, Any], head: Head) -> Framing:
     length = _length(environ, head.version)
     expects = "HTTP_EXPECT" in environ and _expects(environ["HTTP_EXPECT"], head.version)
     return Framing(length, expects, _closing(environ.get("HTTP_CONNECTION"), head.version))
+
+
+def of_line(data: bytes) -> dict[str, Any]:
+    """Return what the first line of a refused head says of the request, `-` where it is none."""
+    matched = _LINE.match(data, 0, LINE + len(b"\r\n\r\n"))
+    method, target, protocol = matched.groups() if matched else (b"-", b"-", b"-")
+    return {
+        "REQUEST_METHOD": method.decode(),
+        "RAW_URI": target.decode(),
+        "SERVER_PROTOCOL": protocol.decode(),
+    }
 
 
 def _key(name: bytes) -> str:

@@ -42,6 +42,7 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
 
     def init_process(self) -> None:
         """Prepare what the main loop needs, then run it."""
+        # gunicorn looks each of its settings up anew for each request.
         self.cfg.__dict__.update({name: s.get() for name, s in self.cfg.settings.items()})
         # The connections without a request under way, the one that is so for longest first.
         self.idle: dict[socket.socket, None] = {}

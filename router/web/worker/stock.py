@@ -1,9 +1,7 @@
 """gunicorn's own reading of HTTP, on its gevent worker: the fallback of `llhttp`.
 
-gunicorn writes an answer's head and body in two system calls, each of which wakes the client, and
-looks every setting up anew for every request. Here both leave together, and settings are plain
-attributes: a tenth of a small request. What gunicorn leaves open is bounded: a body that trickles
-in, and an answer that its client does not take.
+What gunicorn leaves open is bounded: a body that trickles in, and an answer that its client does
+not take.
 """
 
 from __future__ import annotations
@@ -17,46 +15,9 @@ from gevent import Timeout
 from gunicorn.http import wsgi
 
 from router.web.offload import patient
-from router.web.worker.closing import ClosingResponse, check
+from router.web.worker.closing import Response, check
 from router.web.worker.listening import ListeningWorker
-from router.web.worker.wire import SHORT, linger, write
-
-
-class Response(ClosingResponse):
-    """An answer whose head leaves together with the first piece of a short body."""
-
-    headers_sent: bool
-    _head = b""
-
-    def send_headers(self) -> None:
-        """Hold the head back until a piece of the body, or the end, comes."""
-        if not self.headers_sent:
-            own = [f"{name}: {value}\r\n" for name, value in self.headers]
-            self._head = "".join((*self.default_headers(), *own, "\r\n")).encode("latin-1")
-            self.headers_sent = True
-
-    def can_sendfile(self) -> bool:
-        """Return False: files would overtake the head."""
-        return False
-
-    def close(self) -> None:
-        """End the answer."""
-        self.send_headers()
-        self._send_head()
-        super().close()
-
-    def _emit_body(self, data: bytes) -> None:
-        if self.chunked:
-            self._head += b"%x\r\n" % len(data)
-        if len(data) <= SHORT:
-            data, self._head = self._head + data, b""
-        self._send_head()
-        write(self.sock, data + b"\r\n" if self.chunked else data)
-
-    def _send_head(self) -> None:
-        head, self._head = self._head, b""
-        if head:
-            write(self.sock, head)
+from router.web.worker.wire import linger
 
 
 class _TimedReader:

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
-from time import monotonic
 from typing import Any, Final
 
 from gevent import Timeout
 from gevent.socket import socket as gevent_socket
 
-from router.web.worker.bounds import SLOWEST
+from router.web.worker.bounds import LINGER, LINGER_BYTES
+from router.web.worker.writing import write
 
 STEP: Final = 64 * 1024
 LARGE: Final = 1024 * 1024
-SHORT: Final = 64 * 1024
-"""A body up to here leaves with its head, joined: that copies it."""
-LINGER: Final = 2.0
-LINGER_BYTES: Final = 64 << 20
 
 
 class Wire:
@@ -50,23 +46,6 @@ class Wire:
     def write(self, data: bytes) -> None:
         """Send all of it; raise TimeoutError for a client that does not take it."""
         write(self.socket, data)
-
-
-def write(client: Any, data: bytes) -> None:
-    """Send all of it; raise TimeoutError when nothing goes for the socket's timeout.
-
-    The same for a client that takes less than SLOWEST bytes a second all the while: a timeout for
-    each step alone would let one hold its answer for good.
-    """
-    sent = client.send(data)
-    if sent == len(data):
-        return
-    rest = memoryview(data)[sent:]
-    until = monotonic() + (client.gettimeout() or 0) + len(rest) / SLOWEST
-    while rest:
-        rest = rest[client.send(rest) :]
-        if rest and client.gettimeout() and monotonic() > until:
-            raise TimeoutError("the client is too slow")
 
 
 def linger(client: Any) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from types import SimpleNamespace
 
 import pytest
 from gunicorn.config import Config
 
 from router.errors import SettingError
 from router.settings import Settings, load
-from router.web.server import bind_address, check_exposure, is_loopback, options, workers
+from router.web.server import bind_address, check_exposure, is_loopback, options, share, workers
 
 
 def settings(**flags: str) -> Settings:
@@ -27,6 +28,28 @@ def test_options_are_all_known_to_gunicorn(kind: str) -> None:
     assert not config.forwarded_allow_ips
     assert not config.forwarder_headers
     assert config.address == [("127.0.0.1", 3904)]
+
+
+@pytest.mark.parametrize(
+    ("bind", "systemd", "own"),
+    [
+        (["127.0.0.1:1"], False, True),
+        (["127.0.0.1:1", "[::1]:1"], False, True),
+        (["127.0.0.1:1"], True, False),
+        (["unix:/run/front.sock"], False, False),
+        (["unix:@front"], False, False),
+        (["fd://3"], False, False),
+        (["127.0.0.1:1", "unix:/run/front.sock"], False, False),
+    ],
+)
+def test_workers_have_queues_of_their_own_where_they_can(
+    bind: list[str], systemd: bool, own: bool
+) -> None:
+    config = Config()
+    config.set("reuse_port", True)
+    config.set("bind", bind)
+    share(SimpleNamespace(cfg=config, systemd=systemd))
+    assert config.reuse_port == own
 
 
 def test_options_give_threads_only_to_the_fallback() -> None:

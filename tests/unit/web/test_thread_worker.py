@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 
 import pytest
 from gunicorn.config import Config
 from gunicorn.workers import gthread
 
 from router.web.thread_worker import SILENCE, ThreadWorker
+
+
+def test_the_fallback_needs_no_gevent() -> None:
+    code = "import sys, router.web.thread_worker; sys.exit('gevent' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 @pytest.mark.parametrize("tls", [False, True])

@@ -8,7 +8,7 @@ import pytest
 
 from router.web.worker.answer import Answer
 from router.web.worker.bounds import Bounds, Crowd
-from router.web.worker.wire import SHORT
+from router.web.worker.writing import SHORT
 
 
 class Wire:

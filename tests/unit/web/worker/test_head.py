@@ -169,6 +169,21 @@ def test_path_and_query_are_taken_as_sent(target: str, parts: tuple[str, str]) -
     assert head.path_of(target) == parts
 
 
+@given(line=st.binary(max_size=60), more=st.binary(max_size=9))
+def test_what_is_shown_of_a_refused_head_is_printable(line: bytes, more: bytes) -> None:
+    shown = environ.of_line(line + b" HTTP/1.1\r\n" + more)
+    assert all(text.isascii() and text.isprintable() for text in shown.values())
+
+
+def test_what_is_shown_of_a_refused_head_is_its_request_line() -> None:
+    line = {"REQUEST_METHOD": "GET", "RAW_URI": "/a?b", "SERVER_PROTOCOL": "HTTP/1.1"}
+    nothing = dict.fromkeys(line, "-")
+    assert environ.of_line(b"\r\nGET /a?b HTTP/1.1\r\n") == line
+    assert environ.of_line(b"GET /a?b HTTP/1.1\r\nHost") == line
+    assert environ.of_line(b"GET /%s HTTP/1.1\r\n" % (b"a" * bounds.LINE)) == nothing
+    assert environ.of_line(b"GET /a?b") == nothing
+
+
 def test_a_body_is_never_read_beyond_its_end() -> None:
     client = Bytes(b"abcdef")
     wire = Wire(client)

@@ -1,4 +1,4 @@
-"""Answers of the gevent worker: the same bytes as gunicorn's own, in fewer pieces."""
+"""Answers of workers with gunicorn's parser: the same bytes as gunicorn's own, in fewer pieces."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.http import wsgi
 
-from router.web.worker.stock import Response
-from router.web.worker.wire import SHORT
+from router.web.worker.closing import Response
+from router.web.worker.writing import SHORT
 
 
 class Wire:

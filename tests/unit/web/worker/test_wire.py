@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from router.web.worker import wire
+from router.web.worker import wire, writing
 
 
 def test_write_sends_all_to_a_reader_that_comes_late() -> None:
@@ -24,7 +24,7 @@ def test_write_sends_all_to_a_reader_that_comes_late() -> None:
         ours.settimeout(20)
         reader = threading.Thread(target=read)
         reader.start()
-        wire.write(ours, data)
+        writing.write(ours, data)
         ours.shutdown(socket.SHUT_WR)
         reader.join(20)
     assert found == data
@@ -35,7 +35,7 @@ def test_write_gives_up_a_client_that_takes_nothing() -> None:
     with ours, theirs:
         ours.settimeout(0.05)
         with pytest.raises(TimeoutError):
-            wire.write(ours, bytes(8 << 20))
+            writing.write(ours, bytes(8 << 20))
 
 
 class Dawdler:
@@ -51,7 +51,7 @@ class Dawdler:
 
 def test_write_gives_up_a_client_that_takes_next_to_nothing() -> None:
     with pytest.raises(TimeoutError):
-        wire.write(Dawdler(), bytes(2_000))
+        writing.write(Dawdler(), bytes(2_000))
 
 
 def test_take_gives_what_came_ahead_first_and_no_more_than_asked() -> None:

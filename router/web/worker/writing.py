@@ -1,0 +1,31 @@
+"""Writing with an end: an answer that its client does not take is given up.
+
+Nothing here knows whether a greenlet or a thread writes.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, Final
+
+from router.web.worker.bounds import SLOWEST
+
+SHORT: Final = 64 * 1024
+"""A body up to here leaves with its head, joined: that copies it."""
+
+
+def write(client: Any, data: bytes) -> None:
+    """Send all of it; raise TimeoutError when nothing goes for the socket's timeout.
+
+    The same for a client that takes less than SLOWEST bytes a second all the while: a timeout for
+    each step alone would let one hold its answer for good.
+    """
+    sent = client.send(data)
+    if sent == len(data):
+        return
+    rest = memoryview(data)[sent:]
+    until = monotonic() + (client.gettimeout() or 0) + len(rest) / SLOWEST
+    while rest:
+        rest = rest[client.send(rest) :]
+        if rest and client.gettimeout() and monotonic() > until:
+            raise TimeoutError("the client is too slow")
