@@ -59,7 +59,7 @@ CONNECTORS: Final = {"kafka": KAFKA, "delta": DELTA}
 _ALL: Final = {**KAFKA, **DELTA}
 
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
-_POM: Final = """<project xmlns="http://maven.apache.org/POM/4.0.0">
+_POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>router</groupId><artifactId>connectors</artifactId><version>1</version>
   <dependencies>
