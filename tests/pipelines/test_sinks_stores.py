@@ -15,6 +15,7 @@ from kafka import KafkaConsumer
 from router import settings as all_settings
 from router.backends import Backend, Batch, embedded, kafka, memory, pulsar
 from router.backends.kafka.backend import KafkaBackend
+from router.backends.kafka.offsets import Commit, Offsets
 from router.errors import FencedError, NotAllowedError, PublishRefusedError, SettingError
 from router.model import Message, TopicName
 from router.pipelines.declaration import SinkSpec
@@ -238,6 +239,31 @@ def test_kafka_fences_an_older_run_and_its_batch_is_undone(on_kafka: Place, kafk
         numbered.store(2, "first", [Batch(on_kafka.topic, 0, [Message(b"never")])], 20)
     old.close()
     assert committed(kafka.address, on_kafka.topic.local) == Counter([*ROWS, (None, b"zero")])
+
+
+def test_kafka_is_not_asked_for_numbers_that_this_run_stored(
+    on_kafka: Place, kafka: Kafka, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    backend = open_kafka(on_kafka.folder, kafka.address)
+    numbered = backend.numbered(f"router-pipeline-p-{on_kafka.topic.local}")
+
+    def store(number: int, owner: str = "first") -> bool:
+        batch = Batch(on_kafka.topic, 0, [Message(b"%d" % number)])
+        return numbered.store(number, owner, [batch], 20)
+
+    assert [store(0), store(1)] == [True, True]
+    asked: list[tuple[object, ...]] = []
+
+    def committed_to(*given: object) -> dict[int, Commit]:
+        asked.append(given)
+        return {}
+
+    monkeypatch.setattr(Offsets, "committed", committed_to)
+    assert [store(1), store(2), store(2)] == [False, True, False]
+    assert asked == []
+    assert store(0, "second")
+    assert len(asked) == 1
+    backend.close()
 
 
 def test_kafka_takes_batches_of_a_new_checkpoint_that_begin_at_0_again(
