@@ -187,10 +187,11 @@ def test_a_topic_is_served_on_while_the_service_address_is_away(
     assert routes.connection("t", time.monotonic() + 0.5) is known
 
 
+@pytest.mark.parametrize("response", [Lookup.Connect, Lookup.Redirect])
 def test_a_lookup_that_names_a_dead_broker_is_asked_again(
-    brokers: list[Listening], routes: Lookups
+    brokers: list[Listening], routes: Lookups, response: int
 ) -> None:
-    brokers[0].answer = {"response": Lookup.Connect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    brokers[0].answer = {"response": response, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
     moved = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
 
     def move() -> None:
@@ -211,23 +212,6 @@ def test_a_broker_that_nobody_can_reach_is_said_to_be_away(
     with pytest.raises(BackendUnavailableError, match=r"127\.0\.0\.1:1 cannot be reached"):
         routes.connection("t", time.monotonic() + 0.5)
     assert len(brokers[0].of(T.LOOKUP)) <= 10
-
-
-def test_a_redirect_to_a_dead_broker_is_asked_again(
-    brokers: list[Listening], routes: Lookups
-) -> None:
-    brokers[0].answer = {"response": Lookup.Redirect, "brokerServiceUrl": "pulsar://127.0.0.1:1"}
-    moved = {"response": Lookup.Connect, "brokerServiceUrl": brokers[1].url}
-
-    def move() -> None:
-        brokers[0].wait_for(T.LOOKUP)
-        brokers[0].answer = moved
-
-    mover = threading.Thread(target=move)
-    mover.start()
-    routes.connection("t", soon())
-    mover.join(WAIT)
-    assert len(brokers[1].sides) == 1
 
 
 @pytest.mark.parametrize("url", ["", "http://127.0.0.1:8080", "pulsar://127.0.0.1:none"])
