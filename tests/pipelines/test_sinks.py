@@ -90,6 +90,19 @@ def test_topic_gets_fresh_rows_when_the_checkpoint_was_deleted(
     assert values == {b"a": 2, b"b": 2, b"c": 2}
 
 
+@pytest.mark.parametrize("kind", ["topic", "parquet"])
+def test_run_that_is_killed_amid_its_first_entry_of_offsets_does_not_stop_the_next(
+    sinking: Sinking, stream: Stream, kind: str
+) -> None:
+    sink = TOPIC if kind == "topic" else SinkSpec("out", kind, path=str(sinking.folder / kind))
+    offsets = sinking.folder / "checkpoint" / "out" / "offsets"
+    offsets.mkdir(parents=True)
+    for name in (".0.5aa1.tmp", "..0.5aa1.tmp.crc"):
+        (offsets / name).write_bytes(b"v1")
+    sinking.run(messages(stream.frame()), sink)
+    assert {path.name for path in offsets.iterdir() if path.name.isdigit()} == {"0", "1"}
+
+
 def test_topic_leaves_nothing_staged_when_it_ended_well(sinking: Sinking, stream: Stream) -> None:
     sinking.run(messages(stream.frame()), TOPIC)
     staging = sinking.folder / "checkpoint" / "out" / "staging"

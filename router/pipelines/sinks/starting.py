@@ -8,6 +8,7 @@ from router.errors import SettingError
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import files, topic
 from router.pipelines.sinks.context import SinkContext
+from router.pipelines.sinks.leftovers import sweep
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,6 +37,7 @@ def start_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> Stream
     `check_sink` does.
     """
     check_sink(frame, sink, context)
+    sweep(frame.sparkSession, context.folder(sink.name))
     if sink.kind == "topic":
         return topic.start(frame, sink, context)
     return files.start(frame, sink, context)
