@@ -186,11 +186,17 @@ def status(name: str, folder: Path, config: Path | None, **given: Any) -> None:
 )
 @click.option("--jars", is_flag=True, help="Print their paths with commas, as Spark takes them.")
 def install(jars: bool) -> None:
-    """Fetch Spark's connectors for Kafka and Delta from Maven Central, each checked by its hash."""
-    from router.pipelines import connectors  # noqa: PLC0415 - only when it is used
+    """Fetch Spark's connectors for Kafka and Delta from Maven Central, each checked by its hash.
+
+    Spark's classes are archived as well, which takes most of a minute, and a third off each later
+    start on this machine.
+    """
+    from router.pipelines import connectors, session  # noqa: PLC0415 - only when it is used
 
     found = connectors.install()
     paths = connectors.jars(connectors.CONNECTORS)
+    if not jars and not session.install():
+        click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
     click.echo(",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order")
 
 

@@ -15,12 +15,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Collection, Mapping, MutableMapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from router.errors import SettingError
-from router.pipelines import jobs
-from router.pipelines.connectors import jars
+from router.pipelines import classes, home, jobs
+from router.pipelines.connectors import cache, jars
 from router.pipelines.declaration import Pipeline
 from router.pipelines.failures import sentence
 
@@ -62,7 +63,7 @@ _LOCAL: Final[Mapping[str, str]] = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
 }
-_OPTIONS: Final = "spark.driver.extraJavaOptions"
+JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
 _LOGS: Final = (
     f"-Dlog4j2.configurationFile={(Path(__file__).parent / 'log4j2.properties').as_uri()}"
 )
@@ -71,11 +72,13 @@ _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 _SECRET: Final = re.compile(r"secret|password|passwd|token|credential|access[.]?key", re.IGNORECASE)
 
 
-def require(environ: Mapping[str, str] = os.environ) -> None:
-    """Raise SettingError with one sentence unless Spark can be started here."""
+def require(environ: Mapping[str, str] = os.environ) -> str:
+    """Raise SettingError with one sentence unless Spark can be started here.
+
+    Returns what Java says of itself, nothing where spark-submit has started it.
+    """
     require_modules(MODULES)
-    if not submitted(environ):
-        require_java(environ)
+    return "" if submitted(environ) else require_java(environ)
 
 
 def require_modules(names: Collection[str]) -> None:
@@ -85,8 +88,8 @@ def require_modules(names: Collection[str]) -> None:
             raise SettingError(f"{name} is missing, which pipelines need: {EXTRA}")
 
 
-def require_java(environ: Mapping[str, str]) -> None:
-    """Raise SettingError unless there is a Java that Spark runs on."""
+def require_java(environ: Mapping[str, str]) -> str:
+    """Return what Java says of itself; raise SettingError unless Spark runs on it."""
     advice = (
         f"install a JDK {JAVA_FROM} or later, on Debian with apt-get install default-jdk-headless"
     )
@@ -105,6 +108,7 @@ def require_java(environ: Mapping[str, str]) -> None:
     if version is None or int(version[1]) < JAVA_FROM:
         said = version[1].decode() if version else "an unknown one"
         raise SettingError(f"{found} is Java {said}, too old for Spark: {advice}")
+    return (done.stderr + done.stdout).decode(errors="replace")
 
 
 def submitted(environ: Mapping[str, str] = os.environ) -> bool:
@@ -133,7 +137,7 @@ def start(
     `resources` are Spark's own settings. `environ` is what Spark's processes inherit: Python is the
     one that runs this, and where Spark is local it speaks on loopback only.
     """
-    require(environ)
+    says = require(environ)
     inside = submitted(environ)
     conf = dict(resources) if inside else {**_LOCAL, **resources}
     if not inside:
@@ -141,15 +145,34 @@ def start(
         environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
         if conf["spark.master"].startswith("local"):
             environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+            _settle(conf, environ, says)
         else:
             for key in ("spark.driver.bindAddress", "spark.driver.host"):
                 if key not in resources:
                     del conf[key]
         _add_jars(conf, jars(connectors))
-        conf[_OPTIONS] = f"{_LOGS} {conf.get(_OPTIONS, '')}".strip()
+        conf[JAVA_OPTIONS] = f"{_LOGS} {conf.get(JAVA_OPTIONS, '')}".strip()
     if "delta" in connectors:
         conf |= _DELTA
     return _built(name, {**conf, **FIXED})
+
+
+def install() -> bool:
+    """Do once what makes later starts faster; return whether it worked. Raises SettingError."""
+    says = require()
+    try:
+        return classes.make(home.make(cache().parent), says)
+    except OSError:
+        return False
+
+
+def _settle(conf: dict[str, str], environ: MutableMapping[str, str], says: str) -> None:
+    """Have Spark start fast; where that cannot be, all is slower, and nothing else."""
+    with suppress(OSError):
+        ours = home.make(cache().parent)
+        if environ.setdefault("SPARK_HOME", str(ours)) == str(ours):
+            given = conf.get(JAVA_OPTIONS, "")
+            conf[JAVA_OPTIONS] = f"{classes.options(ours, says)} {given}".strip()
 
 
 def _add_jars(conf: dict[str, str], paths: list[Path]) -> None:

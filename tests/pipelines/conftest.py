@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.pipelines import connectors, session
-from tests.pipelines.quick import QUICK
+from router.pipelines import session
+from tests.pipelines.quick import QUICK, ready, unmeasured
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -25,9 +25,10 @@ RESOURCES = {
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """The session that all tests share, made as the product makes its own."""
-    connectors.install()
+    ready()
     # Every call over the bridge to the JVM is a line otherwise, when a test captures logs.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    started = session.start("tests", RESOURCES, ["kafka", "delta"])
+    with unmeasured():
+        started = session.start("tests", RESOURCES, ["kafka", "delta"])
     yield started
     started.stop()

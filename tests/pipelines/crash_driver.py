@@ -27,7 +27,7 @@ from router.pipelines import session
 from router.pipelines.declaration import SinkSpec, SourceSpec, Trigger
 from router.pipelines.sinks import SinkContext, start_sink, tidy_sink
 from router.pipelines.source import frame
-from tests.pipelines.quick import QUICK
+from tests.pipelines.quick import QUICK, unmeasured
 
 # Spark gives a worker 10 s to start, which a busy machine exceeds: then nothing was done yet.
 LATE = "Python worker failed to connect back"
@@ -69,7 +69,8 @@ def main(told: dict[str, Any]) -> None:
         **QUICK,
     }
     connectors = ["delta", "kafka"] if url.startswith("kafka") else ["delta"]
-    spark = session.start("crash", resources, connectors)
+    with unmeasured():
+        spark = session.start("crash", resources, connectors)
     # Small batches to be killed between, and large ones to get to the end.
     rows = 5_000 if told["last"] else 200
     source = SourceSpec(url=url, topics=(told["topic"],), max_rows=rows, settings=told["flags"])

@@ -26,7 +26,7 @@ import pytest
 from router import settings as all_settings
 from router.backends import Backend, Batch, embedded, kafka, memory
 from router.model import Message, TopicName
-from router.pipelines import connectors
+from tests.pipelines.quick import ready
 from tests.pipelines.sinking import new_topic, stored
 from tests.processes import BrokerProcess
 from tests.servers.kafka import Kafka
@@ -241,7 +241,7 @@ def on_kafka(folder: Path, new_kafka: Callable[[], Kafka]) -> Iterator[World]:
 def test_sinks_have_each_message_once_when_drivers_and_the_broker_are_killed(
     on_broker: World, broker: BrokerProcess
 ) -> None:
-    connectors.install()
+    ready()
     world = on_broker
     world.feed(900)
     for sink, where in islice(cycle(EMBEDDED_KILLS), max(KILLS, len(EMBEDDED_KILLS)) - 1):
@@ -260,7 +260,7 @@ def test_sinks_have_each_message_once_when_drivers_and_the_broker_are_killed(
 
 
 def test_sinks_have_each_message_once_when_drivers_are_killed_on_kafka(on_kafka: World) -> None:
-    connectors.install()
+    ready()
     world = on_kafka
     world.feed(900)
     for sink, where in islice(cycle(KAFKA_KILLS), max(KILLS, len(KAFKA_KILLS))):

@@ -78,7 +78,8 @@ def priced(number: int) -> tuple[int, str, int]:
 
 
 def rows(frame: DataFrame) -> list[tuple[int, str, int]]:
-    return sorted((row.id, row.customer, row.price) for row in frame.toLocalIterator())
+    table = frame.select("id", "customer", "price").toArrow()
+    return sorted(zip(*(column.to_pylist() for column in table.columns), strict=True))
 
 
 def test_every_message_is_once_in_topic_parquet_and_delta(place: Site) -> None:

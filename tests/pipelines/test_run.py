@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from router.pipelines import connectors
 from router.pipelines.progress import read_status
+from tests.pipelines.quick import ready
 from tests.processes import BrokerProcess
 from tests.system.stack import free_port
 
@@ -86,7 +86,7 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 def test_pipeline_runs_until_it_is_told_to_stop(tmp_path: Path, broker: BrokerProcess) -> None:
-    connectors.install()
+    ready()
     user = Folder(tmp_path / "user", broker)
     refused = user.done("pipeline", "check", "words")
     assert refused.returncode == 78

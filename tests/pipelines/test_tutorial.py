@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from router.pipelines import connectors
 from tests.contract.conftest import stop_broker
+from tests.pipelines.quick import ready
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
 
@@ -52,7 +52,7 @@ def done(user: Path, *command: str) -> str:
 
 
 def test_tutorial_ends_with_the_table_that_it_shows(user: Path) -> None:
-    connectors.install()
+    ready()
     installing, commands = blocks("sh")
     (query,), (shown,) = blocks("python"), blocks("text")
     assert "router pipeline install" in installing
