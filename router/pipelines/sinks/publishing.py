@@ -30,7 +30,9 @@ T = TypeVar("T")
 
 # Rows of one batch are numbered below this, batches with the bits above.
 _ROW_BITS: Final = 32
+# How long one attempt takes at most, and at least is given.
 _ONE_TRY: Final = 20.0
+_SHORTEST_TRY: Final = 1.0
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
@@ -89,11 +91,12 @@ class Appends:
         self._backend = backend
         self._producer = f"{identity.name}-{identity.checkpoint}"
         self._patience = patience
+        self._one_try = one_try(patience)
 
     def publish(self, batch: int, chunks: Callable[[], Iterable[Chunk]]) -> None:
         """Publish the appends of a batch that are not stored yet; see the protocol."""
         for append in _appends(chunks(), self._producer, batch):
-            persist(partial(self._backend.publish, append, _ONE_TRY), self._patience)
+            persist(partial(self._backend.publish, append, self._one_try), self._patience)
 
 
 class Transactions:
@@ -112,6 +115,11 @@ class Transactions:
             return self._batches.store(batch, self._checkpoint, appends, self._patience)
 
         persist(store, self._patience)
+
+
+def one_try(patience: float) -> float:
+    """Return for how many seconds a single call of the store may wait."""
+    return min(_ONE_TRY, max(_SHORTEST_TRY, patience))
 
 
 def persist(attempt: Callable[[], T], patience: float) -> T:

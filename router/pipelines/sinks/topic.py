@@ -20,7 +20,7 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import structlog
 
@@ -38,7 +38,7 @@ from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.sinks.options import TopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
-from router.pipelines.sinks.publishing import Identity, Publisher, open_publisher, persist
+from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open_publisher, persist
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
 
 if TYPE_CHECKING:
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from router.pipelines.declaration import SinkSpec
     from router.pipelines.sinks.context import SinkContext
 
-ASK_SECONDS: Final = 30.0
 _log = structlog.get_logger(__name__)
 
 
@@ -64,7 +63,7 @@ class Deduplicating(Protocol):
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for rows that are no messages, and for what the sink cannot keep."""
     message_rows(frame, sink)
-    TopicOptions.of(sink, context.settings)
+    options = TopicOptions.of(sink, context.settings)
     if "://" in context.folder(sink.name).removeprefix("file://"):
         raise SettingError(
             f"sink {sink.name}: the checkpoint of a topic has to be a folder that the driver and "
@@ -73,7 +72,8 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     if sink.topic:
         # A topic that is not there is made, or missed, when there are rows for it.
         with suppress(TopicNotFoundError):
-            _check_deduplication(context.backend, _parse(sink.topic, context))
+            topic, timeout = _parse(sink.topic, context), one_try(options.patience)
+            _check_deduplication(context.backend, topic, timeout)
 
 
 def start(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
@@ -184,21 +184,21 @@ class TopicSink:
             raise
 
     def _place(self, topic: TopicName) -> Place:
-        backend = self._context.backend
+        backend, timeout = self._context.backend, one_try(self._options.patience)
         try:
-            partitions = backend.partitions(topic, ASK_SECONDS)
+            partitions = backend.partitions(topic, timeout)
         except TopicNotFoundError:
             if not self._context.settings.flag("topics.auto_create"):
                 raise
-            self._create(topic)
-            partitions = backend.partitions(topic, ASK_SECONDS)
-        _check_deduplication(backend, topic)
+            self._create(topic, timeout)
+            partitions = backend.partitions(topic, timeout)
+        _check_deduplication(backend, topic, timeout)
         return Place(str(topic), partitions)
 
-    def _create(self, topic: TopicName) -> None:
+    def _create(self, topic: TopicName, timeout: float) -> None:
         partitions = self._context.settings.number("topics.auto_partitions")
         try:
-            self._context.backend.create_topic(topic, partitions, Policies(), {}, ASK_SECONDS)
+            self._context.backend.create_topic(topic, partitions, Policies(), {}, timeout)
         except TopicExistsError:
             _log.debug("topic-exists", topic=str(topic))  # another publisher was first
 
@@ -246,8 +246,8 @@ def _parse(topic: str, context: SinkContext) -> TopicName:
     return TopicName.parse(topic, settings.text("names.tenant"), settings.text("names.namespace"))
 
 
-def _check_deduplication(backend: Backend, topic: TopicName) -> None:
-    if isinstance(backend, Deduplicating) and not backend.deduplicates(topic, ASK_SECONDS):
+def _check_deduplication(backend: Backend, topic: TopicName, timeout: float) -> None:
+    if isinstance(backend, Deduplicating) and not backend.deduplicates(topic, timeout):
         raise SettingError(
             f"topic {topic}: Apache Pulsar does not drop repeats there; have it do so with "
             f"pulsar-admin topicPolicies set-deduplication-status --enable {topic}, or for the "
