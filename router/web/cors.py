@@ -11,8 +11,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
-from flask import Response
-
 from router.errors import ForbiddenError
 
 if TYPE_CHECKING:
@@ -51,21 +49,25 @@ class Cors:
         """Return whether the origin is on the list."""
         return self._any or origin.lower() in self._origins
 
-    def mark(self, environ: WSGIEnvironment, answer: Response) -> None:
-        """Tell the browser what the page may do and see."""
+    def marks(self, environ: WSGIEnvironment) -> list[tuple[str, str]]:
+        """Return the headers that tell the browser what the page may do and see."""
         if not self._origins:
-            return
-        headers = answer.headers
-        headers.add("Vary", "Origin")
+            return []
+        marks = [("Vary", "Origin")]
         origin = environ.get("HTTP_ORIGIN")
         if origin is None or not self.allows(origin):
-            return
-        headers["Access-Control-Allow-Origin"] = origin
-        headers["Access-Control-Expose-Headers"] = EXPOSED_HEADERS
+            return marks
+        marks += [
+            ("Access-Control-Allow-Origin", origin),
+            ("Access-Control-Expose-Headers", EXPOSED_HEADERS),
+        ]
         if environ.get("HTTP_ACCESS_CONTROL_REQUEST_METHOD"):
-            headers["Access-Control-Allow-Methods"] = ALLOWED_METHODS
-            headers["Access-Control-Allow-Headers"] = ALLOWED_HEADERS
-            headers["Access-Control-Max-Age"] = MAX_AGE
+            marks += [
+                ("Access-Control-Allow-Methods", ALLOWED_METHODS),
+                ("Access-Control-Allow-Headers", ALLOWED_HEADERS),
+                ("Access-Control-Max-Age", MAX_AGE),
+            ]
+        return marks
 
 
 def _by_hand(environ: WSGIEnvironment) -> bool:

@@ -24,6 +24,7 @@ from router.services.publish import Published, Publisher
 from router.settings import Settings
 from router.web import bodies, intake, offload
 from router.web.access import Access, Right
+from router.web.front import DIRECT
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
 from router.web.transaction import GIVEN, TransactionIds
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 HEAVY: Final = 1024 * 1024
 HEAVY_COMPRESSED: Final = 16 * 1024
+REPLAYED: Final = ("Idempotency-Replayed", "true")
 NO_STORE: Final = {
     "Cache-Control": "no-store, no-cache, must-revalidate",
     "Pragma": "no-cache",
@@ -116,8 +118,9 @@ class Events:
         self._transactions = transactions
 
     def blueprint(self) -> Blueprint:
-        """Return the routes."""
+        """Return the routes; the application is also told what a plain publish needs."""
         routes = Blueprint("events", __name__)
+        routes.record_once(lambda state: state.app.extensions.setdefault(DIRECT, self.published))
         routes.post("/events/<topic>")(self.publish)
         routes.post("/events/transaction/<topic>")(self.publish_transaction)
         routes.get("/events/<topic>/<group>")(self.incomplete)
@@ -126,12 +129,17 @@ class Events:
 
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
-        published = self._publish(request.environ, topic)
-        answer = Response(
-            b'{"serverTimeMs":%d,"count":%d}' % (self._transactions.wall_ms(), published.count),
-            content_type="application/json",
-        )
-        return _replayed(answer) if published.replayed else answer
+        body, headers = self.published(request.environ, topic)
+        return Response(body, headers=headers, content_type="application/json")
+
+    def published(
+        self, environ: WSGIEnvironment, topic: str
+    ) -> tuple[bytes, list[tuple[str, str]]]:
+        """Store the messages of a request's body; return the answer's body and its headers."""
+        published = self._publish(environ, topic)
+        now = self._transactions.wall_ms()
+        body = b'{"serverTimeMs":%d,"count":%d}' % (now, published.count)
+        return body, [REPLAYED] if published.replayed else []
 
     def publish_transaction(self, topic: str) -> Response:
         """Store the messages as `publish` does; the answer's body has a transaction id too.
@@ -147,8 +155,8 @@ class Events:
             identity.encode(),
             published.count,
         )
-        answer = Response(body, content_type="application/json")
-        return _replayed(answer) if published.replayed else answer
+        headers = [REPLAYED] if published.replayed else []
+        return Response(body, headers=headers, content_type="application/json")
 
     def _publish(self, environ: WSGIEnvironment, topic: str) -> Published:
         principal = self._access.principal(environ)
@@ -224,11 +232,6 @@ def _read(
     kind: str, encoding: str, body: bytes, key: bytes | None, bounds: bodies.Bounds
 ) -> list[Message]:
     return bodies.read(kind, bodies.inflate(encoding, body, bounds), key, bounds)
-
-
-def _replayed(answer: Response) -> Response:
-    answer.headers["Idempotency-Replayed"] = "true"
-    return answer
 
 
 def _start(given: str | None, default: Start) -> Start | int:

@@ -1,0 +1,97 @@
+"""A plain publish is answered without Flask as Flask would answer it."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.errors import BackendUnavailableError, DiskFullError, RouterError
+from router.web.front import DIRECT
+from tests.unit.web.applications import HASHES, Site, header
+
+PAGE = "https://pages.example"
+ANNA = header("anna", "secret")
+WHO = [ANNA, ANNA, ANNA, header("anna", "wrong"), "Basic !", "Bearer x", ""]
+HEADERS = {
+    "Origin": [PAGE, "https://foreign.example", "null"],
+    "Sec-Fetch-Site": ["cross-site", "same-origin"],
+    "Content-Encoding": ["gzip", "deflate", "br"],
+    "Idempotency-Key": ["1", "2", "x" * 300],
+    "Transfer-Encoding": ["gzip"],
+}
+BODIES = [b"", b"a\nb", b'{"a":1}', b"[1", b"1.2.kab", gzip.compress(b"a"), b"\xff", b"x" * 3000]
+KINDS = ["text/plain", "application/json", "application/cambria", "application/cambria-zip", ""]
+QUERIES = ["", "partitionKey=k", "partitionKey=%ff", "&".join(["a=1"] * 101)]
+TOPICS = ["t", "a.b_C-1", "..", "x" * 300, "closed"]
+TROUBLES: list[RouterError | None] = [None, BackendUnavailableError("away"), DiskFullError("full")]
+
+requests = st.fixed_dictionaries(
+    {
+        "path": st.sampled_from(TOPICS).map("/events/{}".format),
+        "data": st.sampled_from(BODIES),
+        "content_type": st.sampled_from(KINDS),
+        "query_string": st.sampled_from(QUERIES),
+        "headers": st.fixed_dictionaries(
+            {"Authorization": st.sampled_from(WHO)},
+            optional={name: st.sampled_from(texts) for name, texts in HEADERS.items()},
+        ),
+    }
+)
+
+
+@pytest.fixture(scope="module", params=["", PAGE])
+def pair(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Site, Site]]:
+    """Two applications that are alike, but that one has all served by Flask."""
+    users: Path = tmp_path_factory.mktemp("users") / "users"
+    users.write_text(f"anna:{HASHES['argon2']}\n")
+    settings = {"auth_users": str(users), "cors_origins": request.param, "publish_max_batch": "2K"}
+    direct, through_flask = Site(settings), Site(settings)
+    assert through_flask.app.extensions.pop(DIRECT)
+    yield direct, through_flask
+    direct.close()
+    through_flask.close()
+
+
+def told(site: Site, asked: dict[str, Any], trouble: RouterError | None) -> tuple[Any, ...]:
+    """Return what is answered, without times and ids, and what is stored."""
+    site.backend.publishing[:] = [trouble]
+    answer = site.client.post(**asked)
+    body = json.loads(answer.data)
+    assert answer.headers["transactionId"]
+    for name in ("serverTimeMs", "transactionid", "transactionId"):
+        body.pop(name, None)
+    given_headers = {(name, text) for name, text in answer.headers if name != "transactionId"}
+    lengthless = {(name, text) for name, text in given_headers if name != "Content-Length"}
+    assert int(answer.headers["Content-Length"]) == len(answer.data)
+    site.backend.publishing.clear()
+    stored = [batch.messages for batch in site.backend.published]
+    site.backend.published.clear()
+    return answer.status, lengthless, body, stored
+
+
+@given(asked=requests, trouble=st.sampled_from(TROUBLES))
+def test_plain_publish_is_answered_as_flask_would(
+    pair: tuple[Site, Site], asked: dict[str, Any], trouble: RouterError | None
+) -> None:
+    direct, through_flask = pair
+    assert told(direct, asked, trouble) == told(through_flask, asked, trouble)
+
+
+def test_plain_publish_is_counted_as_any_request(pair: tuple[Site, Site]) -> None:
+    counted = []
+    for site in pair:
+        sent = {"Authorization": ANNA}
+        assert site.client.post("/events/t", data=b"a", headers=sent).status_code == 200
+        lines = site.client.get("/metrics", headers=sent).get_data(as_text=True).splitlines()
+        mine = [line for line in lines if 'route="/events/<topic>"' in line]
+        counted.append([line for line in mine if line.startswith("router_http_requests_total")])
+    assert counted[0] == counted[1] != []
