@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from flask import Blueprint, Response, request
+from werkzeug.utils import get_content_type
 
 from router.backends import Start
 from router.errors import BadReadOptionError, MissingConsumerError
@@ -24,7 +25,7 @@ from router.services.publish import Published, Publisher
 from router.settings import Settings
 from router.web import bodies, intake, offload
 from router.web.access import Access, Right
-from router.web.front import DIRECT
+from router.web.front import DIRECT, POLL, PUBLISH
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
 from router.web.transaction import GIVEN, TransactionIds
@@ -32,14 +33,17 @@ from router.web.transaction import GIVEN, TransactionIds
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
+    from router.web.front import Answer
+
 HEAVY: Final = 1024 * 1024
 HEAVY_COMPRESSED: Final = 16 * 1024
 REPLAYED: Final = ("Idempotency-Replayed", "true")
-NO_STORE: Final = {
-    "Cache-Control": "no-store, no-cache, must-revalidate",
-    "Pragma": "no-cache",
-    "Expires": "0",
-}
+NO_STORE: Final = (
+    ("Cache-Control", "no-store, no-cache, must-revalidate"),
+    ("Pragma", "no-cache"),
+    ("Expires", "0"),
+)
+_KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +122,10 @@ class Events:
         self._transactions = transactions
 
     def blueprint(self) -> Blueprint:
-        """Return the routes; the application is also told what a plain publish needs."""
+        """Return the routes; the application is also told which of them are direct."""
         routes = Blueprint("events", __name__)
-        routes.record_once(lambda state: state.app.extensions.setdefault(DIRECT, self.published))
+        direct = {PUBLISH: self.published, POLL: self.polled}
+        routes.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
         routes.post("/events/<topic>")(self.publish)
         routes.post("/events/transaction/<topic>")(self.publish_transaction)
         routes.get("/events/<topic>/<group>")(self.incomplete)
@@ -129,17 +134,15 @@ class Events:
 
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
-        body, headers = self.published(request.environ, topic)
-        return Response(body, headers=headers, content_type="application/json")
+        return _response(self.published(request.environ, topic))
 
-    def published(
-        self, environ: WSGIEnvironment, topic: str
-    ) -> tuple[bytes, list[tuple[str, str]]]:
-        """Store the messages of a request's body; return the answer's body and its headers."""
+    def published(self, environ: WSGIEnvironment, topic: str) -> Answer:
+        """Store the messages of a request's body, as `publish` does."""
         published = self._publish(environ, topic)
         now = self._transactions.wall_ms()
         body = b'{"serverTimeMs":%d,"count":%d}' % (now, published.count)
-        return body, [REPLAYED] if published.replayed else []
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        return (body,), [*headers, REPLAYED] if published.replayed else headers
 
     def publish_transaction(self, topic: str) -> Response:
         """Store the messages as `publish` does; the answer's body has a transaction id too.
@@ -184,7 +187,10 @@ class Events:
 
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
-        environ = request.environ
+        return _response(self.polled(request.environ, topic, group, consumer))
+
+    def polled(self, environ: WSGIEnvironment, topic: str, group: str, consumer: str) -> Answer:
+        """Answer as `poll` does."""
         principal = self._access.principal(environ)
         name = self._topic_name(topic)
         subscription = Subscription(name, consumer_name(group, "group"))
@@ -194,7 +200,7 @@ class Events:
         wish = self._wish(subscription, consumer, intake.query(environ))
         intake.no_body(environ, self._options.bounds.batch)
         if environ["REQUEST_METHOD"] == "HEAD":
-            return Response(b"", mimetype=choice.value, headers=NO_STORE)
+            return (b"",), [("Content-Type", _KINDS[choice]), *NO_STORE]
         mailbox = PollMailbox()
         watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
         try:
@@ -246,19 +252,23 @@ def _ack_next(given: str | None) -> bool:
     return given == "next"
 
 
-def _answer(choice: Format, poll: Poll, watch: offload.Watch) -> Response:
+def _answer(choice: Format, poll: Poll, watch: offload.Watch) -> Answer:
     try:
         body = _written(choice, poll)
     except BaseException:
         poll.abandon()
         watch.close()
         raise
+    headers = [("Content-Type", _KINDS[choice]), *NO_STORE, ("Content-Length", str(len(body)))]
     if not poll.messages:
         watch.close()
-        return Response(body, mimetype=choice.value, headers=NO_STORE)
-    answer = Response(Delivery(poll, body, watch), mimetype=choice.value, headers=NO_STORE)
-    answer.headers["Content-Length"] = str(len(body))
-    return answer
+        return (body,), headers
+    return Delivery(poll, body, watch), headers
+
+
+def _response(answer: Answer) -> Response:
+    body, headers = answer
+    return Response(body, headers=headers)
 
 
 def _written(choice: Format, poll: Poll) -> bytes:

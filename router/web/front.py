@@ -6,9 +6,10 @@ answer gets its transaction id and is counted. Flask's hooks for that, functions
 before_request and after_request, cost a tenth of a small publish; the methods overridden here are
 the ones that Flask documents for the purpose, and the whole of it is in one place.
 
-A plain publish, POST /events/<topic>, is the one request whose cost is Flask's more than the
-router's: so `wsgi_app` has its view answer from the WSGI environment (`Direct`), without the
-request, the context and the response that Flask makes for each. Its failures go Flask's way.
+Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
+`wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
+context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
+Flask's way.
 """
 
 from __future__ import annotations
@@ -31,15 +32,18 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
     from werkzeug.local import LocalProxy
 
-    # From the environment and the topic's segment of the path to a body of JSON and more headers.
-    Direct: TypeAlias = Callable[[WSGIEnvironment, str], tuple[bytes, list[tuple[str, str]]]]
+    # The body and the headers of a 200.
+    Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
+    # Takes the environment and the rule's segments of the path.
+    Direct: TypeAlias = Callable[..., Answer]
 
-DIRECT: Final = "router.publish"
-"""Where an application's extensions have the view of a plain publish; see `Direct`."""
+DIRECT: Final = "router.direct"
+"""Where an application's extensions have, by method and rule, the views that are `Direct`."""
+PUBLISH: Final = "POST", "/events/<topic>"
+POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
 _BEGUN: Final = "router.begun"
-_PUBLISH: Final = "/events/<topic>"
 # Nothing to decode, nothing that Flask would take apart in another way.
-_PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)")
+_PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _PROBES: Final = frozenset({"/health", "/ready"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
@@ -78,31 +82,29 @@ class Front(Flask):
         self._blacklist = blacklist
         self._clock = clock
         self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MOST_UNCOUNTED)
+        self.extensions[DIRECT] = {}
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request."""
-        publish: Direct | None = self.extensions.get(DIRECT)
-        if (
-            publish is None
-            or environ["REQUEST_METHOD"] != "POST"
-            or (plain := _PLAIN.fullmatch(environ["PATH_INFO"])) is None
-        ):
+        plain = _PLAIN.fullmatch(environ["PATH_INFO"])
+        if plain is None:
+            return super().wsgi_app(environ, start_response)
+        rule, names = (POLL, plain.groups()) if plain[2] else (PUBLISH, plain.groups()[:1])
+        direct: Direct | None = self.extensions[DIRECT].get(rule)
+        if direct is None or environ["REQUEST_METHOD"] != rule[0]:
             return super().wsgi_app(environ, start_response)
         try:
             self._begin(environ)
-            body, headers = publish(environ, plain[1])
+            body, headers = direct(environ, *names)
         except Exception as error:  # noqa: BLE001 - Flask has a handler for each
             with self.request_context(environ):
                 refusal = self.finalize_request(self.handle_user_exception(error))
                 return refusal(environ, start_response)
-        marks = [
-            ("Content-Type", "application/json"),
-            ("Content-Length", str(len(body))),
-            ("transactionId", self._transactions.next(environ.get("REMOTE_ADDR", ""))),
-        ]
-        start_response("200 OK", marks + headers + self._cors.marks(environ))
-        self._note(_PUBLISH, environ, 200)
-        return (body,)
+        identity = self._transactions.next(environ.get("REMOTE_ADDR", ""))
+        marks = [("transactionId", identity), *self._cors.marks(environ)]
+        start_response("200 OK", headers + marks)
+        self._note(rule[1], environ, 200)
+        return body
 
     def preprocess_request(self) -> None:
         """Note the time; raise ForbiddenError for a client or page that may not use the router."""

@@ -1,9 +1,10 @@
 """One connection of the llhttp worker: its requests in turn, and how it ends.
 
 A request is read, served and answered before the next is looked at, so that pipelined requests are
-answered in order, and what a client may have read ahead is one reading of the socket. After each
-answer the other connections of the worker get their turn: a client that always has the next request
-there already would else keep them waiting.
+answered in order, and what a client may have read ahead is one reading of the socket. Whoever waits
+for a client's next request lets the other connections of the worker have their turn; a client whose
+next request is there already does so after each answer, or after TURNS of them where only the
+socket knows that it is there: it would else keep the others waiting.
 
 `100 Continue` is sent when the application first waits for the body: one that refuses by the head
 alone spares the client sending it.
@@ -33,6 +34,7 @@ from router.web.worker.wire import Wire, linger
 if TYPE_CHECKING:
     from router.web.worker.head import Head
 
+TURNS: Final = 8
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -52,8 +54,11 @@ class Connection:
     def serve(self) -> None:
         """Serve until either side ends it; raise OSError where the connection is lost."""
         try:
+            served = 0
             while (head := self._next()) is not None and self._answer(head):
-                gevent.sleep(0)
+                served += 1
+                if self._wire.ahead or served % TURNS == 0:
+                    gevent.sleep(0)
         except RefusedError as refusal:
             self._environ = self._environ or self._common | environs.of_line(self._wire.ahead)
             self._log(f"{refusal.status.value}", None, ())

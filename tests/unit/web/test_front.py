@@ -1,9 +1,10 @@
-"""A plain publish is answered without Flask as Flask would answer it."""
+"""Plain publishes and polls are answered without Flask as Flask would answer them."""
 
 from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,18 @@ BODIES = [b"", b"a\nb", b'{"a":1}', b"[1", b"1.2.kab", gzip.compress(b"a"), b"\x
 KINDS = ["text/plain", "application/json", "application/cambria", "application/cambria-zip", ""]
 QUERIES = ["", "partitionKey=k", "partitionKey=%ff", "&".join(["a=1"] * 101)]
 TOPICS = ["t", "a.b_C-1", "..", "x" * 300, "closed"]
+POLLED = ["read", "none", "x" * 300], ["g", "h", ".."], ["c", "x" * 300]
+POLL_HEADERS = {
+    "Origin": [PAGE, "https://foreign.example"],
+    "Accept": [
+        "application/json",
+        "application/x-ndjson",
+        "application/cambria",
+        "text/plain",
+        "?",
+    ],
+    "Content-Length": ["3000"],
+}
 TROUBLES: list[RouterError | None] = [None, BackendUnavailableError("away"), DiskFullError("full")]
 
 requests = st.fixed_dictionaries(
@@ -45,6 +58,22 @@ requests = st.fixed_dictionaries(
     }
 )
 
+polls = st.fixed_dictionaries(
+    {
+        "path": st.tuples(*[st.sampled_from(names) for names in POLLED]).map(
+            "/events/{0[0]}/{0[1]}/{0[2]}".format
+        ),
+        "query_string": st.sampled_from(
+            ["timeout=0", "timeout=0&limit=1", "timeout=0&ack=no", "timeout=0&maxBytes=1"]
+        ),
+        "method": st.sampled_from(["GET", "GET", "GET", "HEAD", "OPTIONS"]),
+        "headers": st.fixed_dictionaries(
+            {"Authorization": st.sampled_from(WHO)},
+            optional={name: st.sampled_from(texts) for name, texts in POLL_HEADERS.items()},
+        ),
+    }
+)
+
 
 @pytest.fixture(scope="module", params=["", PAGE])
 def pair(
@@ -53,9 +82,15 @@ def pair(
     """Two applications that are alike, but that one has all served by Flask."""
     users: Path = tmp_path_factory.mktemp("users") / "users"
     users.write_text(f"anna:{HASHES['argon2']}\n")
-    settings = {"auth_users": str(users), "cors_origins": request.param, "publish_max_batch": "2K"}
+    settings = {
+        "auth_users": str(users),
+        "cors_origins": request.param,
+        "publish_max_batch": "2K",
+        "consume_empty_polls_per_minute": "0",
+    }
     direct, through_flask = Site(settings), Site(settings)
-    assert through_flask.app.extensions.pop(DIRECT)
+    assert len(through_flask.app.extensions[DIRECT]) == 2
+    through_flask.app.extensions[DIRECT] = {}
     yield direct, through_flask
     direct.close()
     through_flask.close()
@@ -84,6 +119,27 @@ def test_plain_publish_is_answered_as_flask_would(
 ) -> None:
     direct, through_flask = pair
     assert told(direct, asked, trouble) == told(through_flask, asked, trouble)
+
+
+def polled(site: Site, asked: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what a poll is answered, when there are three messages."""
+    for value in (b"a", b"b", b"c" * 9):
+        assert (
+            site.client.post(
+                "/events/read", data=value, headers={"Authorization": ANNA}
+            ).status_code
+            == 200
+        )
+    answer = site.client.open(**asked, buffered=True)
+    headers = {(name, text) for name, text in answer.headers if name != "transactionId"}
+    assert answer.headers["transactionId"]
+    return answer.status, headers, re.sub(rb'"transactionid":"[^"]*"', b"", answer.data)
+
+
+@given(asked=polls)
+def test_poll_is_answered_as_flask_would(pair: tuple[Site, Site], asked: dict[str, Any]) -> None:
+    direct, through_flask = pair
+    assert polled(direct, asked) == polled(through_flask, asked)
 
 
 def test_plain_publish_is_counted_as_any_request(pair: tuple[Site, Site]) -> None:
