@@ -49,7 +49,8 @@ class _Listener(StreamingQueryListener):
         """Nothing: there is no news."""
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 - Spark's name
-        """Nothing: the run sees it."""
+        """Take note: events come in order."""
+        self._progress.end(str(event.runId))
 
 
 @contextmanager

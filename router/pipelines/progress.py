@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -53,7 +53,9 @@ class Progress:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
+        self._news = threading.Condition(self._lock)
         self._sinks: dict[str, SinkProgress] = {}
+        self._ended: set[str] = set()
         self.since = clock()
 
     def add(self, event: Mapping[str, Any]) -> tuple[str, SinkProgress]:
@@ -67,6 +69,17 @@ class Progress:
             sink.batch = batch
             _take(sink, event)
             return name, sink
+
+    def end(self, run: str) -> None:
+        """Take note that a query's run is over: of it nothing more will come."""
+        with self._news:
+            self._ended.add(run)
+            self._news.notify_all()
+
+    def wait_for_end(self, runs: Collection[str], timeout: float) -> bool:
+        """Wait until all was heard of these runs; return False when that takes too long."""
+        with self._news:
+            return self._news.wait_for(lambda: self._ended.issuperset(runs), timeout)
 
     def sinks(self) -> dict[str, dict[str, Any]]:
         """Return how all sinks stand."""

@@ -101,6 +101,10 @@ class Queries:
         """Stop a query, whatever it does."""
         self._queries[name].query.stop()
 
+    def runs(self) -> list[str]:
+        """Return the ids of the runs, as Spark's events name them."""
+        return [str(one.query.runId) for one in self._queries.values()]
+
     def stop_all(self) -> None:
         """Stop all queries; never raises."""
         for one in self._queries.values():

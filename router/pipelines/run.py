@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 LOOK: Final = 0.5
 STATUS_EVERY: Final = 5.0
+LAST_NEWS: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -354,6 +355,9 @@ class Run:
             if waiting:
                 self.stop.at_once.wait(0.05)
         queries.check(self.reasons)
+        # The last batches' counts come in another thread.
+        if not self.progress.wait_for_end(queries.runs(), LAST_NEWS):
+            _log.warning("pipeline.uncounted", pipeline=self.pipeline.name)
 
 
 @contextmanager

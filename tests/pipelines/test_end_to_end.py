@@ -13,6 +13,7 @@ from router.errors import RouterError
 from router.model import Message
 from router.pipelines import finding
 from router.pipelines.jobs.replaying import MARK
+from router.pipelines.progress import read_status
 from tests.pipelines.running import STORES, Site, site
 from tests.pipelines.topics import create, publish, read
 
@@ -177,6 +178,32 @@ def test_table_and_dead_letters_are_the_input_whatever_is_corrupt(here: Site, fo
         assert one.properties["router-topic"] == "input"
         assert one.properties["router-error"]
         assert mixed[int(one.properties["n"])] == (None if one.null else one.value)
+
+
+def test_last_batch_counts_in_the_status_and_in_the_share_of_bad_records(here: Site) -> None:
+    topic = create(here.backend, "shared")
+    declared = """
+        bad_records = "skip"
+        [source]
+        topics = ["shared"]
+        format = "json"
+        schema = "id BIGINT"
+        [[sink]]
+        kind = "parquet"
+        path = "table"
+        [limits]
+        bad_share = 0.5
+        """
+    publish(here.backend, topic, [Message(b'{"id": 1}'), Message(b"{")])
+    here.run(declared)
+    told = read_status(here.folder / "checkpoints" / "test")
+    assert told is not None
+    assert (told["sinks"]["parquet"]["rows"], told["dead_letters"]) == (2, 1)
+    publish(here.backend, topic, [Message(b"{"), Message(b"["), Message(b'{"id": 1}')])
+    with pytest.raises(
+        RouterError, match=r"2 of 3 records of a batch are bad, over limits\.bad_share"
+    ):
+        here.run(declared)
 
 
 def shipped(name: str, **changes: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import threading
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -74,6 +75,14 @@ def test_bad_records_are_not_counted_once_for_each_sink(progress: Progress) -> N
     for sink in ("files", "table", "dead-letters"):
         progress.add(event(bad=2, sink=sink))
     assert progress.dead_letters() == 2
+
+
+def test_end_of_runs_is_waited_for_and_not_for_ever(progress: Progress) -> None:
+    assert progress.wait_for_end([], 0.0)
+    progress.end("a")
+    assert not progress.wait_for_end(["a", "b"], 0.01)
+    threading.Timer(0.05, progress.end, ["b"]).start()
+    assert progress.wait_for_end(["a", "b"], 30.0)
 
 
 def test_line_tells_rate_lag_time_and_dead_letters(progress: Progress) -> None:
