@@ -30,7 +30,7 @@ def archive(home: Path, java: str) -> Path:
 def options(home: Path, java: str) -> str:
     """Return the JVM's options that use the archive, none while there is none."""
     found = archive(home, java)
-    return f"-XX:SharedArchiveFile={found} {_QUIET}" if found.is_file() else ""
+    return f"{_option('SharedArchiveFile', found)} {_QUIET}" if found.is_file() else ""
 
 
 def make(home: Path, java: str) -> bool:
@@ -41,7 +41,7 @@ def make(home: Path, java: str) -> bool:
     part = made.with_suffix(f".{os.getpid()}")
     command = [sys.executable, "-m", "router.pipelines.exercise"]
     # The second compiler pays in the long run only.
-    command.append(f"-XX:ArchiveClassesAtExit={part} -XX:TieredStopAtLevel=1 {_QUIET}")
+    command.append(f"{_option('ArchiveClassesAtExit', part)} -XX:TieredStopAtLevel=1 {_QUIET}")
     try:
         # It ends when the JVM, which has its output too, has written the archive.
         subprocess.run(  # noqa: S603 - this very Python
@@ -55,3 +55,9 @@ def make(home: Path, java: str) -> bool:
     except (OSError, subprocess.SubprocessError):
         part.unlink(missing_ok=True)
     return made.is_file()
+
+
+def _option(name: str, path: Path) -> str:
+    """Return an option in the quotes of Spark's lists of options: a path may have spaces."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-XX:{name}={escaped}"'

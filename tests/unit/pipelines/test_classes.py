@@ -26,7 +26,7 @@ def test_start_without_an_archive_has_no_options(home: Path) -> None:
 def test_archive_is_for_one_java_and_one_set_of_jars(home: Path) -> None:
     first = classes.archive(home, "17.0.1")
     first.write_bytes(b"")
-    assert f"-XX:SharedArchiveFile={first} " in classes.options(home, "17.0.1")
+    assert f'"-XX:SharedArchiveFile={first}" ' in classes.options(home, "17.0.1")
     assert classes.options(home, "17.0.2") == ""
     os.utime(home / "jars" / "spark.jar", (1, 1))
     assert classes.options(home, "17.0.1") == ""
