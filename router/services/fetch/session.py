@@ -110,13 +110,13 @@ class FetchSession(Session):
         self._open_due()
         found: list[Stored] = []
         failure: RouterError | None = None
-        room = self._room
+        room, now = self._room, self._fetcher.wall_ms()
         for partition in self._turns():
             left = self._wish.limit - len(found)
             if left <= 0 or (found and room <= 0):
                 break
             try:
-                some = self._take(partition, left, room, alone=not found)
+                some = self._take(partition, left, room, now, alone=not found)
             except ConsumerClosedError as error:
                 if not self._reopen(partition):
                     failure = error
@@ -132,8 +132,13 @@ class FetchSession(Session):
             self._wake_when_due()
         return found
 
-    def _take(self, partition: int, limit: int, room: int, *, alone: bool) -> list[Stored]:
-        """Give messages of a partition; `alone`: a first one may be larger than the room."""
+    def _take(
+        self, partition: int, limit: int, room: int, now: int, *, alone: bool
+    ) -> list[Stored]:
+        """Give messages of a partition; `alone`: a first one may be larger than the room.
+
+        `now` is the same for all of one answer, so that what was given together comes due together.
+        """
         consumer, opened = self._consumers[partition][1], self._opened[partition]
         found: list[Stored] = []
         while len(found) < limit:
@@ -153,19 +158,18 @@ class FetchSession(Session):
                 size = stored.message.size()
                 if len(found) == limit or (size > room and (found or not alone)):
                     return found
-                if self._give(opened, stored):
+                if self._give(opened, stored, now):
                     found.append(stored)
                     room -= size
             if not found:
                 self._check_passed_over(partition, opened.given.passed_over)
         return found
 
-    def _give(self, opened: _Opened, stored: Stored) -> bool:
+    def _give(self, opened: _Opened, stored: Stored, now: int) -> bool:
         """Give a message to this consumer, unless it is somebody's or is to come later."""
-        now = self._fetcher.wall_ms()
         if not opened.given.may_give(stored, now, self._live):
             return False
-        # In steps of a tenth, so that what is given together becomes one span.
+        # In steps of a tenth, so that what is given at about the same time becomes one span.
         step = max(1, round(self._fetcher.fetching.ack_timeout * 100))
         due = (now // step + 11) * step
         opened.given.give(stored, due, self._wish.consumer)

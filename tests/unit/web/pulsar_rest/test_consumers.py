@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -162,6 +163,29 @@ def test_unacknowledged_come_again_after_the_timeout(topics: Topics) -> None:
     rest.acknowledge(found[1]["messageId"])
     assert consumer.values() == []
     assert consumer.values("timeout=5000") == ["a", "c"]
+
+
+def test_given_together_come_again_together(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = itertools.count(0, 40)
+    ahead, giving = 0, False
+
+    def wall_ms() -> int:
+        # While they are given, each look at the clock is in a later step of it than the one before.
+        nonlocal ahead
+        if giving:
+            ahead = next(later)
+        return time.time_ns() // 10**6 + ahead
+
+    monkeypatch.setattr("router.app._wall_ms", wall_ms)
+    _, rest = topics(pip64_ack_timeout="300ms")
+    rest.texts("a", "b", "c")
+    consumer = rest.consumer()
+    giving = True
+    assert consumer.values() == ["a", "b", "c"]
+    giving = False
+    assert consumer.values("timeout=5000") == ["a", "b", "c"]
 
 
 def test_acknowledged_never_come_again(topics: Topics) -> None:
