@@ -26,7 +26,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
-from typing import Final
 
 from router.backends import Backend, Batch, Receipt
 from router.errors import (
@@ -43,33 +42,8 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import Message, Principal, TopicName
 from router.services.directory import Directory
-from router.services.partitioning import partition_of
+from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion, parts
 from router.settings import Settings
-
-MAX_BYTES: Final = 4 * 1024 * 1024
-MAX_MESSAGES: Final = 10_000
-# What a message costs in an entry beside its value; a key that is no UTF-8 travels as base64.
-_OVERHEAD: Final = 64
-
-
-class Portion:
-    """Messages for one partition that fit into an entry, their bytes, and what they weigh there."""
-
-    __slots__ = ("messages", "size", "weight")
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        size = keys = 0
-        for message in messages:
-            size += message.size()
-            if message.key is not None:
-                keys += len(message.key)
-        self.messages = messages
-        self.size = size
-        self.weight = size + keys + _OVERHEAD * len(messages)
-
-    def fits(self) -> bool:
-        """Return whether it may be one append."""
-        return self.weight <= MAX_BYTES and len(self.messages) <= MAX_MESSAGES
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +89,17 @@ class _Append:
         self.error: RouterError | None = None
 
 
+class _Lane:
+    """The appends of a partition: it is there while one is under way, `waiting` is behind it."""
+
+    __slots__ = ("partition", "topic", "waiting")
+
+    def __init__(self, topic: TopicName, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.waiting: deque[_Append] = deque()
+
+
 class Publisher:
     """Stores messages; calls block, and may be made from many threads or greenlets."""
 
@@ -133,8 +118,7 @@ class Publisher:
         self._clock = clock
         self._turns = count()
         self._lock = threading.Lock()
-        # A lane exists while an append is under way; its queue is what waits behind it.
-        self._lanes: dict[tuple[TopicName, int], deque[_Append]] = {}
+        self._lanes: dict[tuple[TopicName, int], _Lane] = {}
 
     def publish(
         self,
@@ -150,12 +134,13 @@ class Publisher:
         """
         if not messages:
             return Published(0)
-        sizes = [message.size() for message in messages]
-        if max(sizes) > self._options.max_message:
-            raise self._too_large(sizes)
-        return self._publish(topic, messages, principal, idempotency_key)
+        whole = Portion(messages)
+        if whole.largest > self._options.max_message:
+            raise self._too_large(messages)
+        return self._publish(topic, whole, principal, idempotency_key)
 
-    def _too_large(self, sizes: Sequence[int]) -> MessageTooLargeError:
+    def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
+        sizes = [message.size() for message in messages]
         limit = self._options.max_message
         at = next(index for index, size in enumerate(sizes) if size > limit)
         return MessageTooLargeError(
@@ -165,7 +150,7 @@ class Publisher:
     def _publish(
         self,
         topic: TopicName,
-        messages: Sequence[Message],
+        whole: Portion,
         principal: Principal,
         idempotency_key: str | None,
     ) -> Published:
@@ -175,19 +160,17 @@ class Publisher:
             request.name = sha256(identity.encode()).hexdigest()
         partitions = self._partitions(topic)
         try:
-            return self._attempt(request, messages, partitions)
+            return self._attempt(request, whole, partitions)
         except (TopicNotFoundError, NotAllowedError):
             # Deleted, or made anew with other partitions, since the directory looked.
-            return self._attempt(request, messages, self._partitions(topic))
+            return self._attempt(request, whole, self._partitions(topic))
 
     def _partitions(self, topic: TopicName) -> int:
         return self._directory.partitions(topic, create=self._options.auto_create)
 
-    def _attempt(
-        self, request: _Request, messages: Sequence[Message], partitions: int
-    ) -> Published:
+    def _attempt(self, request: _Request, whole: Portion, partitions: int) -> Published:
         try:
-            return request.store(_parts(messages, partitions, request.turn(self._turns)))
+            return request.store(parts(whole, partitions, request.turn(self._turns)))
         except RouterError as error:
             stored = request.stored
             if isinstance(error, PartialPublishError):
@@ -207,15 +190,15 @@ class Publisher:
     def join(self, topic: TopicName, partition: int, portion: Portion, deadline: float) -> None:
         """Append messages together with what other requests have for the partition."""
         append = _Append(portion, deadline)
-        lane = topic, partition
+        name = topic, partition
         with self._lock:
-            waiting = self._lanes.get(lane)
-            if waiting is None:
-                self._lanes[lane] = deque()
+            lane = self._lanes.get(name)
+            if lane is None:
+                lane = self._lanes[name] = _Lane(topic, partition)
                 append.leads = True
             else:
                 append.done = threading.Event()
-                waiting.append(append)
+                lane.waiting.append(append)
         if append.done is not None:
             # Without a bound of its own, which would cost more than the rest of the queue: the
             # append under way has one, and who leads the next leaves out what came too late.
@@ -225,12 +208,12 @@ class Publisher:
         elif append.error is not None:
             raise append.error
 
-    def _lead(self, lane: tuple[TopicName, int], first: _Append) -> None:
+    def _lead(self, lane: _Lane, first: _Append) -> None:
         late: list[_Append] = []
         joined = [first]
         try:
             with self._lock:
-                _take(self._lanes[lane], joined, late, self._clock())
+                _take(lane.waiting, joined, late, self._clock())
             self._append(lane, joined)
         except PartialPublishError as failure:
             _share(joined, failure)
@@ -248,26 +231,25 @@ class Publisher:
                 if append is not first and append.done is not None:
                     append.done.set()
 
-    def _append(self, lane: tuple[TopicName, int], joined: Sequence[_Append]) -> None:
+    def _append(self, lane: _Lane, joined: Sequence[_Append]) -> None:
         messages = joined[0].portion.messages
         if len(joined) > 1:
             messages = [message for append in joined for message in append.portion.messages]
         deadline = max(append.deadline for append in joined)
         try:
-            self._backend.publish(Batch(*lane, messages), self._left(deadline))
+            self._backend.publish(Batch(lane.topic, lane.partition, messages), self._left(deadline))
         except PartialPublishError as error:
             stored = messages[: error.stored]
             self._count(len(stored), sum(message.size() for message in stored))
             raise
         self._count(len(messages), sum(append.portion.size for append in joined))
 
-    def _hand_on(self, lane: tuple[TopicName, int]) -> None:
+    def _hand_on(self, lane: _Lane) -> None:
         with self._lock:
-            waiting = self._lanes[lane]
-            if not waiting:
-                del self._lanes[lane]
+            if not lane.waiting:
+                del self._lanes[lane.topic, lane.partition]
                 return
-            following = waiting.popleft()
+            following = lane.waiting.popleft()
             following.leads = True
         assert following.done is not None
         following.done.set()
@@ -295,8 +277,8 @@ class _Request:
         """Return what chooses the partition of messages without key; a repeat's is the same."""
         return int(self.name[:8], 16) if self.name else next(turns)
 
-    def store(self, parts: Iterator[tuple[int, Portion]]) -> Published:
-        for index, (partition, portion) in enumerate(parts):
+    def store(self, portions: Iterator[tuple[int, Portion]]) -> Published:
+        for index, (partition, portion) in enumerate(portions):
             if not self.name:
                 self.publisher.join(self.topic, partition, portion, self.deadline)
                 self.stored += len(portion.messages)
@@ -307,38 +289,6 @@ class _Request:
             self.stored += receipt.stored
             self.fresh |= not receipt.duplicate
         return Published(self.stored, bool(self.name) and not self.fresh)
-
-
-def _parts(
-    messages: Sequence[Message], partitions: int, turn: int
-) -> Iterator[tuple[int, Portion]]:
-    """Part messages by partition, in portions that fit into an entry; order is kept in each."""
-    if partitions <= 1:
-        parts: dict[int, Sequence[Message]] = {partition_of(b"", partitions): messages}
-    else:
-        found: dict[int, list[Message]] = {}
-        for message in messages:
-            at = turn % partitions if message.key is None else partition_of(message.key, partitions)
-            found.setdefault(at, []).append(message)
-        parts = dict(sorted(found.items()))
-    for partition, together in parts.items():
-        for portion in _portions(together):
-            yield partition, portion
-
-
-def _portions(messages: Sequence[Message]) -> Iterator[Portion]:
-    whole = Portion(messages)
-    if whole.fits():
-        yield whole
-        return
-    begin = total = 0
-    for at, message in enumerate(messages):
-        weight = Portion((message,)).weight
-        if at > begin and (total + weight > MAX_BYTES or at - begin == MAX_MESSAGES):
-            yield Portion(messages[begin:at])
-            begin, total = at, 0
-        total += weight
-    yield Portion(messages[begin:])
 
 
 def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], now: float) -> None:

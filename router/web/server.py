@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.access.grants import known
 from router.backends.opening import scheme
+from router.collecting import settle
 from router.errors import SettingError
 from router.settings import Settings
 from router.web.addresses import trusted
@@ -204,6 +205,7 @@ def word_refusals(worker: Any) -> None:
 def prepare(worker: Any) -> None:
     """Prepare a worker that has loaded the application."""
     word_refusals(worker)
+    settle()
     if worker.tls is not None:
         worker.wsgi.wsgi_app = Secure(worker.wsgi.wsgi_app)
 

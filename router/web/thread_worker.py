@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import ssl
 from contextlib import suppress
 from http import HTTPStatus
@@ -15,29 +14,14 @@ from gunicorn.workers import gthread
 
 from router.web.offload import patient
 from router.web.tls import HANDSHAKE, Tls
-from router.web.worker.bounds import LINGER, LINGER_BYTES, Bounds
+from router.web.worker.bounds import Bounds
 from router.web.worker.closing import Response, check
 from router.web.worker.refusals import RefusedError
+from router.web.worker.writing import linger
 
 # How long a new connection that says nothing has a thread; then the poller waits for it. gunicorn's
 # own five seconds let 256 silent connections hold up all others for so long.
 SILENCE: Final = 0.05
-STEP: Final = 64 * 1024
-
-
-def linger(client: socket.socket) -> None:
-    """Let the client read its answer, here: gunicorn waits for that in the thread that accepts."""
-    until = monotonic() + LINGER
-    left = LINGER_BYTES
-    with suppress(OSError):
-        client.shutdown(socket.SHUT_WR)
-        while left > 0 and (rest := until - monotonic()) > 0:
-            client.settimeout(rest)
-            left -= len(data := client.recv(STEP))
-            if not data:
-                break
-    with suppress(OSError):
-        client.shutdown(socket.SHUT_RDWR)
 
 
 class _Reading:

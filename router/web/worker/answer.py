@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from time import monotonic
 from types import TracebackType
 from typing import Any, Final, TypeAlias
@@ -29,6 +30,9 @@ _OWN: Final = frozenset(
 _NAME: Final = re.compile(WORD)
 _TEXT: Final = re.compile(VALUE)
 _STATUS: Final = re.compile(rf"[1-9][0-9]{{2}} {VALUE}")
+_MOST_NAMES: Final = 1_000
+# Names of headers that were checked, in lower case.
+_names: dict[str, str] = {}
 _dates: dict[int, str] = {}
 
 
@@ -56,20 +60,20 @@ class Answer:
             raise failure[1].with_traceback(failure[2])
         if self.status and failure is None:
             raise AssertionError("start_response was called already")
-        if not _STATUS.fullmatch(status):
-            raise ValueError(f"{status!r} is no status")
+        code = _code(status)
         self.status = status
         self.headers = []
         self._length = None
         for name, value in headers:
-            if not (_NAME.fullmatch(name) and _TEXT.fullmatch(value)):
+            lower = _names.get(name) or _lower(name)
+            # Nearly all values are such, and to ask costs less than the pattern.
+            if not (value.isascii() and value.isprintable()) and not _TEXT.fullmatch(value):
                 raise ValueError(f"the header {name!r} is none")
-            lower = name.lower()
             if lower not in _OWN:
                 self.headers.append((name, value))
                 if lower == "content-length":
                     self._length = int(value)
-        self._frame(int(status[:3]))
+        self._frame(code)
         return self.write
 
     def _frame(self, code: int) -> None:
@@ -124,6 +128,21 @@ class Answer:
         lines += [f"{name}: {value}\r\n" for name, value in self.headers]
         lines.append("\r\n")
         return "".join(lines).encode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _code(status: str) -> int:
+    if not _STATUS.fullmatch(status):
+        raise ValueError(f"{status!r} is no status")
+    return int(status[:3])
+
+
+def _lower(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"the header {name!r} is none")
+    if len(_names) < _MOST_NAMES:
+        _names[name] = name.lower()
+    return name.lower()
 
 
 def _date() -> str:

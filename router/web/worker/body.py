@@ -23,7 +23,8 @@ from gunicorn.http.errors import (
 
 from router.web.grammar import VALUE, WORD
 from router.web.worker.bounds import FIELD, FIELDS
-from router.web.worker.wire import STEP, Wire
+from router.web.worker.wire import Wire
+from router.web.worker.writing import STEP
 
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})((?:[ \t]*;.*)?)", re.DOTALL)
 _TRAILER: Final = re.compile(f"({WORD}):{VALUE}".encode())

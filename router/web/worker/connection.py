@@ -24,15 +24,16 @@ import gevent
 from gunicorn import util
 
 from router.web.worker import environ as environs
-from router.web.worker import head as heads
 from router.web.worker.answer import Answer
 from router.web.worker.body import Body, ChunkedBody
-from router.web.worker.bounds import DRAIN, DRAIN_TIME, KEEPALIVE, Bounds
+from router.web.worker.bounds import DRAIN, DRAIN_TIME, Bounds
+from router.web.worker.head import end_of
 from router.web.worker.refusals import RefusedError
-from router.web.worker.wire import Wire, linger
+from router.web.worker.wire import Wire
+from router.web.worker.writing import linger
 
 if TYPE_CHECKING:
-    from router.web.worker.head import Head
+    from router.web.worker.environ import Request
 
 TURNS: Final = 8
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -55,29 +56,26 @@ class Connection:
         """Serve until either side ends it; raise OSError where the connection is lost."""
         try:
             served = 0
-            while (head := self._next()) is not None and self._answer(head):
+            while (asked := self._next()) is not None and self._answer(asked):
                 served += 1
                 if self._wire.ahead or served % TURNS == 0:
                     gevent.sleep(0)
         except RefusedError as refusal:
-            self._environ = self._environ or self._common | environs.of_line(self._wire.ahead)
+            self._environ = self._common | environs.of_line(self._wire.ahead)
             self._log(f"{refusal.status.value}", None, ())
             self._refuse(refusal)
 
-    def _next(self) -> Head | None:
+    def _next(self) -> Request | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""
         wire, client = self._wire, self._client
         self._environ = {}  # whoever idles shall not keep what the last request brought
         if not wire.ahead:
-            client.settimeout(KEEPALIVE)
-            try:
-                if not wire.more():
-                    return None
-            except TimeoutError:
+            client.settimeout(None)  # the worker ends who is silent for too long
+            if not wire.more():
                 return None
         self._began = monotonic()
         seen, until = 0, self._began + self._bounds.head_timeout
-        while not (end := heads.end_of(wire.ahead, seen)):
+        while not (end := end_of(wire.ahead, seen)):
             seen = len(wire.ahead)
             client.settimeout(max(0.001, until - monotonic()))
             try:
@@ -87,21 +85,16 @@ class Connection:
                 sentence = f"The head was not there in {self._bounds.head_timeout:g} seconds."
                 raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from error
         client.settimeout(self._bounds.write_timeout)
-        head = heads.read(wire.ahead[:end])
+        asked = environs.of_head(wire.ahead[:end])
         wire.ahead = wire.ahead[end:]
-        return head
+        return asked
 
-    def _answer(self, head: Head) -> bool:
+    def _answer(self, asked: Request) -> bool:
         """Answer a request; return whether another one may follow."""
-        environ = self._environ = self._common.copy()
-        framing = environs.add(environ, head)
-        answer = Answer(
-            self._wire,
-            head.method,
-            head.version,
-            closing=self._worker.count() or framing.closing,
-        )
-        body = environ["wsgi.input"] = self._body(framing, answer)
+        environ = self._environ = self._common | asked.environ
+        closing = self._worker.count() or asked.framing.closing
+        answer = Answer(self._wire, asked.method, asked.version, closing=closing)
+        body = environ["wsgi.input"] = self._body(asked.framing, answer)
         self._worker.idle.pop(self._client, None)
         try:
             self._run(environ, answer, body)
@@ -111,7 +104,7 @@ class Connection:
             if body.failed or body.unread != 0:
                 linger(self._client)
             return False
-        self._worker.idle[self._client] = None
+        self._worker.idle[self._client] = monotonic()
         return True
 
     def _body(self, framing: environs.Framing, answer: Answer) -> Body:

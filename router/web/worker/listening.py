@@ -24,7 +24,7 @@ from gunicorn.workers.ggevent import GeventWorker
 
 from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE, Tls
-from router.web.worker.bounds import Bounds
+from router.web.worker.bounds import KEEPALIVE, Bounds
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -44,8 +44,8 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
         """Prepare what the main loop needs, then run it."""
         # gunicorn looks each of its settings up anew for each request.
         self.cfg.__dict__.update({name: s.get() for name, s in self.cfg.settings.items()})
-        # The connections without a request under way, the one that is so for longest first.
-        self.idle: dict[socket.socket, None] = {}
+        # Since when a connection has no request under way; the one for which that is longest first.
+        self.idle: dict[socket.socket, float] = {}
         self.pool = Pool(self.worker_connections)
         super().init_process()
 
@@ -64,10 +64,20 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
         while self.alive:
             self.notify()
             self.stopping.wait(SIGN_OF_LIFE)
+            self._end_silent(time.monotonic() - KEEPALIVE)
         for server in servers:
             server.close()
         call_hook(self, STOP_HOOK)
         self._finish()
+
+    def _end_silent(self, since: float) -> None:
+        """End the connections that are idle since then: one look for all, no timer for each."""
+        while self.idle:
+            client, idle_since = next(iter(self.idle.items()))
+            if idle_since > since:
+                return
+            del self.idle[client]
+            end(client)
 
     def _finish(self) -> None:
         """Wait for the requests under way, as long as gunicorn allows it."""
@@ -90,7 +100,7 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
             except OSError:  # gone before it was looked at
                 client.close()
                 return
-        self.idle[client] = None
+        self.idle[client] = time.monotonic()
         try:
             if not secure or self._shake_hands(client):
                 self.converse(listener, client, addr)

@@ -17,7 +17,7 @@ from gunicorn.http import wsgi
 from router.web.offload import patient
 from router.web.worker.closing import Response, check
 from router.web.worker.listening import ListeningWorker
-from router.web.worker.wire import linger
+from router.web.worker.writing import linger
 
 
 class _TimedReader:
@@ -64,7 +64,7 @@ class Worker(ListeningWorker):
                 linger(sock)
             raise
         sock.settimeout(None)
-        self.idle[sock] = None
+        self.idle[sock] = monotonic()
 
     def handle_error(self, req: Any, client: Any, addr: Any, exc: BaseException) -> None:
         """Say why a request is refused, and let the client read it."""

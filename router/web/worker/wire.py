@@ -2,17 +2,10 @@
 
 from __future__ import annotations
 
-import socket
-from contextlib import suppress
 from typing import Any, Final
 
-from gevent import Timeout
-from gevent.socket import socket as gevent_socket
+from router.web.worker.writing import STEP, write
 
-from router.web.worker.bounds import LINGER, LINGER_BYTES
-from router.web.worker.writing import write
-
-STEP: Final = 64 * 1024
 LARGE: Final = 1024 * 1024
 
 
@@ -46,12 +39,3 @@ class Wire:
     def write(self, data: bytes) -> None:
         """Send all of it; raise TimeoutError for a client that does not take it."""
         write(self.socket, data)
-
-
-def linger(client: Any) -> None:
-    """Let the client read its answer: closing with input unread would reset the connection."""
-    left = LINGER_BYTES
-    with suppress(OSError), Timeout(LINGER, False):
-        gevent_socket.shutdown(client, socket.SHUT_WR)
-        while left > 0 and (data := client.recv(STEP)):
-            left -= len(data)

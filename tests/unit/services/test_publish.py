@@ -25,7 +25,8 @@ from router.metrics import Metrics
 from router.model import Message, Policies, Principal, Subscription, TopicName
 from router.services.directory import Directory
 from router.services.partitioning import partition_of
-from router.services.publish import MAX_BYTES, MAX_MESSAGES, Published, Publisher, PublishOptions
+from router.services.portions import MAX_BYTES, MAX_MESSAGES
+from router.services.publish import Published, Publisher, PublishOptions
 from tests.processes import ManualClock
 
 TOPIC = TopicName.parse("t")
@@ -214,7 +215,7 @@ def test_failure_after_some_are_stored_tells_how_many() -> None:
 
 def wait_for_queue(bench: Bench, length: int) -> None:
     for _ in range(PATIENCE * 1000):
-        if any(len(queue) == length for queue in bench.publisher._lanes.values()):
+        if any(len(lane.waiting) == length for lane in bench.publisher._lanes.values()):
             return
         threading.Event().wait(0.001)
     raise AssertionError("the requests did not queue")

@@ -169,6 +169,34 @@ def test_path_and_query_are_taken_as_sent(target: str, parts: tuple[str, str]) -
     assert head.path_of(target) == parts
 
 
+def judged(data: bytes) -> object:
+    """Return what a head says, or why it is refused."""
+    try:
+        return environ.of_head(data)
+    except RefusedError as refusal:
+        return refusal.status, refusal.sentence
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_a_head_that_came_before_is_judged_as_one_that_is_new(name: str) -> None:
+    chance = random.Random(name)
+    for _ in range(10):
+        raw = mutated(chance, VECTORS[name]).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
+        first, again = judged(raw), judged(bytes(bytearray(raw)))
+        environ._remembered.cache_clear()
+        assert first == again == judged(raw)
+
+
+def test_heads_are_remembered_up_to_a_bound() -> None:
+    environ._remembered.cache_clear()
+    for number in range(2 * environ.REMEMBERED):
+        environ.of_head(b"GET /%d HTTP/1.1\r\nHost: t\r\n\r\n" % number)
+    long = b"GET /%s HTTP/1.1\r\nHost: t\r\n\r\n" % (b"a" * environ.SHORT)
+    assert environ.of_head(long) == environ.of_head(long)
+    assert environ._remembered.cache_info().currsize == environ.REMEMBERED
+    assert environ._remembered.cache_info().hits == 0
+
+
 @given(line=st.binary(max_size=60), more=st.binary(max_size=9))
 def test_what_is_shown_of_a_refused_head_is_printable(line: bytes, more: bytes) -> None:
     shown = environ.of_line(line + b" HTTP/1.1\r\n" + more)

@@ -54,6 +54,29 @@ def test_write_gives_up_a_client_that_takes_next_to_nothing() -> None:
         writing.write(Dawdler(), bytes(2_000))
 
 
+def test_linger_lets_the_client_send_on_and_read_its_answer() -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.settimeout(20)
+        ours.sendall(b"no")
+        parting = threading.Thread(target=writing.linger, args=(ours,))
+        parting.start()
+        theirs.sendall(bytes(1 << 20))
+        assert theirs.recv(10) == b"no"
+        assert theirs.recv(10) == b""
+        theirs.shutdown(socket.SHUT_WR)
+        parting.join(20)
+        assert not parting.is_alive()
+
+
+def test_linger_ends_when_the_client_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "LINGER", 0.1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        writing.linger(ours)
+        assert ours.recv(1) == b""
+
+
 def test_take_gives_what_came_ahead_first_and_no_more_than_asked() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
