@@ -16,8 +16,5 @@ YOUNG: Final = 20_000
 
 
 def settle() -> None:
-    """Set the collector: the process has loaded what it needs, and begins to serve."""
-    # What was loaded stays: it is looked through no more.
-    gc.collect()
-    gc.freeze()
+    """Set the collector for serving."""
     gc.set_threshold(YOUNG, *gc.get_threshold()[1:])

@@ -26,4 +26,3 @@ def test_cycles_are_freed_when_the_collector_is_settled() -> None:
             assert len(kept) < 2 * YOUNG
     finally:
         gc.set_threshold(*before)
-        gc.unfreeze()
