@@ -13,6 +13,7 @@ import click
 
 from router.cli.options import environment
 from router.cli.supervise import Exit, GaveUpError, meaning
+from router.collecting import keep_loaded
 from router.errors import RouterError, SettingError
 from router.settings import Settings
 from router.web.server import bind_address, options
@@ -102,6 +103,7 @@ def run(settings: Settings, ready: Callable[[], bool], *, only_admin: bool = Fal
     os.environ.update(environment(settings))
     for module in PRELOADED:
         importlib.import_module(module)
+    keep_loaded()
     log.configure(settings.text("log.level"), settings.text("log.format"))
     application = Application()
     while not ready():

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from router.access.grants import known
 from router.backends.opening import scheme
-from router.collecting import settle
+from router.collecting import let_go, settle
 from router.errors import SettingError
 from router.settings import Settings
 from router.web.addresses import trusted
@@ -175,6 +175,7 @@ def close(_arbiter: Any, worker: Any) -> None:
 
     It does not wait long for a broker that is gone already, and cannot take the last counts.
     """
+    let_go()
     closing = threading.Thread(target=call_hook, args=(worker, CLOSE_HOOK), daemon=True)
     closing.start()
     closing.join(LAST_WORDS)

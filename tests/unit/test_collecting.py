@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 
-from router.collecting import YOUNG, settle
+from router.collecting import YOUNG, keep_loaded, let_go, settle
 
 
 class Node:
@@ -26,3 +26,17 @@ def test_cycles_are_freed_when_the_collector_is_settled() -> None:
             assert len(kept) < 2 * YOUNG
     finally:
         gc.set_threshold(*before)
+
+
+def test_what_is_loaded_is_left_alone_until_the_process_ends() -> None:
+    node = Node()
+    watched = weakref.ref(node)
+    keep_loaded()
+    try:
+        del node
+        gc.collect()
+        assert watched() is not None
+    finally:
+        let_go()
+    gc.collect()
+    assert watched() is None
