@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
-from hypothesis import given
+from crc32c import crc32c
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.wire.pulsar import (
@@ -13,10 +16,17 @@ from router.wire.pulsar import (
     join_payload,
     read_broker_entry,
     read_metadata,
+    read_sound,
     split_payload,
     verify_checksum,
 )
-from router.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, KeyValue, MessageMetadata
+from router.wire.pulsar.pulsar_pb2 import (
+    LZ4,
+    BrokerEntryMetadata,
+    KeyValue,
+    MessageMetadata,
+)
+from router.wire.pulsar.strict import StrictReader
 
 TEXT = st.text(max_size=10)
 METADATA = st.builds(
@@ -26,6 +36,11 @@ METADATA = st.builds(
     publish_time=st.integers(0, 2**64 - 1),
     properties=st.lists(st.builds(KeyValue, key=TEXT, value=TEXT), max_size=3),
     partition_key=st.none() | TEXT,
+    compression=st.none() | st.just(LZ4),
+    uncompressed_size=st.none() | st.integers(0, 2**32 - 1),
+    num_messages_in_batch=st.none() | st.integers(1, 300),
+    event_time=st.none() | st.integers(0, 2**64 - 1),
+    uuid=st.none() | TEXT,
 )
 BROKER_ENTRIES = st.none() | st.builds(
     BrokerEntryMetadata,
@@ -140,3 +155,81 @@ def test_noise_is_refused_or_read(noise: bytes) -> None:
 def test_split_raises_when_malformed(payload: bytes) -> None:
     with pytest.raises(ProtocolError):
         split_payload(payload)
+
+
+EDITS = st.lists(st.tuples(st.integers(0, 99), st.binary(max_size=3)), max_size=2)
+# Heads as clients write them, so that what is behind them decides; fields that are as they should
+# be, and fields that are not.
+HEAD = b"\x0a\1p\x10\1\x18\1"
+HEADS = st.just(HEAD) | st.sampled_from([b"", HEAD[:3], b"\x0a\2\xc3\xa9\x10\1\x18\x80\1"])
+FIELDS = st.sampled_from(
+    [
+        b"\x32\1k",
+        b"\x32\1\xff",
+        b"\x22\6\x0a\1a\x12\1b",
+        b"\x22\6\x0a\1a\x12\1\xff",
+        b"\x22\3\x0a\1a",
+        b"\x48\x80\1",
+        b"\x30\x80\1",
+        b"\xd2\1\1u",
+    ]
+)
+
+
+def edited(data: bytes, edits: list[tuple[int, bytes]]) -> bytes:
+    """Put other bytes in the place of some."""
+    for place, piece in edits:
+        at = place % (len(data) + 1)
+        data = data[:at] + piece + data[at + len(piece) :]
+    return data
+
+
+ENCODED = st.one_of(
+    st.builds(lambda metadata, edits: edited(metadata.SerializeToString(), edits), METADATA, EDITS),
+    st.builds(
+        lambda head, fields, edits: edited(head + b"".join(fields), edits),
+        HEADS,
+        st.lists(FIELDS, max_size=2),
+        EDITS,
+    ),
+    st.builds(bytes.__add__, HEADS, st.binary(max_size=20)),
+)
+
+
+def judged(read: Callable[[bytes], object], data: bytes) -> object:
+    """What is read, or the sentence with which it is refused."""
+    try:
+        return read(data)
+    except ProtocolError as error:
+        return str(error)
+
+
+@given(data=ENCODED)
+@settings(max_examples=500)
+def test_metadata_is_judged_as_by_looking_at_every_field(data: bytes) -> None:
+    expected = judged(StrictReader(MessageMetadata).read, data)
+    assert judged(read_metadata, len(data).to_bytes(4) + data + b"body") == expected
+
+
+@given(metadata=METADATA, body=st.binary(max_size=50) | st.just(b"x" * 5_000))
+def test_read_sound_gives_the_metadata_of_what_was_joined(
+    metadata: MessageMetadata, body: bytes
+) -> None:
+    assert read_sound(join_payload(metadata, body)) == metadata
+
+
+@given(data=ENCODED, broker_entry=BROKER_ENTRIES, edits=EDITS)
+@settings(max_examples=300)
+def test_read_sound_tells_what_split_payload_tells_or_nothing(
+    data: bytes, broker_entry: BrokerEntryMetadata | None, edits: list[tuple[int, bytes]]
+) -> None:
+    covered = len(data).to_bytes(4) + data + b"body"
+    prefix = b"" if broker_entry is None else broker_entry_prefix(broker_entry)
+    payload = edited(prefix + b"\x0e\1" + crc32c(covered).to_bytes(4) + covered, edits)
+    found, parts = judged(read_sound, payload), judged(split_payload, payload)
+    if isinstance(found, MessageMetadata):
+        assert isinstance(parts, Payload)
+        assert (parts.broker_entry, parts.checksum_ok, parts.metadata) == (None, True, found)
+    elif found is not None:
+        assert found == parts
+        assert verify_checksum(payload)

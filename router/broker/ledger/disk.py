@@ -7,7 +7,7 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -138,12 +138,14 @@ def write_all(disk: Disk, descriptor: int, parts: Sequence[Buffer]) -> None:
             left = _after(left, done)
 
 
-def gather(parts: Iterable[bytes]) -> list[bytes]:
+def gather(parts: Sequence[bytes]) -> list[bytes]:
     """Return the same bytes in fewer parts: small ones are joined, of large ones no copy is made.
 
     To hand the system thousands of small parts costs more than to join them; and one call for all
     means that the thread gives the interpreter away, and waits for it, once.
     """
+    if max(map(len, parts), default=LARGE) < LARGE:
+        return [b"".join(parts)]
     found: list[bytes] = []
     small: list[bytes] = []
     for part in parts:

@@ -19,6 +19,7 @@ active partition and round.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import threading
@@ -37,6 +38,10 @@ from router.broker.ledger.rounds import FileHeader, pack_file_header, pack_round
 RELAXED_SYNC: Final = 1.0
 SPARES: Final = 3
 """Files that are kept to be written over, at most."""
+PLENTY: Final = 1 << 30
+LOOK: Final = 0.1
+"""With so much free space it is looked at every so many seconds, else with each sync. A look makes
+the journal's thread wait for the interpreter once more, and no disk fills up as fast."""
 
 _NEW: Final = ".new"
 _SPARE: Final = ".spare"
@@ -63,9 +68,17 @@ class Pending:
     """A round: the bytes, whose they are, and who is called when they are on disk."""
 
     parts: list[bytes] = field(default_factory=list)
-    calls: list[tuple[Any, ...]] = field(default_factory=list)
+    calls: list[tuple[Callable[[Any], object], object]] = field(default_factory=list)
     ledgers: dict[Appender, None] = field(default_factory=dict)
     size: int = 0
+
+    def call(self, done: Callable[[], object]) -> None:
+        """Have this called, too."""
+        self.calls.append((_without_argument, done))
+
+
+def _without_argument(done: Callable[[], object]) -> None:
+    done()
 
 
 class JournalFiles:
@@ -84,6 +97,7 @@ class JournalFiles:
         self.number = 0
         self.size = 0
         self.free = 0
+        self._looked_at = -math.inf
 
     def start(self, number: int, base: int, *, publish: bool = True) -> None:
         """Begin the file of this number; files below `base` are not needed once it is there."""
@@ -116,7 +130,9 @@ class JournalFiles:
     def sync(self) -> None:
         """Return when all rounds are on disk."""
         self._disk.sync_data(self._descriptor)
-        self.free = self._disk.free(self._folder)
+        now = time.monotonic()
+        if self.free < PLENTY or now - self._looked_at >= LOOK:
+            self.free, self._looked_at = self._disk.free(self._folder), now
 
     @property
     def full(self) -> bool:
@@ -211,9 +227,9 @@ class Journal:
     def after_sync(self, done: Callable[[], object]) -> None:
         """Call when everything collected so far is on disk; at once if it is."""
         if self.round.parts:
-            self.round.calls.append((done,))
+            self.round.call(done)
         elif self._flying is not None:
-            self._flying.calls.append((done,))
+            self._flying.call(done)
         else:
             done()
 
@@ -266,9 +282,9 @@ class Journal:
             ledger.synced()
         # The disk works on the next round while this one is being announced.
         self._begin()
-        for call in round_.calls:
+        for call, argument in round_.calls:
             try:
-                call[0](*call[1:])
+                call(argument)
             except Exception as problem:  # noqa: BLE001 - one receiver's fault must not cost others their receipts
                 context = {"message": "a receipt could not be delivered", "exception": problem}
                 self._loop.call_exception_handler(context)

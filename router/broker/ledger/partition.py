@@ -32,6 +32,7 @@ ENTRY_OVERHEAD: Final = 400
 """What an entry in memory takes besides its payload, about."""
 MAX_MESSAGES: Final = 1 << 31
 _HINTS: Final = 64
+_new: Final = tuple.__new__
 
 
 @dataclass(slots=True)
@@ -105,13 +106,14 @@ class Ledger:
         self.unflushed: list[Record] = []
         self.flushed_entry = self.flushed_index = 0
         self._recorded_entry = 0
-        self._unflushed_size = self._unflushed_held = 0
+        self._unflushed_size = self._unflushed_held = self._taken_size = 0
         self._first_index = 0
         self._parts = parts
         self._prefix = entry_prefix(ledger_id)
         self._fresh: list[Record] = []
         self._fresh_marks: dict[str, Mark] = {}
         self._flying: list[Record] = []
+        self._fresh_size = self._flying_size = 0
         self._flying_marks: dict[str, Mark] = {}
         self._durable_marks: dict[str, Mark] = {}
         self._tail: dict[int, Entry] = {}
@@ -133,7 +135,7 @@ class Ledger:
         if not self._tail:
             self._tail_start = entry.entry_id
         self._tail[entry.entry_id] = entry
-        self._remember([record])
+        self._remember([record], len(entry.payload))
         self.next_entry = self.durable_entry = entry.entry_id + 1
         self.next_index = entry.index + 1
 
@@ -165,21 +167,25 @@ class Ledger:
         if not 0 < messages <= MAX_MESSAGES or len(payload) > MAX_PAYLOAD:
             raise ValueError(f"an entry of {messages} messages and {len(payload)} bytes")
         payload = bytes(payload)
-        entry_id = self.next_entry
-        entry = Entry(entry_id, self.next_index + messages - 1, timestamp_ms, payload)
-        head = make_head(entry_id, entry.index, timestamp_ms, payload)
+        size = len(payload)
+        entry_id, index = self.next_entry, self.next_index + messages - 1
+        head = make_head(entry_id, index, timestamp_ms, payload)
+        # Not by calling the classes, whose own `__new__` is written in Python.
+        entry = _new(Entry, (entry_id, index, timestamp_ms, payload))
         self.next_entry = entry_id + 1
-        self.next_index += messages
+        self.next_index = index + 1
         self._tail[entry_id] = entry
-        self._fresh.append(Record(head, entry, messages))
+        self._fresh.append(_new(Record, (head, entry, messages)))
+        self._fresh_size += size
         round_ = journal.round
+        if not round_.parts:
+            journal.kick()
         round_.parts += (self._prefix, head, payload)
-        round_.size += len(payload) + 64
+        round_.size += size + 64
         round_.calls.append((done, entry_id))
         round_.ledgers[self] = None
         if mark is not None:
             self._mark(mark[0], Mark(mark[1], entry_id, messages, timestamp_ms))
-        journal.kick()
         return entry_id
 
     def cached(self, entry: int) -> Entry | None:
@@ -244,12 +250,13 @@ class Ledger:
     def begin(self) -> None:
         """Let what is fresh go on its way; see Appender."""
         self._flying, self._fresh = self._fresh, []
+        self._flying_size, self._fresh_size = self._fresh_size, 0
         self._flying_marks, self._fresh_marks = self._fresh_marks, {}
 
     def synced(self) -> None:
         """Make what was on its way readable; see Appender."""
         self._durable_marks.update(self._flying_marks)
-        self._remember(self._flying)
+        self._remember(self._flying, self._flying_size)
         self.durable_entry = self._flying[-1].entry.entry_id + 1
         self._flying = []
         self._flying_marks = {}
@@ -262,11 +269,12 @@ class Ledger:
     def take_unflushed(self) -> list[Record]:
         """Return what is to be written to segments now; `flushed` follows, or the store fails."""
         taken, self.unflushed = self.unflushed, []
+        self._taken_size = self._unflushed_size
         return taken
 
     def flushed(self, records: list[Record], segments: tuple[Segment, ...]) -> Flushed:
-        """Take the segments that hold the records now."""
-        size = sum(record.size for record in records)
+        """Take the segments that hold the records now: those that were taken last."""
+        size = self._taken_size
         self._unflushed_size -= size
         self.segments = segments
         self.flushed_entry = segments[-1].next_entry
@@ -312,10 +320,10 @@ class Ledger:
         self._recorded_entry = self.flushed_entry
         return LedgerChange(self.id, self.flushed_entry, self.flushed_index, grown, marks)
 
-    def _remember(self, records: list[Record]) -> None:
+    def _remember(self, records: list[Record], size: int) -> None:
+        """Take note of records, of so many bytes of payload, that are to go into segments."""
         if self.deleted:
             return
-        size = sum(len(record.entry.payload) for record in records)
         held = size + (HEAD.size + ENTRY_OVERHEAD) * len(records)
         self.unflushed += records
         self._unflushed_size += size + HEAD.size * len(records)

@@ -39,11 +39,6 @@ class Record(NamedTuple):
     entry: Entry
     messages: int
 
-    @property
-    def size(self) -> int:
-        """Return the bytes of the whole record."""
-        return HEAD.size + len(self.entry.payload)
-
 
 def make_head(entry_id: int, index: int, timestamp_ms: int, payload: bytes) -> bytes:
     """Return what stands before the payload."""

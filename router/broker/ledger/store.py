@@ -301,7 +301,7 @@ class Store:
         round_.parts.append(record)
         round_.size += len(record)
         if done is not None:
-            round_.calls.append((done,))
+            round_.call(done)
         self._keeper.cursors[subscription] = None
         self._journal.kick()
 

@@ -52,6 +52,7 @@ _UNSENT: Final = "unsent"
 _ROOM: Final = "room"
 _BUSY: Final = "busy"
 _TURN: Final = "turn"
+_TOO_MUCH: Final = frozenset({_UNSENT, _BUSY})
 _log = structlog.get_logger(__name__)
 
 
@@ -59,9 +60,7 @@ class Connection(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, context: Context) -> None:
-        self.client = ""
-        self.peer = ""
-        self.address = ""
+        self.client = self.peer = self.address = ""
         self.local = False
         self.trusted = False
         self.certificate = ""
@@ -144,6 +143,7 @@ class Connection(asyncio.Protocol):
         self._context.connections.discard(self)
         self._out.clear()
         self._turns.clear()
+        self._frames = FrameReader()  # what it held need not wait for the garbage collector
         self._writable_waits.clear()
         self._context.room.give_back(self)
         self.who.gone()
@@ -186,8 +186,8 @@ class Connection(asyncio.Protocol):
         """Send a frame soon, given in pieces."""
         if self.closed:
             return
-        self._out.extend(parts)
-        self._out_size += sum(map(len, parts))
+        self._out += parts
+        self._out_size += len(parts[0]) if len(parts) == 1 else sum(map(len, parts))
         if not self._flush_due:
             self._flush_due = True
             self._loop.call_soon(self._flush)
@@ -313,7 +313,7 @@ class Connection(asyncio.Protocol):
             self.hold_reading(_UNSENT)
         elif len(self._tasks) >= TASKS:
             self.hold_reading(_BUSY)
-        return not (self.closed or _UNSENT in self._read_holds or _BUSY in self._read_holds)
+        return not (self.closed or (self._read_holds and self._read_holds & _TOO_MUCH))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)

@@ -36,7 +36,8 @@ from router.wire.pulsar import (
     Frame,
     Payload,
     ProtocolError,
-    encode_parts,
+    encode,
+    read_sound,
     split_payload,
     verify_checksum,
 )
@@ -62,6 +63,7 @@ class Producing:
     def __init__(self, connection: Connection, messages: LogMessages) -> None:
         self._connection = connection
         self._topics = messages.topics
+        self._tally = messages.topics.tally
         self._store = messages.topics.store
         self._producers = Producers(connection, messages)
         self._found = self._producers.found
@@ -92,17 +94,17 @@ class Producing:
         if producer is None:
             self._producers.unopened(sent.producer_id, frame)
             return
-        parts = _intact(frame.payload)
-        if parts is None:
-            self._refuse(sent, pb.ChecksumError, "Checksum failed on the broker")
-        elif (flaw := _flaw(parts)) is not None:
-            self._refuse(sent, *answer(flaw))
-        elif sent.HasField("txnid_most_bits"):
+        metadata = read_sound(frame.payload)
+        if metadata is None or not 0 < metadata.num_messages_in_batch <= MAX_BATCH:
+            metadata = self._look_closer(sent, frame.payload)
+            if metadata is None:
+                return
+        if sent.HasField("txnid_most_bits"):
             self._refuse(sent, *answer(NotAllowedError("Transactions are not enabled.")))
         elif self._store.full:
             self._refuse(sent, *answer(DiskFullError()))
         else:
-            self._append(producer, sent, parts.metadata, frame.payload)
+            self._append(producer, sent, metadata, frame.payload)
 
     def gone(self) -> None:
         """Give all names back: the connection is closed."""
@@ -116,6 +118,17 @@ class Producing:
             self._held = True
             self._connection.hold_reading(_READ_HOLD)
             self._store.pressure.add(self._release)
+
+    def _look_closer(self, sent: pb.CommandSend, payload: bytes) -> pb.MessageMetadata | None:
+        """Return the metadata of a payload that is not as usual; None: it was refused."""
+        parts = _intact(payload)
+        if parts is None:
+            self._refuse(sent, pb.ChecksumError, "Checksum failed on the broker")
+        elif (flaw := _flaw(parts)) is not None:
+            self._refuse(sent, *answer(flaw))
+        else:
+            return parts.metadata
+        return None
 
     def _append(
         self,
@@ -146,8 +159,8 @@ class Producing:
             self._refuse(sent, *answer(failure))
             return
         self._pending += size
-        self._topics.tally.entries += 1
-        self._topics.tally.bytes += len(payload)
+        self._tally.entries += 1
+        self._tally.bytes += len(payload)
 
     def _known(self, producer: Producer, sent: pb.CommandSend, messages: int) -> bool:
         """Answer a SEND that was stored before, when that is on disk; tell whether it was."""
@@ -183,7 +196,7 @@ class Producing:
         body.highest_sequence_id = highest
         place.ledgerId = producer.partition.ledger.id
         place.entryId = entry
-        self._connection.write(*encode_parts(self._receipt))
+        self._connection.write(encode(self._receipt))
 
     def _refuse(self, sent: pb.CommandSend, number: pb.ServerError, sentence: str) -> None:
         failed = pb.CommandSendError(

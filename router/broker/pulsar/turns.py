@@ -39,10 +39,11 @@ class Turns:
 
     def handle(self, handle: Callable[[Frame], None], may: Callable[[], bool]) -> None:
         """Handle frames for one turn, each only if it `may` be; what is left when it ends waits."""
-        frames, until = self._frames, self._loop.time() + SECONDS
+        frames, time = self._frames, self._loop.time
+        until = time() + SECONDS
         while frames and may():
             handle(frames.popleft())
-            if self._loop.time() > until:
+            if time() > until:
                 self.soon()
                 return
 

@@ -26,6 +26,7 @@ from router.wire.pulsar.payloads import (
     join_payload,
     read_broker_entry,
     read_metadata,
+    read_sound,
     split_payload,
     verify_checksum,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "pack",
     "read_broker_entry",
     "read_metadata",
+    "read_sound",
     "shared_header",
     "split_payload",
     "unpack",

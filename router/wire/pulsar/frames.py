@@ -32,10 +32,14 @@ _PAYLOAD_TYPES: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
 
 
 class Body(NamedTuple):
-    """Where BaseCommand keeps the fields of one type of command; the check of those with text."""
+    """Where BaseCommand keeps the fields of one type of command; the check of those with text.
+
+    `payload`: whether one follows the command.
+    """
 
     field: str
     text: TextCheck | None
+    payload: bool
 
 
 def _bodies() -> dict[int, Body]:
@@ -47,12 +51,22 @@ def _bodies() -> dict[int, Body]:
         if number in fields
     }
     return {
-        number: Body(fields[number].name, None if check.idle else check)
+        number: Body(fields[number].name, None if check.idle else check, number in _PAYLOAD_TYPES)
         for number, check in checks.items()
     }
 
 
 _BODIES: Final = _bodies()
+# What nearly all commands are: the type, the tag of its fields, one byte for their size, the fields
+# and nothing else. Of such a command only the fields are looked at, for there are no others: to ask
+# BaseCommand whether it is complete means to ask for each of its 60 fields whether it is there.
+_SHORT: Final = {
+    bytes((0x08, number, number << 3 | 2)): body
+    for number, body in _BODIES.items()
+    if number << 3 < 0x80
+}
+_SHORT_HEAD: Final = 4
+_SHORT_SIZE: Final = _SHORT_HEAD + 0x7F
 
 
 class Frame(NamedTuple):
@@ -87,33 +101,35 @@ class FrameReader:
         try:
             return self._receive(data)
         except ProtocolError as error:
-            self._failure = error
+            # Without its traceback, which would keep what was received.
+            self._failure = ProtocolError(str(error))
             self._held = bytearray()
             raise
 
     def _receive(self, data: bytes | bytearray | memoryview) -> list[Frame]:
-        held, view = self._held, memoryview(data)
+        held, view, start = self._held, memoryview(data), 0
         frames: list[Frame] = []
         # Of the chunk only what the frame lacks that was begun is copied: first, perhaps, its size.
         while held:
             lacking = self.wanted - len(held)
-            held += view[:lacking]
-            if lacking > len(view):
+            held += view[start : start + lacking]
+            if lacking > len(view) - start:
                 return frames
-            view = view[lacking:]
+            start += lacking
             with memoryview(held) as whole:
-                found, used = self._read(whole)
+                found, used = self._read(whole, 0)
             frames += found
             del held[:used]
-        found, used = self._read(view)
+        # Bytes are cut in less time than a view of them, and what is cut out needs no copy.
+        found, used = self._read(data if type(data) is bytes else view, start)
         held += view[used:]
         return frames + found if frames else found
 
-    def _read(self, view: memoryview) -> tuple[list[Frame], int]:
+    def _read(self, view: bytes | memoryview, start: int) -> tuple[list[Frame], int]:
         frames: list[Frame] = []
-        start, end = 0, len(view)
+        end, size_at = len(view), _SIZE.unpack_from
         while end - start >= _SIZE.size:
-            total = _SIZE.unpack_from(view, start)[0]
+            (total,) = size_at(view, start)
             if total > self._limit:
                 raise ProtocolError(f"frame of {total} bytes, allowed are {self._limit}")
             stop = start + _SIZE.size + total
@@ -128,26 +144,51 @@ class FrameReader:
         return frames, start
 
 
-def _read_frame(view: memoryview, start: int, stop: int, *, chosen: bool | None) -> Frame:
+def _read_frame(view: bytes | memoryview, start: int, stop: int, *, chosen: bool | None) -> Frame:
     at = start + _SIZES.size
     if at > stop:
         raise ProtocolError("frame without a command")
     end = at + _SIZE.unpack_from(view, start + _SIZE.size)[0]
     if end > stop:
         raise ProtocolError("command larger than its frame")
-    command = _read_command(view[at:end], chosen=chosen)
-    if (end < stop) != (command.type in _PAYLOAD_TYPES):
+    data = view[at:end]
+    if _SHORT_HEAD <= len(data) <= _SHORT_SIZE and data[3] == len(data) - _SHORT_HEAD:
+        body = _SHORT.get(bytes(data[:3]))
+    else:
+        body = None
+    if body is None:
+        command = _read_command(data, chosen=chosen)
+        payload = command.type in _PAYLOAD_TYPES
+    else:
+        command = _read_short_command(data, body)
+        payload = body.payload
+    if (end < stop) != payload:
         raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} with or without a payload")
-    return Frame(command, bytes(view[end:stop]))
+    # Without the detour over the class's own `__new__`, which is written in Python.
+    return tuple.__new__(Frame, (command, bytes(view[end:stop])))
 
 
-def _read_command(data: memoryview, *, chosen: bool | None) -> BaseCommand:
-    if len(data) > SMALL and not chosen:
-        check_count(BaseCommand.DESCRIPTOR, data)
+def _read_short_command(data: bytes | memoryview, body: Body) -> BaseCommand:
+    command = _parse(data)
+    fields = getattr(command, body.field)
+    if not fields.IsInitialized():
+        raise incomplete(command)
+    if body.text is not None:
+        body.text.check(fields)
+    return command
+
+
+def _parse(data: bytes | memoryview) -> BaseCommand:
     try:
-        command = BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
+        return BaseCommand.FromString(data)  # type: ignore[arg-type]  # takes any buffer
     except DecodeError as error:
         raise ProtocolError("command cannot be parsed") from error
+
+
+def _read_command(data: bytes | memoryview, *, chosen: bool | None) -> BaseCommand:
+    if len(data) > SMALL and not chosen:
+        check_count(BaseCommand.DESCRIPTOR, data)
+    command = _parse(data)
     if not command.IsInitialized():
         raise incomplete(command)
     if body := _BODIES.get(command.type):
@@ -160,7 +201,10 @@ def _read_command(data: memoryview, *, chosen: bool | None) -> BaseCommand:
 
 def encode(command: BaseCommand, payload: bytes = b"") -> bytes:
     """Return the frame of a command."""
-    return b"".join(encode_parts(command, payload))
+    body = command.SerializeToString()
+    size = len(body)
+    head = _SIZES.pack(_SIZE.size + size + len(payload), size) + body
+    return head + payload if payload else head
 
 
 def encode_parts(command: BaseCommand, *payload: bytes) -> tuple[bytes, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from struct import Struct
 from typing import Final, NamedTuple
@@ -9,7 +10,13 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from router.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
-from router.wire.pulsar.strict import ProtocolError, StrictReader
+from router.wire.pulsar.strict import (
+    SOUND,
+    TEXT_SOUND,
+    UNPROVEN,
+    ProtocolError,
+    StrictReader,
+)
 
 # [0x0e02 u16][size u32][BrokerEntryMetadata] [0x0e01 u16][CRC32-C u32] [size u32][MessageMetadata]
 # [body]; the first two groups are optional. The checksum covers all that follows it, so a broker
@@ -21,8 +28,38 @@ CHECKSUM_MAGIC: Final = 0x0E01
 
 _SIZE: Final = Struct(">I")
 _TAGGED: Final = Struct(">HI")
+_CHECKED: Final = Struct(">HII")
+# What is no longer is copied in less time than it takes to make a view of it.
+_SHORT: Final = 4_096
 
-_METADATA: Final = StrictReader(MessageMetadata)
+# Of metadata: the tag of the producer's name; the sequence id, the time of publishing, and whatever
+# other numbers come next, each a tag and a number, so that the match ends where a field ends.
+_NAME: Final = 0x0A
+_NUMBER: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_NUMBERS: Final = re.compile(
+    rb"\x10%b\x18%b(?:[\x20\x28\x30\x38\x40\x48\x50\x58\x60\x68\x70\x78]%b)*" % ((_NUMBER,) * 3)
+)
+
+
+def _prove(data: bytes) -> int:
+    """Tell what is certain of metadata whose fields come in order, as all clients write them.
+
+    A name in ASCII and numbers need no search for text that is none. If ASCII alone is left behind
+    them, then all text there is text; if nothing is left, then no message in there lacks a field.
+    """
+    if len(data) < 2 or data[0] != _NAME or data[1] > 0x7F:
+        return UNPROVEN
+    name_end = 2 + data[1]
+    numbers = _NUMBERS.match(data, name_end)
+    if numbers is None or not data[2:name_end].isascii():
+        return UNPROVEN
+    end = numbers.end()
+    if end == len(data):
+        return SOUND
+    return TEXT_SOUND if data[end:].isascii() else UNPROVEN
+
+
+_METADATA: Final = StrictReader(MessageMetadata, _prove)
 _BROKER_ENTRY: Final = StrictReader(BrokerEntryMetadata)
 
 
@@ -58,6 +95,25 @@ def _body_start(view: memoryview, start: int) -> int:
     if body > len(view):
         raise ProtocolError("metadata larger than its payload")
     return body
+
+
+def read_sound(payload: bytes) -> MessageMetadata | None:
+    """Return the metadata of a payload that is checksum, metadata and body, and nothing else.
+
+    None of any other, and if the checksum does not fit: `split_payload` tells what there is. Raises
+    ProtocolError if what fits its checksum is not what it should be.
+    """
+    if len(payload) < _CHECKED.size:
+        return None
+    magic, checksum, size = _CHECKED.unpack_from(payload)
+    body = _CHECKED.size + size
+    if magic != CHECKSUM_MAGIC or body > len(payload):
+        return None
+    # A short payload is copied in less time than a view is made.
+    covered = (
+        payload[_TAGGED.size :] if len(payload) < _SHORT else memoryview(payload)[_TAGGED.size :]
+    )
+    return _METADATA.read(payload[_CHECKED.size : body]) if crc32c(covered) == checksum else None
 
 
 def split_payload(payload: bytes | memoryview) -> Payload:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -121,6 +122,22 @@ def test_nothing_more_is_handled_when_the_connection_is_lost(
         lost.connection.connection_lost(None)
         await lost.settle()
         assert messages_of(context).topics.count == 1
+
+    with_client(folder, test)
+
+
+def test_what_came_of_a_frame_is_let_go_when_the_connection_is_lost(folder: Path) -> None:
+    async def test(_: Client, context: Context) -> None:
+        lost = Client(context)
+        lost.send(CONNECT)
+        tracemalloc.start()
+        try:
+            lost.send((2_000_000).to_bytes(4) + bytes(1_000_000))
+            assert tracemalloc.get_traced_memory()[0] > 900_000
+            lost.connection.connection_lost(None)
+            assert tracemalloc.get_traced_memory()[0] < 500_000
+        finally:
+            tracemalloc.stop()
 
     with_client(folder, test)
 

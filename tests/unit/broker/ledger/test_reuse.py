@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from pathlib import Path
 
+import pytest
+
+from router.broker.ledger import journal
 from router.broker.ledger.behind import Behind
 from router.broker.ledger.disk import Disk
 from router.broker.ledger.disk import opened as opened_file
@@ -67,6 +71,34 @@ def test_no_spares_are_kept_on_a_disk_with_little_room(folder: Path) -> None:
             assert {name[-4:] for name in headers(disk)} == {".log"}
 
     run(work())
+
+
+def looks(disk: MemoryDisk, files: JournalFiles, syncs: int) -> int:
+    before = disk.faults.names.count("free")
+    for _ in range(syncs):
+        files.write([b"body"])
+        files.sync()
+    return disk.faults.names.count("free") - before
+
+
+def test_free_space_is_looked_at_with_each_sync_when_there_is_little_and_seldom_else(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = MemoryDisk()
+    disk.make_folder(folder)
+    files = JournalFiles(disk, folder, 1 << 20, relaxed=False)
+    disk.space = journal.PLENTY
+    files.start(1, 0)
+    assert files.free == journal.PLENTY
+    monkeypatch.setattr(journal, "LOOK", math.inf)
+    assert looks(disk, files, 5) == 0
+    monkeypatch.setattr(journal, "LOOK", 0.0)
+    disk.space = journal.PLENTY - 1
+    assert looks(disk, files, 1) == 1
+    monkeypatch.setattr(journal, "LOOK", math.inf)
+    disk.space = 5
+    assert looks(disk, files, 3) == 3
+    assert files.free == 5
 
 
 def test_what_the_crash_tests_work_on_is_written_over_too(folder: Path) -> None:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.broker.ledger import Ack, Store, StoreError, StoreOptions
+from router.broker.ledger.records import HEAD
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
 from router.model import Policies
 from router.settings import load
@@ -318,6 +319,20 @@ def test_producers_marks_survive_a_restart(folder: Path, ending: Session) -> Non
             assert producers.last("p") is None
         async with opened(folder) as store:
             assert (await one_ledger(store)).producers.last("q") is None
+
+    run(work())
+
+
+def test_size_counts_every_entry_once_while_they_move_into_segments(folder: Path) -> None:
+    async def work() -> None:
+        async with opened(folder) as store:
+            ledger, expected = await one_ledger(store), 0
+            for number in range(150):
+                stored = payload(number)
+                await fill(store, ledger, [stored])
+                expected += HEAD.size + len(stored)
+                assert ledger.size_bytes == expected
+            assert len(ledger.segments) > 3
 
     run(work())
 
