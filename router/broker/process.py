@@ -16,7 +16,6 @@ the disk.
 from __future__ import annotations
 
 import asyncio
-import gc
 import os
 import signal
 import socket
@@ -46,6 +45,7 @@ from router.broker.owners import Owners
 from router.broker.pulsar import ListenerOptions, PulsarListener
 from router.broker.registry import FileRegistry, RegistryDamagedError
 from router.build import build_id
+from router.collecting import keep_loaded, settle
 from router.coordination import Registry
 from router.coordination.opening import Coordination, open_coordination
 from router.errors import SettingError
@@ -55,14 +55,6 @@ LOG: Final = "broker.log"
 PATIENCE: Final = 5.0
 DRAIN: Final = 10.0
 LOOK: Final = 0.25
-YOUNG: Final = 20_000
-"""So many objects more than before let the garbage collector look through the young ones.
-
-Entries under way are thousands of objects, which go without the collector soon after. With Python's
-own 700 they were looked through on their way, some of them twice, which was a tenth of all that a
-small entry costs. What only the collector frees are cycles, as of closed connections; of those a
-few hundred more may wait for it, without what they held.
-"""
 
 _log = structlog.get_logger(__name__)
 
@@ -144,9 +136,8 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
             await broker.listener.serve_tcp(tcp)
         if tls is not None:
             broker.listener.serve_tls(tls, listeners.certificates)
-        # What was loaded stays: no need to look through it at each collection.
-        gc.freeze()
-        gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+        keep_loaded()
+        settle()
         seconds = round(time.monotonic() - began, 3)
         _log.info("broker-started", folder=str(folder), build=build_id(), seconds=seconds)
         if stay:
