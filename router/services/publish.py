@@ -206,7 +206,12 @@ class Publisher:
         if append.leads:
             self._lead(lane, append)
         elif append.error is not None:
-            raise append.error
+            try:
+                raise append.error
+            finally:
+                # Its traceback leads to this frame: from here it must not lead back to the error,
+                # or the messages would stay until the garbage collector comes by.
+                del append
 
     def _lead(self, lane: _Lane, first: _Append) -> None:
         late: list[_Append] = []
@@ -230,6 +235,7 @@ class Publisher:
             for append in (*late, *joined):
                 if append is not first and append.done is not None:
                     append.done.set()
+            first.error = None  # it was raised here, see `join`
 
     def _append(self, lane: _Lane, joined: Sequence[_Append]) -> None:
         messages = joined[0].portion.messages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -18,6 +20,7 @@ from router.errors import (
     MessageTooLargeError,
     PartialPublishError,
     PublishRefusedError,
+    RouterError,
     SettingError,
     TopicNotFoundError,
 )
@@ -99,9 +102,9 @@ class Bench:
     max_message: int = 1_000_000
     auto_create: bool = False
     clock: ManualClock = field(default_factory=ManualClock)
+    backend: Recorded = field(default_factory=Recorded)
 
     def __post_init__(self) -> None:
-        self.backend = Recorded()
         if not self.auto_create:
             self.backend.create_topic(TOPIC, self.partitions, Policies(), {}, 1)
         self.metrics = Metrics()
@@ -276,6 +279,54 @@ def test_failure_of_a_joined_append_is_told_to_all(
     assert all(isinstance(error, told | type(failure)) for error in raised)
     assert len({id(error) for error in raised}) == 3
     assert bench.publish([Message(b"after")]) == Published(1)
+
+
+class Sent(list[Message]):
+    """Messages of which can be told whether they are still there."""
+
+
+class Failing(Recorded):
+    """Takes the first append, fails all that follow; one with room for some stores these."""
+
+    def publish(self, batch: Batch, timeout: float) -> Receipt:
+        self.batches.clear()
+        if self.room is None and len(batch.messages) > 1:
+            raise BackendUnavailableError("gone")
+        return super().publish(batch, timeout)
+
+
+@pytest.mark.parametrize("room", [None, 2])
+def test_messages_of_failed_requests_go_without_the_garbage_collector(room: int | None) -> None:
+    bench = Bench(backend=Failing())
+    gate = bench.backend.gate = threading.Semaphore(0)
+    watched: list[weakref.ref[Sent]] = []
+
+    def publish() -> str:
+        sent = Sent([Message(b"x")] * 2)
+        watched.append(weakref.ref(sent))
+        try:
+            bench.publish(sent)
+        except RouterError as error:
+            return error.code
+        return ""
+
+    gc.collect()
+    gc.disable()
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            first = pool.submit(bench.publish, [Message(b"first")])
+            assert bench.backend.entered.acquire(timeout=PATIENCE)
+            others = [pool.submit(publish) for _ in range(3)]
+            wait_for_queue(bench, 3)
+            bench.backend.room = room
+            gate.release(9)
+            assert first.result(PATIENCE) == Published(1)
+            told = [other.result(PATIENCE) for other in others]
+        bench.backend.batches.clear()
+        assert [ref() for ref in watched] == [None] * 3
+    finally:
+        gc.enable()
+    assert all(told), told
 
 
 @settings(max_examples=40, deadline=None)
