@@ -12,7 +12,7 @@ Spark could say it all itself, after 15 to 40 s of starting and only where there
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import re2
@@ -78,9 +78,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
 
 def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> None:
     """Raise DeclarationError for a topic that is read and written: that never comes to an end."""
-    source = pipeline.source
-    read = {parse_topic(topic, settings) for topic in source.topics}
-    pattern = re2.compile(source.pattern)
+    reads = reader(pipeline, settings)
     written: list[tuple[tuple[str | int, ...], str]] = [
         (("sink", place, "topic"), sink.topic) for place, sink in enumerate(pipeline.sinks)
     ]
@@ -91,9 +89,21 @@ def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> Non
             topic = parse_topic(name, settings)
         except BadNameError as error:
             raise origin.error(path, str(error)) from error
-        short = topic.local if parse_topic(topic.local, settings) == topic else str(topic)
-        if topic in read or (source.pattern and pattern.fullmatch(short)):
+        if reads(topic):
             raise origin.error(path, f"the topic {name!r} is read by the source: give another one")
+
+
+def reader(pipeline: Pipeline, settings: Settings) -> Callable[[TopicName], bool]:
+    """Return what tells whether a pipeline's source reads a topic, or would if it were there."""
+    source = pipeline.source
+    topics = {parse_topic(topic, settings) for topic in source.topics}
+    pattern = re2.compile(source.pattern)
+
+    def reads(topic: TopicName) -> bool:
+        short = topic.local if parse_topic(topic.local, settings) == topic else str(topic)
+        return topic in topics or bool(source.pattern and pattern.fullmatch(short))
+
+    return reads
 
 
 def parse_topic(text: str, settings: Settings) -> TopicName:

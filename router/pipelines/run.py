@@ -118,7 +118,7 @@ def check_declared(pipeline: Pipeline) -> None:
 
     if pipeline.job is not None:
         try:
-            jobs.check(pipeline.job, pipeline.file.parent)
+            jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
         except ValueError as error:
             line = pipeline.lines.get(("job",), 1)
             raise DeclarationError(f"{pipeline.file}:{line}: {error}") from error
@@ -300,6 +300,7 @@ class Run:
         return int(self.options.wall().timestamp() * 1000)
 
     def _context(self) -> SinkContext:
+        from router.pipelines.checks import reader  # noqa: PLC0415 - needs an extra
         from router.pipelines.sinks import SinkContext  # noqa: PLC0415 - needs an extra
 
         def failed(sink: str, error: RouterError) -> None:
@@ -312,6 +313,7 @@ class Run:
             settings=self.settings,
             trigger=self.pipeline.trigger,
             failed=failed,
+            reads=reader(self.pipeline, self.settings),
         )
 
     def _watch(self, queries: Queries) -> None:

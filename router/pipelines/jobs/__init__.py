@@ -42,12 +42,17 @@ class JobContext:
     wall_ms: Callable[[], int]
 
 
-def check(job: JobSpec, folder: Path) -> None:
+def check(job: JobSpec, folder: Path, checkpoint: str) -> None:
     """Raise ValueError, with one sentence, for what a job cannot be; files are found in `folder`.
 
     Needs neither Spark nor Java.
     """
     options = read(job.kind, job.options)
+    if job.kind == "replay" and "://" in checkpoint.removeprefix("file://"):
+        raise ValueError(
+            "the checkpoint of a replay has to be a folder of this machine, and"
+            f" {checkpoint} is none"
+        )
     if job.kind == "validate":
         from router.pipelines.jobs import validating  # noqa: PLC0415 - see above
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from router.backends import Backend
 from router.errors import RouterError
+from router.model import TopicName
 from router.pipelines.declaration import Trigger
 from router.settings import Settings
 
@@ -22,6 +23,11 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _none(_topic: TopicName) -> bool:
+    """Say that the source reads nothing that a sink could write."""
+    return False
+
+
 def _nobody(sink: str, error: RouterError) -> None:
     """Nobody wants to know: the query's own exception tells it as well."""
 
@@ -32,7 +38,7 @@ class SinkContext:
 
     `backend` is where topics live, opened with `settings`; sinks use it from their queries' threads
     and never close it. `failed` is told, in a thread of Spark's, why a sink's query is about to
-    end, with the sentence for the user.
+    end, with the sentence for the user. `reads` tells whether the pipeline's source reads a topic.
     """
 
     pipeline: str
@@ -42,6 +48,7 @@ class SinkContext:
     trigger: Trigger = field(default_factory=Trigger)
     failed: Callable[[str, RouterError], None] = _nobody
     wall_ms: Callable[[], int] = wall_ms
+    reads: Callable[[TopicName], bool] = _none
 
     def triggered(self, writer: DataStreamWriter) -> DataStreamWriter:
         """Return a query's writer that begins its batches when the run says so."""

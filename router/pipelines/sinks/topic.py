@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ import structlog
 
 from router.backends import Backend
 from router.errors import (
+    BadRequestError,
     PublishRefusedError,
     ReadFailedError,
     RouterError,
@@ -173,6 +174,7 @@ class TopicSink:
         patience = self._options.patience
         try:
             named = {name: _parse(name, self._context) for name in survey(staged, self._largest)}
+            self._check_circle(named.values())
             return {
                 given: persist(partial(self._place, topic), patience)
                 for given, topic in sorted(named.items())
@@ -182,6 +184,14 @@ class TopicSink:
             if not error.retriable:
                 staging.discard(staged)
             raise
+
+    def _check_circle(self, topics: Iterable[TopicName]) -> None:
+        """Refuse rows for what the source reads: each would come back as another one."""
+        if circle := sorted(str(topic) for topic in topics if self._context.reads(topic)):
+            raise BadRequestError(
+                f"There are rows for {circle[0]}, which the source reads: name other topics, or"
+                " have the source read fewer"
+            )
 
     def _place(self, topic: TopicName) -> Place:
         backend, timeout = self._context.backend, one_try(self._options.patience)

@@ -68,3 +68,18 @@ def test_schema_that_is_missing_is_one_sentence(tmp_path: Path) -> None:
     ):
         check_declared(load(path, "mine"))
     assert tomllib.loads(path.read_text("utf-8"))["checkpoint"] == "pipelines/checkpoints/mine"
+
+
+@pytest.mark.parametrize("kind", ["replay", "maintain"])
+def test_replay_takes_a_checkpoint_on_this_machine_only(tmp_path: Path, kind: str) -> None:
+    path = write_new("mine", kind, tmp_path)
+    text = path.read_text("utf-8")
+    here = 'checkpoint = "pipelines/checkpoints/mine"'
+    path.write_text(text.replace(here, 'checkpoint = "file:///c"'), "utf-8")
+    check_declared(load(path, "mine"))
+    path.write_text(text.replace(here, 'checkpoint = "s3a://b/c"'), "utf-8")
+    if kind == "replay":
+        with pytest.raises(DeclarationError, match=r"mine.toml:\d+: .*, and s3a://b/c is none"):
+            check_declared(load(path, "mine"))
+    else:
+        check_declared(load(path, "mine"))

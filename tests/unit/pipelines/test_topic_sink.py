@@ -76,7 +76,7 @@ class World:
         self.options = {"patience": "1s"} | options
         self.now_ms = 1_000
         self.told: list[str] = []
-        self.topic, self.pipeline = "out", "p"
+        self.topic, self.pipeline, self.read = "out", "p", "in"
 
     def new_checkpoint(self, name: str) -> None:
         (self.folder / "check" / "s").mkdir(parents=True, exist_ok=True)
@@ -90,6 +90,7 @@ class World:
             all_settings.load(None, {}, self.flags),
             failed=lambda sink, error: self.told.append(str(error)),
             wall_ms=lambda: self.now_ms,
+            reads=lambda topic: topic.local == self.read,
         )
 
     @property
@@ -406,3 +407,15 @@ def test_run_refuses_a_batch_that_the_store_may_have_forgotten(world: World) -> 
     world.options["on_forgotten"] = "publish"
     world.run(0, rows)
     assert world.values() == Counter(rows)
+
+
+def test_run_refuses_rows_for_what_the_source_reads_before_any_is_published(world: World) -> None:
+    world.read = "out"
+    with pytest.raises(PublishRefusedError, match="which the source reads"):
+        world.run(0, [(b"k", b"v")])
+    assert world.told
+    assert not list(world.stored())
+    # The rows are made anew when they are to go elsewhere.
+    world.read = "in"
+    world.run(0, [(b"k", b"other")])
+    assert list(world.values()) == [(b"k", b"other")]
