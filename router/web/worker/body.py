@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable, Iterator
+from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 from gunicorn.http.body import CHUNK_EXT_RE
 from gunicorn.http.errors import (
@@ -32,6 +33,8 @@ _TRAILER: Final = re.compile(f"({WORD}):{VALUE}".encode())
 _NO_TRAILERS: Final = frozenset(
     {b"host", b"content-length", b"transfer-encoding", b"trailer", b"authorization", b"te"}
 )
+
+T = TypeVar("T")
 
 
 class Body:
@@ -101,13 +104,13 @@ class Body:
     def _receive(self, most: int) -> bytes:
         """Return what the client sends next; `failed` at the end of that."""
         self.failed = True  # until it went well: a read that raises leaves the rest unread
-        if not self._wire.ahead:
-            self._before_waiting()
-        part = self._wire.take(most)
+        take = self._wire.take
+        part = take(most) if self._wire.ahead else self._in_time(partial(take, most))
         self.failed = not part
         return part
 
-    def _before_waiting(self) -> None:
+    def _in_time(self, receive: Callable[[], T]) -> T:
+        """Call what waits for the client, which has until the end of the body's time at most."""
         if self._go_on is not None:
             self._go_on()
             self._go_on = None
@@ -115,6 +118,13 @@ class Body:
         self._until = self._until or now + self._seconds
         if now >= self._until:
             raise TimeoutError("the body takes too long")
+        client, left = self._wire.socket, self._until - now
+        patience = client.gettimeout()
+        client.settimeout(left if patience is None else min(patience, left))
+        try:
+            return receive()
+        finally:
+            client.settimeout(patience)
 
 
 class ChunkedBody(Body):
@@ -169,8 +179,7 @@ class ChunkedBody(Body):
         wire = self._wire
         self.failed = True
         while (end := wire.ahead.find(b"\n")) < 0 and len(wire.ahead) <= FIELD:
-            self._before_waiting()
-            if not wire.more():
+            if not self._in_time(wire.more):
                 raise ConnectionAbortedError("the client left between chunks")
         line = wire.ahead[: end + 1]
         if not 2 <= len(line) <= FIELD or line[-2:] != b"\r\n" or line.find(b"\r") < end - 1:

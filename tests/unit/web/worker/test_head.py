@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -42,6 +43,12 @@ class Bytes:
         self._data = io.BytesIO(data)
         self._step = step
         self.asked = 0
+
+    def gettimeout(self) -> None:
+        return None
+
+    def settimeout(self, seconds: float | None) -> None:
+        del seconds  # all that is to come is there
 
     def recv(self, size: int) -> bytes:
         self.asked += 1
@@ -220,6 +227,26 @@ def test_a_body_is_never_read_beyond_its_end() -> None:
     assert body.read() == b""
     assert wire.more()
     assert wire.ahead == b"def"
+
+
+@pytest.mark.parametrize("kind", ["length", "chunks"])
+@pytest.mark.parametrize("patience", [None, 60.0])
+def test_a_client_that_falls_silent_has_the_time_of_its_body(
+    kind: str, patience: float | None
+) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.settimeout(patience)
+        theirs.sendall(b"abc" if kind == "length" else b"5\r\nab")
+        read: Body = (
+            Body(Wire(ours), 10, 0.1, None)
+            if kind == "length"
+            else ChunkedBody(Wire(ours), 0.1, None)
+        )
+        with pytest.raises(TimeoutError):
+            read.read()
+        assert read.failed
+        assert ours.gettimeout() == patience
 
 
 def test_a_client_is_told_to_go_on_only_when_its_body_is_waited_for() -> None:
