@@ -23,6 +23,24 @@ from tests.unit.web.pulsar_rest.rest import Fetching, Rest, told
 Topics = Callable[..., tuple[Site, Rest]]
 
 
+class Wall:
+    """A time of day that stands still until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.ms = time.time_ns() // 10**6
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+@pytest.fixture
+def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
+    """The time of day of applications that are made from here on."""
+    wall = Wall()
+    monkeypatch.setattr("router.app._wall_ms", wall)
+    return wall
+
+
 def test_base_uri_is_all_that_a_client_needs(rest: Rest) -> None:
     rest.texts("a")
     consumer = rest.consumer(name="worker-1")
@@ -137,12 +155,14 @@ def test_what_was_given_goes_with_the_last_consumer(topics: Topics) -> None:
     assert site.node.registry.list(GIVEN, 1) == []
 
 
-def test_fetching_keeps_a_consumer_alive(topics: Topics) -> None:
+def test_fetching_keeps_a_consumer_alive(wall: Wall, topics: Topics) -> None:
     _, rest = topics(pip64_consumer_idle="600ms")
     consumer = rest.consumer()
     for _ in range(8):
-        time.sleep(0.1)
+        wall.ms += 550
         assert consumer.fetch() == []
+    wall.ms += 650
+    assert told(consumer.ask()) == (404, 40403)
 
 
 def test_any_worker_serves_a_consumer(site: Site, rest: Rest) -> None:
@@ -155,14 +175,16 @@ def test_any_worker_serves_a_consumer(site: Site, rest: Rest) -> None:
     assert told(consumer.ask()) == (404, 40403)
 
 
-def test_unacknowledged_come_again_after_the_timeout(topics: Topics) -> None:
+def test_unacknowledged_come_again_after_the_timeout(wall: Wall, topics: Topics) -> None:
     _, rest = topics(pip64_ack_timeout="300ms")
     rest.texts("a", "b", "c")
     consumer = rest.consumer()
     found = consumer.fetch()
     rest.acknowledge(found[1]["messageId"])
+    wall.ms += 290
     assert consumer.values() == []
-    assert consumer.values("timeout=5000") == ["a", "c"]
+    wall.ms += 50
+    assert consumer.values() == ["a", "c"]
 
 
 def test_given_together_come_again_together(
