@@ -2,7 +2,7 @@
 
 Nearly all that a request or an entry leaves behind is freed by its reference count. The collector
 is there for cycles, and looks at what is young whenever that has become more by its first
-threshold. With Python's own, 700 objects, it looks through what is under way again and again: 5 us
+threshold. With Python's own, 700 objects, it looks through what is under way again and again: 4 µs
 of each small entry in the broker, a twentieth of a publish over 256 connections. A look at more
 objects takes longer, and all wait for it: so the threshold is not larger than it has to be.
 """

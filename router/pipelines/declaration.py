@@ -158,3 +158,8 @@ class Pipeline:
     job: JobSpec | None = None
     file: Path = Path()
     lines: Mapping[tuple[str | int, ...], int] = field(default_factory=dict)
+
+
+def is_local(folder: str) -> bool:
+    """Tell whether a folder, as a declaration names it, is one of this machine."""
+    return "://" not in folder.removeprefix("file://")

@@ -33,7 +33,7 @@ from router.backends import Backend, Node
 from router.backends.opening import open_backend, open_node
 from router.errors import RouterError
 from router.pipelines import connectors, jobs, session
-from router.pipelines.declaration import Pipeline, Trigger
+from router.pipelines.declaration import Pipeline, Trigger, is_local
 from router.pipelines.failures import sentence
 from router.pipelines.lease import Lease, Lock, watched
 from router.pipelines.metrics import serve
@@ -74,16 +74,16 @@ def once(pipeline: Pipeline) -> Pipeline:
 
 def state_folder(pipeline: Pipeline, settings: Settings) -> Path:
     """Return the folder of this machine that has a pipeline's lock and status."""
-    checkpoint = pipeline.checkpoint.removeprefix("file://")
-    if checkpoint and "://" not in checkpoint:
-        return Path(checkpoint)
+    folder = pipeline.checkpoint.removeprefix("file://")
+    if folder and is_local(pipeline.checkpoint):
+        return Path(folder)
     return Path(settings.text("data.dir")) / "pipelines" / pipeline.name
 
 
 def placed(pipeline: Pipeline, settings: Settings) -> Pipeline:
     """Return a pipeline whose checkpoint and store are named in full, by the settings in force."""
     folder = pipeline.checkpoint
-    if "://" not in folder.removeprefix("file://"):
+    if is_local(folder):
         folder = str(state_folder(pipeline, settings).absolute())
     given = {
         name: value.text for name, value in settings.values.items() if value.origin != "default"

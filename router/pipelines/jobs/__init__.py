@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from router.pipelines.declaration import JobSpec, Pipeline
+from router.pipelines.declaration import JobSpec, Pipeline, is_local
 from router.pipelines.jobs.options import read
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def check(job: JobSpec, folder: Path, checkpoint: str) -> None:
     Needs neither Spark nor Java.
     """
     options = read(job.kind, job.options)
-    if job.kind == "replay" and "://" in checkpoint.removeprefix("file://"):
+    if job.kind == "replay" and not is_local(checkpoint):
         raise ValueError(
             "the checkpoint of a replay has to be a folder of this machine, and"
             f" {checkpoint} is none"

@@ -16,7 +16,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.types import DateType, TimestampType
 
 from router.errors import SettingError
-from router.pipelines.declaration import DATE, TIMES
+from router.pipelines.declaration import DATE, TIMES, is_local
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -53,9 +53,10 @@ def check_table(sink: SinkSpec, context: SinkContext) -> None:
     Spark would take the first batches of this one for those, and drop them without a word. Only
     folders of this machine are looked at.
     """
-    table, checkpoint = sink.path.removeprefix("file://"), context.folder(sink.name)
-    if sink.kind != "parquet" or "://" in table or "://" in checkpoint.removeprefix("file://"):
+    here = is_local(sink.path) and is_local(context.folder(sink.name))
+    if sink.kind != "parquet" or not here:
         return
+    table = sink.path.removeprefix("file://")
     known = (context.local_folder(sink.name) / "metadata").exists()
     if not known and any(_BATCH.fullmatch(one.name) for one in Path(table, _LOG).glob("*")):
         raise SettingError(

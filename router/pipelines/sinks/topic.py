@@ -35,6 +35,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Policies, TopicName
+from router.pipelines.declaration import is_local
 from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
 from router.pipelines.sinks.options import TopicOptions
@@ -65,7 +66,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for rows that are no messages, and for what the sink cannot keep."""
     message_rows(frame, sink)
     options = TopicOptions.of(sink, context.settings)
-    if "://" in context.folder(sink.name).removeprefix("file://"):
+    if not is_local(context.folder(sink.name)):
         raise SettingError(
             f"sink {sink.name}: the checkpoint of a topic has to be a folder that the driver and "
             f"all executors share, and {context.checkpoint} is none."

@@ -30,9 +30,6 @@ _OWN: Final = frozenset(
 _NAME: Final = re.compile(WORD)
 _TEXT: Final = re.compile(VALUE)
 _STATUS: Final = re.compile(rf"[1-9][0-9]{{2}} {VALUE}")
-_MOST_NAMES: Final = 1_000
-# Names of headers that were checked, in lower case.
-_names: dict[str, str] = {}
 _dates: dict[int, str] = {}
 
 
@@ -65,7 +62,7 @@ class Answer:
         self.headers = []
         self._length = None
         for name, value in headers:
-            lower = _names.get(name) or _lower(name)
+            lower = _lower(name)
             # Nearly all values are such, and to ask costs less than the pattern.
             if not (value.isascii() and value.isprintable()) and not _TEXT.fullmatch(value):
                 raise ValueError(f"the header {name!r} is none")
@@ -137,11 +134,10 @@ def _code(status: str) -> int:
     return int(status[:3])
 
 
+@lru_cache(maxsize=1_000)
 def _lower(name: str) -> str:
     if not _NAME.fullmatch(name):
         raise ValueError(f"the header {name!r} is none")
-    if len(_names) < _MOST_NAMES:
-        _names[name] = name.lower()
     return name.lower()
 
 

@@ -72,12 +72,14 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
 
     def _end_silent(self, since: float) -> None:
         """End the connections that are idle since then: one look for all, no timer for each."""
-        while self.idle:
-            client, idle_since = next(iter(self.idle.items()))
-            if idle_since > since:
-                return
-            del self.idle[client]
-            end(client)
+        while self.idle and next(iter(self.idle.values())) <= since:
+            self.end_idlest()
+
+    def end_idlest(self) -> None:
+        """End the connection that is idle for longest; there is one."""
+        client = next(iter(self.idle))
+        del self.idle[client]
+        end(client)
 
     def _finish(self) -> None:
         """Wait for the requests under way, as long as gunicorn allows it."""

@@ -13,7 +13,7 @@ from router.web.offload import patient
 from router.web.worker.bounds import Crowd
 from router.web.worker.connection import Connection
 from router.web.worker.environ import of_connection
-from router.web.worker.listening import ListeningWorker, end
+from router.web.worker.listening import ListeningWorker
 
 _FULL: Final = "There are too many connections."
 
@@ -66,9 +66,7 @@ class Worker(ListeningWorker):
         if len(self.pool) < self.worker_connections:
             return True
         if self.idle:
-            client = next(iter(self.idle))
-            self.idle.pop(client)
-            end(client)
+            self.end_idlest()
             sleep(0)
             return True
         return False
