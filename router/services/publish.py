@@ -8,6 +8,9 @@ append with all that fit into it. One append is in flight for each partition and
 the order and lets a slow disk make batches larger instead of queues longer. The alternative, a
 thread that collects for a millisecond, makes every lone publisher wait and needs the thread.
 
+Where requests meet, who leads first lets those come in that are there already (`LULL`): clients
+that were answered together ask again together; the first would else go alone, the others after it.
+
 A request with an idempotency key does not join: each of its appends carries a producer name made
 from the key, which the backend remembers with the entry, so that a repeat is found however late it
 comes. What the key names must not change between tries.
@@ -26,6 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
+from typing import Final
 
 from router.backends import Backend, Batch, Receipt
 from router.errors import (
@@ -44,6 +48,10 @@ from router.model import Message, Principal, TopicName
 from router.services.directory import Directory
 from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion, parts
 from router.settings import Settings
+from router.waiting import LULL, Steps, Wakeup, finish
+
+PATIENCE: Final = 0.002
+"""Seconds that an append waits at most for requests that could join it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +92,7 @@ class _Append:
     def __init__(self, portion: Portion, deadline: float) -> None:
         self.portion = portion
         self.deadline = deadline
-        self.done: threading.Event | None = None
+        self.done: Wakeup | None = None
         self.leads = False
         self.error: RouterError | None = None
 
@@ -101,7 +109,7 @@ class _Lane:
 
 
 class Publisher:
-    """Stores messages; calls block, and may be made from many threads or greenlets."""
+    """Stores messages; calls wait, and may be made from many threads or greenlets."""
 
     def __init__(
         self,
@@ -119,6 +127,7 @@ class Publisher:
         self._turns = count()
         self._lock = threading.Lock()
         self._lanes: dict[tuple[TopicName, int], _Lane] = {}
+        self._together = 1  # requests in the last append
 
     def publish(
         self,
@@ -127,6 +136,16 @@ class Publisher:
         principal: Principal,
         idempotency_key: str | None = None,
     ) -> Published:
+        """Store messages as `publishing` does, waiting here."""
+        return finish(self.publishing(topic, messages, principal, idempotency_key))
+
+    def publishing(
+        self,
+        topic: TopicName,
+        messages: Sequence[Message],
+        principal: Principal,
+        idempotency_key: str | None = None,
+    ) -> Steps[Published]:
         """Store all messages or raise; when it returns they are durable.
 
         Raises MessageTooLargeError with nothing stored, PartialPublishError with the count of those
@@ -137,7 +156,15 @@ class Publisher:
         whole = Portion(messages)
         if whole.largest > self._options.max_message:
             raise self._too_large(messages)
-        return self._publish(topic, whole, principal, idempotency_key)
+        request = _Request(self, topic, self._clock() + self._options.timeout)
+        if idempotency_key is not None:
+            identity = "\0".join((principal.name, str(topic), idempotency_key))
+            request.name = sha256(identity.encode()).hexdigest()
+        try:
+            return (yield from self._attempt(request, whole))
+        except (TopicNotFoundError, NotAllowedError):
+            # Deleted, or made anew with other partitions, since the directory looked.
+            return (yield from self._attempt(request, whole))
 
     def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
         sizes = [message.size() for message in messages]
@@ -147,30 +174,11 @@ class Publisher:
             f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
         )
 
-    def _publish(
-        self,
-        topic: TopicName,
-        whole: Portion,
-        principal: Principal,
-        idempotency_key: str | None,
-    ) -> Published:
-        request = _Request(self, topic, self._clock() + self._options.timeout)
-        if idempotency_key is not None:
-            identity = "\0".join((principal.name, str(topic), idempotency_key))
-            request.name = sha256(identity.encode()).hexdigest()
-        partitions = self._partitions(topic)
+    def _attempt(self, request: _Request, whole: Portion) -> Steps[Published]:
+        partitions = self._directory.partitions(request.topic, create=self._options.auto_create)
         try:
-            return self._attempt(request, whole, partitions)
-        except (TopicNotFoundError, NotAllowedError):
-            # Deleted, or made anew with other partitions, since the directory looked.
-            return self._attempt(request, whole, self._partitions(topic))
-
-    def _partitions(self, topic: TopicName) -> int:
-        return self._directory.partitions(topic, create=self._options.auto_create)
-
-    def _attempt(self, request: _Request, whole: Portion, partitions: int) -> Published:
-        try:
-            return request.store(parts(whole, partitions, request.turn(self._turns)))
+            portions = parts(whole, partitions, request.turn(self._turns))
+            return (yield from request.store(portions))
         except RouterError as error:
             stored = request.stored
             if isinstance(error, PartialPublishError):
@@ -187,7 +195,9 @@ class Publisher:
             self._count(len(batch.messages), size)
         return receipt
 
-    def join(self, topic: TopicName, partition: int, portion: Portion, deadline: float) -> None:
+    def join(
+        self, topic: TopicName, partition: int, portion: Portion, deadline: float
+    ) -> Steps[None]:
         """Append messages together with what other requests have for the partition."""
         append = _Append(portion, deadline)
         name = topic, partition
@@ -197,12 +207,19 @@ class Publisher:
                 lane = self._lanes[name] = _Lane(topic, partition)
                 append.leads = True
             else:
-                append.done = threading.Event()
+                append.done = Wakeup()
                 lane.waiting.append(append)
-        if append.done is not None:
+        try:
             # Without a bound of its own, which would cost more than the rest of the queue: the
             # append under way has one, and who leads the next leaves out what came too late.
-            append.done.wait()
+            if append.done is not None:
+                yield append.done, None
+            # A lone publisher waits for nobody; among several the next are on their way already.
+            if append.leads and (lane.waiting or self._together > 1):
+                yield LULL, PATIENCE
+        except BaseException:
+            self._leave(lane, append)
+            raise
         if append.leads:
             self._lead(lane, append)
         elif append.error is not None:
@@ -212,6 +229,14 @@ class Publisher:
                 # Its traceback leads to this frame: from here it must not lead back to the error,
                 # or the messages would stay until the garbage collector comes by.
                 del append
+
+    def _leave(self, lane: _Lane, append: _Append) -> None:
+        """Give up waiting: what nobody took yet is not stored, and who was to lead hands on."""
+        with self._lock:
+            if append in lane.waiting:
+                lane.waiting.remove(append)
+        if append.leads:
+            self._hand_on(lane)
 
     def _lead(self, lane: _Lane, first: _Append) -> None:
         late: list[_Append] = []
@@ -234,10 +259,11 @@ class Publisher:
                 append.error = _too_late()
             for append in (*late, *joined):
                 if append is not first and append.done is not None:
-                    append.done.set()
+                    append.done.wake()
             first.error = None  # it was raised here, see `join`
 
     def _append(self, lane: _Lane, joined: Sequence[_Append]) -> None:
+        self._together = len(joined)
         messages = joined[0].portion.messages
         if len(joined) > 1:
             messages = [message for append in joined for message in append.portion.messages]
@@ -258,7 +284,7 @@ class Publisher:
             following = lane.waiting.popleft()
             following.leads = True
         assert following.done is not None
-        following.done.set()
+        following.done.wake()
 
     def _count(self, messages: int, size: int) -> None:
         self._metrics.inc("router_published_messages_total", messages)
@@ -283,10 +309,11 @@ class _Request:
         """Return what chooses the partition of messages without key; a repeat's is the same."""
         return int(self.name[:8], 16) if self.name else next(turns)
 
-    def store(self, portions: Iterator[tuple[int, Portion]]) -> Published:
+    def store(self, portions: Iterator[tuple[int, Portion]]) -> Steps[Published]:
+        """Store the portions in turn; `stored` counts what is."""
         for index, (partition, portion) in enumerate(portions):
             if not self.name:
-                self.publisher.join(self.topic, partition, portion, self.deadline)
+                yield from self.publisher.join(self.topic, partition, portion, self.deadline)
                 self.stored += len(portion.messages)
                 continue
             producer = f"idempotency:{self.name}:{index}"

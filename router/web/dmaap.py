@@ -23,6 +23,7 @@ from router.services.consume import Poll, PollMailbox, Subscriber, Wish
 from router.services.groups import moment
 from router.services.publish import Published, Publisher
 from router.settings import Settings
+from router.waiting import Steps, finish
 from router.web import bodies, intake, offload
 from router.web.access import Access, Right
 from router.web.front import DIRECT, POLL, PUBLISH
@@ -134,11 +135,11 @@ class Events:
 
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
-        return _response(self.published(request.environ, topic))
+        return _response(finish(self.published(request.environ, topic)))
 
-    def published(self, environ: WSGIEnvironment, topic: str) -> Answer:
+    def published(self, environ: WSGIEnvironment, topic: str) -> Steps[Answer]:
         """Store the messages of a request's body, as `publish` does."""
-        published = self._publish(environ, topic)
+        published = yield from self._publish(environ, topic)
         now = self._transactions.wall_ms()
         body = b'{"serverTimeMs":%d,"count":%d}' % (now, published.count)
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
@@ -150,7 +151,7 @@ class Events:
         It is the header's, followed by the number of the last message, as in the original.
         """
         environ = request.environ
-        published = self._publish(environ, topic)
+        published = finish(self._publish(environ, topic))
         identity = environ[GIVEN] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
         body = b'{"serverTimeMs":%d,"count":%d,"transactionId":"%s::%d"}' % (
             self._transactions.wall_ms(),
@@ -161,13 +162,13 @@ class Events:
         headers = [REPLAYED] if published.replayed else []
         return Response(body, headers=headers, content_type="application/json")
 
-    def _publish(self, environ: WSGIEnvironment, topic: str) -> Published:
+    def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[Published]:
         principal = self._access.principal(environ)
         name = self._topic_name(topic)
         self._access.demand(principal, name, Right.PUBLISH)
         key = intake.idempotency_key(environ)
         messages = self._messages(environ)
-        return self._publisher.publish(name, messages, principal, key)
+        return (yield from self._publisher.publishing(name, messages, principal, key))
 
     def _messages(self, environ: WSGIEnvironment) -> list[Message]:
         bounds = self._options.bounds
@@ -187,9 +188,11 @@ class Events:
 
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
-        return _response(self.polled(request.environ, topic, group, consumer))
+        return _response(finish(self.polled(request.environ, topic, group, consumer)))
 
-    def polled(self, environ: WSGIEnvironment, topic: str, group: str, consumer: str) -> Answer:
+    def polled(
+        self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
+    ) -> Steps[Answer]:
         """Answer as `poll` does."""
         principal = self._access.principal(environ)
         name = self._topic_name(topic)
@@ -204,7 +207,7 @@ class Events:
         mailbox = PollMailbox()
         watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
         try:
-            poll = self._subscriber.poll(wish, mailbox, watch)
+            poll = yield from self._subscriber.polling(wish, mailbox, watch)
         except BaseException:
             watch.close()
             raise

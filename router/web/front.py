@@ -9,7 +9,9 @@ the ones that Flask documents for the purpose, and the whole of it is in one pla
 Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
 `wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
 context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
-Flask's way.
+Flask's way. They are written in steps (`router.waiting`): a server that asks for it by LATER in the
+environment gets the steps as the answer, and takes them when it likes; any other is given the
+answer as WSGI has it.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flask import Flask, Request, Response, request
@@ -25,7 +28,9 @@ from flask import Flask, Request, Response, request
 from router.errors import BlacklistedError
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
+from router.waiting import Steps, finish
 from router.web.cors import Cors
+from router.web.later import LATER, Later
 from router.web.transaction import GIVEN, TransactionIds
 
 if TYPE_CHECKING:
@@ -35,7 +40,7 @@ if TYPE_CHECKING:
     # The body and the headers of a 200.
     Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
     # Takes the environment and the rule's segments of the path.
-    Direct: TypeAlias = Callable[..., Answer]
+    Direct: TypeAlias = Callable[..., Steps[Answer]]
 
 DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
@@ -93,9 +98,20 @@ class Front(Flask):
         direct: Direct | None = self.extensions[DIRECT].get(rule)
         if direct is None or environ["REQUEST_METHOD"] != rule[0]:
             return super().wsgi_app(environ, start_response)
+        steps = self._direct(partial(direct, environ, *names), rule[1], environ, start_response)
+        return Later(steps) if LATER in environ else finish(steps)
+
+    def _direct(
+        self,
+        view: Callable[[], Steps[Answer]],
+        rule: str,
+        environ: WSGIEnvironment,
+        start_response: StartResponse,
+    ) -> Steps[Iterable[bytes]]:
+        """Answer a request by a direct view."""
         try:
             self._begin(environ)
-            body, headers = direct(environ, *names)
+            body, headers = yield from view()
         except Exception as error:  # noqa: BLE001 - Flask has a handler for each
             with self.request_context(environ):
                 refusal = self.finalize_request(self.handle_user_exception(error))
@@ -103,7 +119,7 @@ class Front(Flask):
         identity = self._transactions.next(environ.get("REMOTE_ADDR", ""))
         marks = [("transactionId", identity), *self._cors.marks(environ)]
         start_response("200 OK", headers + marks)
-        self._note(rule[1], environ, 200)
+        self._note(rule, environ, 200)
         return body
 
     def preprocess_request(self) -> None:

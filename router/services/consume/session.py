@@ -23,6 +23,7 @@ from router.errors import (
 )
 from router.model import UNDECODED, Position, Stored
 from router.services.consume.wish import Client, ClientGoneError, PollMailbox, Wish
+from router.waiting import Steps
 
 if TYPE_CHECKING:
     from router.services.consume.subscriber import Subscriber
@@ -71,8 +72,8 @@ class Session:
         self._ever = False
         self._reopened = 0
 
-    def run(self) -> list[Stored]:
-        """Return messages, or none when the time is over."""
+    def run(self) -> Steps[list[Stored]]:
+        """Return messages, or none when the time is over; waits for its mailbox."""
         while True:
             partitions = self._of.ensure(self._wish)
             self._claim = claim = self._of.node.claim(
@@ -85,7 +86,7 @@ class Session:
             # Only now: making the group may have taken all the time that there was.
             self._claimed = self._of.clock()
             try:
-                found = self._wait(claim)
+                found = yield from self._wait(claim)
             except TopicNotFoundError:
                 self._of.forget(self._wish.subscription)
                 raise
@@ -106,7 +107,7 @@ class Session:
         self._of.forget(self._wish.subscription)
         self._of.directory.partitions(self._wish.subscription.topic)
 
-    def _wait(self, claim: Claim) -> list[Stored] | None:
+    def _wait(self, claim: Claim) -> Steps[list[Stored] | None]:
         """Return messages, none when the time is over, or None when the claim was lost."""
         while not claim.lost():
             self._open(claim)
@@ -121,7 +122,7 @@ class Session:
                 self._check_busy(claim)
                 return []
             pause = FOREIGN_LOOK if self._busy else self._client.look_every()
-            self.mailbox.wait(min(left, pause))
+            yield self.mailbox, min(left, pause)
         return None
 
     def _left(self, claim: Claim) -> float:

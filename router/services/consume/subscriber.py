@@ -14,6 +14,7 @@ from router.services.consume.session import Session
 from router.services.consume.wish import Client, PollMailbox, Wish
 from router.services.directory import Directory
 from router.settings import Settings
+from router.waiting import Steps, finish
 
 KNOWN_FOR: Final = 30.0
 MOST_KNOWN: Final = 20_000
@@ -56,7 +57,7 @@ class Poll:
 
 
 class Subscriber:
-    """Serves polls; calls block, and may be made from many threads or greenlets."""
+    """Serves polls; calls wait, and may be made from many threads or greenlets."""
 
     def __init__(
         self,
@@ -78,6 +79,10 @@ class Subscriber:
         self._waiting: set[PollMailbox] = set()
 
     def poll(self, wish: Wish, mailbox: PollMailbox, client: Client) -> Poll:
+        """Return messages as `polling` does, waiting here."""
+        return finish(self.polling(wish, mailbox, client))
+
+    def polling(self, wish: Wish, mailbox: PollMailbox, client: Client) -> Steps[Poll]:
         """Return messages, or none when the time is over; the caller ends the poll it gets.
 
         Raises TopicNotFoundError, SubscriptionBusyError, TooManyRequestsError,
@@ -88,7 +93,7 @@ class Subscriber:
         self._waiting.add(mailbox)
         self.metrics.gauge("router_polls_waiting", 1)
         try:
-            messages = session.run()
+            messages = yield from session.run()
         except BaseException:
             session.end(Outcome.REFUSED)
             raise

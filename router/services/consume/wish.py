@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 from dataclasses import dataclass
 from typing import Protocol
 
 from router.backends import Start
 from router.model import Subscription
+from router.waiting import Wakeup
 
 
 class ClientGoneError(Exception):
@@ -39,22 +39,10 @@ class Present:
         return math.inf
 
 
-class PollMailbox:
-    """Wakes one waiting poll, from any thread or greenlet."""
+class PollMailbox(Wakeup):
+    """Wakes one waiting poll."""
 
-    __slots__ = ("_event",)
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-
-    def wake(self) -> None:
-        """Make `wait` return, the present call or the next."""
-        self._event.set()
-
-    def wait(self, timeout: float) -> None:
-        """Wait until woken, or for so many seconds."""
-        self._event.wait(timeout)
-        self._event.clear()
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)

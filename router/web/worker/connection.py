@@ -1,10 +1,12 @@
 """One connection of the llhttp worker: its requests in turn, and how it ends.
 
 A request is read, served and answered before the next is looked at, so that pipelined requests are
-answered in order, and what a client may have read ahead is one reading of the socket. Whoever waits
-for a client's next request lets the other connections of the worker have their turn; a client whose
-next request is there already does so after each answer, or after TURNS of them where only the
-socket knows that it is there: it would else keep the others waiting.
+answered in order, and what a client may have read ahead is one reading of the socket. After each
+answer the other connections of the worker have their turn: a client whose next request is there
+already would else keep them waiting.
+
+Serving is written in steps: where a connection waits for its client's next request, or the
+application for others (`router.web.later`), nothing of it is on a stack.
 
 `100 Continue` is sent when the application first waits for the body: one that refuses by the head
 alone spares the client sending it.
@@ -12,7 +14,7 @@ alone spares the client sending it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
@@ -23,6 +25,8 @@ from typing import TYPE_CHECKING, Any, Final
 import gevent
 from gunicorn import util
 
+from router.waiting import Steps, Wait
+from router.web.later import Later
 from router.web.worker import environ as environs
 from router.web.worker.answer import Answer
 from router.web.worker.body import Body, ChunkedBody
@@ -35,7 +39,6 @@ from router.web.worker.writing import linger
 if TYPE_CHECKING:
     from router.web.worker.environ import Request
 
-TURNS: Final = 8
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -52,14 +55,20 @@ class Connection:
         self._environ: dict[str, Any] = {}
         self._began = 0.0
 
-    def serve(self) -> None:
-        """Serve until either side ends it; raise OSError where the connection is lost."""
+    def serve(self) -> Generator[Wait | None, None, None]:
+        """Serve until either side ends it; raise OSError where the connection is lost.
+
+        Yields what it waits for; None: for the client to send something, or to leave.
+        """
         try:
-            served = 0
-            while (asked := self._next()) is not None and self._answer(asked):
-                served += 1
-                if self._wire.ahead or served % TURNS == 0:
+            more = True
+            while more:
+                if self._wire.ahead:
                     gevent.sleep(0)
+                else:
+                    yield None
+                asked = self._next()
+                more = asked is not None and (yield from self._answer(asked))
         except RefusedError as refusal:
             self._environ = self._common | environs.of_line(self._wire.ahead)
             self._log(f"{refusal.status.value}", None, ())
@@ -68,7 +77,6 @@ class Connection:
     def _next(self) -> Request | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""
         wire, client = self._wire, self._client
-        self._environ = {}  # whoever idles shall not keep what the last request brought
         if not wire.ahead:
             client.settimeout(None)  # the worker ends who is silent for too long
             if not wire.more():
@@ -89,7 +97,7 @@ class Connection:
         wire.ahead = wire.ahead[end:]
         return asked
 
-    def _answer(self, asked: Request) -> bool:
+    def _answer(self, asked: Request) -> Steps[bool]:
         """Answer a request; return whether another one may follow."""
         environ = self._environ = self._common | asked.environ
         closing = self._worker.count() or asked.framing.closing
@@ -97,9 +105,10 @@ class Connection:
         body = environ["wsgi.input"] = self._body(asked.framing, answer)
         self._worker.idle.pop(self._client, None)
         try:
-            self._run(environ, answer, body)
+            yield from self._run(environ, answer, body)
         finally:
             self._log(answer.status or "-", answer.sent, answer.headers)
+            self._environ = {}  # whoever idles shall not keep what the last request brought
         if answer.closing or not self._drained(body):
             if body.failed or body.unread != 0:
                 linger(self._client)
@@ -113,11 +122,13 @@ class Connection:
             return ChunkedBody(self._wire, self._bounds.body_timeout, go_on)
         return Body(self._wire, framing.length, self._bounds.body_timeout, go_on)
 
-    def _run(self, environ: dict[str, Any], answer: Answer, body: Body) -> None:
+    def _run(self, environ: dict[str, Any], answer: Answer, body: Body) -> Steps[None]:
         """Have the application answer; what it raises is logged, and is the end."""
         pieces: Iterable[bytes] = ()
         try:
             pieces = self._worker.wsgi(environ, answer.start_response)
+            if isinstance(pieces, Later):
+                pieces = yield from pieces.steps
             # What cannot be drained ends the connection, and the answer shall say so.
             if body.failed or body.waited_for or (body.unread or 0) > DRAIN:
                 answer.closing = True

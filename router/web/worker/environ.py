@@ -18,6 +18,7 @@ from urllib.parse import unquote_to_bytes
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import FileWrapper
 
+from router.web.later import LATER
 from router.web.worker.bounds import LINE
 from router.web.worker.head import Head, path_of, read
 from router.web.worker.refusals import RefusedError, bad_host, malformed
@@ -74,6 +75,7 @@ def of_connection(client: Any, peer: Any, local: Any, workers: int) -> dict[str,
         "wsgi.run_once": False,
         "wsgi.file_wrapper": FileWrapper,
         "wsgi.input_terminated": True,
+        LATER: True,
         "SERVER_SOFTWARE": SERVER_SOFTWARE,
         "SCRIPT_NAME": "",
         "gunicorn.socket": client,

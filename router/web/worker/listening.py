@@ -15,7 +15,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from gevent import Timeout
+from gevent import Timeout, sleep
 from gevent.event import Event
 from gevent.pool import Pool
 from gevent.server import StreamServer
@@ -31,6 +31,13 @@ if TYPE_CHECKING:
 
 SIGN_OF_LIFE: Final = 1.0
 LAST_LOOK: Final = 0.02
+
+
+class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
+    """Accepts connections; whoever serves one closes it, which may be later than `handle`."""
+
+    def do_close(self, *args: Any) -> None:
+        """Leave it."""
 
 
 class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
@@ -53,7 +60,7 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
         """Serve until a signal says stop."""
         self.stopping = Event()
         servers = [
-            StreamServer(listener, handle=partial(self.handle, listener), spawn=self.pool)
+            _Server(listener, handle=partial(self.handle, listener), spawn=self.pool)
             for listener in self.sockets
         ]
         for listener, server in zip(self.sockets, servers, strict=True):
@@ -84,14 +91,22 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
     def _finish(self) -> None:
         """Wait for the requests under way, as long as gunicorn allows it."""
         until = time.monotonic() + self.cfg.graceful_timeout
-        while self.pool and time.monotonic() < until:
+        while self.connections() and time.monotonic() < until:
             self.notify()
             for client in list(self.idle):
                 end(client)
-            self.pool.join(timeout=LAST_LOOK)
-        if self.pool:
-            self.log.warning("%d requests did not end in time", len(self.pool))
-            self.pool.kill(timeout=1)
+            sleep(LAST_LOOK)
+        if left := self.connections():
+            self.log.warning("%d requests did not end in time", left)
+            self.give_up()
+
+    def connections(self) -> int:
+        """Return how many connections there are."""
+        return len(self.pool)
+
+    def give_up(self) -> None:
+        """End the connections whose requests did not end in time."""
+        self.pool.kill(timeout=1)
 
     def handle(self, listener: Any, client: socket.socket, addr: Any) -> None:
         """Serve one connection, idle whenever no request is under way on it."""

@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import socket
 from contextlib import suppress
+from time import monotonic
 from typing import Any, Final
 
-from gevent import sleep
+from gevent import Timeout, sleep
 from gunicorn import util
 
-from router.web.offload import patient
 from router.web.worker.bounds import Crowd
 from router.web.worker.connection import Connection
 from router.web.worker.environ import of_connection
 from router.web.worker.listening import ListeningWorker
+from router.web.worker.parked import Parked
+from router.web.worker.runners import Runners
 
 _FULL: Final = "There are too many connections."
 
 
 class Worker(ListeningWorker):
-    """Serves each connection in a greenlet of its own, within the bounds."""
+    """Serves each connection within the bounds; one that waits has no greenlet."""
 
     def init_process(self) -> None:
         """Prepare what connections share, then run."""
         self._crowd = Crowd(self.bounds)
         # One more than it serves, so that there is somebody to send away whom it does not.
         self.worker_connections += 1
+        self._parked: set[Parked] = set()
         super().init_process()
+
+    def run(self) -> None:
+        """Serve until a signal says stop."""
+        self._runners = Runners()
+        super().run()
 
     def handle(self, listener: Any, client: socket.socket, addr: Any) -> None:
         """Serve one connection, or send it away."""
@@ -36,17 +44,37 @@ class Worker(ListeningWorker):
                 util.write_error(client, 503, "Service Unavailable", _FULL)
             self._crowd.leave(seat or "")
             return
-        try:
-            super().handle(listener, client, addr)
-        finally:
+        if self.tls is not None and self.tls.serves(listener.getsockname()):
+            try:
+                super().handle(listener, client, addr)
+            finally:
+                self._crowd.leave(seat)
+            return
+
+        def ended() -> None:
+            self.idle.pop(client, None)
+            self._parked.discard(parked)
             self._crowd.leave(seat)
+            util.close(client)
+
+        self.idle[client] = monotonic()
+        serving = self._serving(listener, client, addr)
+        parked = Parked(client, serving, self._runners, self.log, ended)
+        self._parked.add(parked)
+        parked.go_on()
 
     def converse(self, listener: Any, client: socket.socket, addr: Any) -> None:
-        """Serve the requests of a connection, and close it."""
-        common = of_connection(client, addr, listener.getsockname(), self.cfg.workers)
+        """Serve the requests of a connection here, and close it.
+
+        One of TLS: what its client sent may be read off the socket already, and not be looked at.
+        """
+        serving = self._serving(listener, client, addr)
         try:
-            with patient():
-                Connection(self, client, common, self.bounds).serve()
+            for wait in serving.serve():
+                if wait is None:
+                    sleep(0)
+                else:
+                    wait[0].wait(wait[1])
         except OSError as error:
             self.log.debug("The connection is lost: %s", error)
         finally:
@@ -61,9 +89,25 @@ class Worker(ListeningWorker):
             self.stop_soon()
         return not self.alive
 
+    def connections(self) -> int:
+        """Return how many connections there are."""
+        return len(self.pool) + len(self._parked)
+
+    def give_up(self) -> None:
+        """End the connections whose requests did not end in time."""
+        super().give_up()
+        with Timeout(1, exception=False):
+            for parked in list(self._parked):
+                parked.end()
+
+    def _serving(self, listener: Any, client: socket.socket, addr: Any) -> Connection:
+        common = of_connection(client, addr, listener.getsockname(), self.cfg.workers)
+        return Connection(self, client, common, self.bounds)
+
     def _has_room(self) -> bool:
         """Return whether one more is served: that which is idle for longest makes room for it."""
-        if len(self.pool) < self.worker_connections:
+        # Whoever asks is in the pool.
+        if self.connections() <= self.worker_connections - 1:
             return True
         if self.idle:
             self.end_idlest()

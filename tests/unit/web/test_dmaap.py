@@ -208,7 +208,7 @@ def test_poll_reads_its_options(site: Site, query: str, wish: tuple[Any, ...]) -
         raise ZeroDivisionError
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(site.subscriber(), "poll", poll)
+        patch.setattr(site.subscriber(), "polling", poll)
         site.client.get(f"/events/t/g/c{query}")
     [got] = seen
     assert got.subscription == Subscription(TOPIC, "g")

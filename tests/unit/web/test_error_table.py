@@ -235,7 +235,7 @@ def test_failure_of_ours_is_500_and_tells_nothing(site: Site) -> None:
         raise ZeroDivisionError("a secret of the code")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Publisher, "publish", broken)
+        patch.setattr(Publisher, "publishing", broken)
         answer = site.post("/events/t", "x")
     assert told(answer) == (500, 1004, 1004)
     assert b"secret" not in answer.data
