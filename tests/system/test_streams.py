@@ -64,6 +64,25 @@ def opened(topic: str, **headers: str) -> requests.Response:
         time.sleep(0.05)
 
 
+def reading_slowly(stack: Stack, topic: str) -> socket.socket:
+    """Open a stream as `opened` does, and read its first line only, with little room for more."""
+    path = topic.removeprefix(stack.url)
+    end = time.monotonic() + PATIENCE
+    while True:
+        slow = socket.create_connection(("127.0.0.1", stack.port), PATIENCE)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.sendall(
+            f"GET {path}/partitions/0/messages?stream HTTP/1.1\r\nHost: t\r\n\r\n".encode()
+        )
+        line = slow.recv(15)
+        if line == b"HTTP/1.1 200 OK":
+            return slow
+        slow.close()
+        assert line == b"HTTP/1.1 429 TO"
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
 class Reading:
     """The events of a stream, as they come."""
 
@@ -104,13 +123,7 @@ def test_client_that_leaves_makes_room_for_another(topic: str) -> None:
 def test_reader_that_takes_nothing_is_cut_off(stack: Stack, topic: str) -> None:
     for _ in range(12):
         produce(topic, *("x" * 500_000 for _ in range(4)))
-    with socket.create_connection(("127.0.0.1", stack.port), PATIENCE) as slow:
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        path = topic.removeprefix(stack.url)
-        slow.sendall(
-            f"GET {path}/partitions/0/messages?stream HTTP/1.1\r\nHost: t\r\n\r\n".encode()
-        )
-        assert slow.recv(15) == b"HTTP/1.1 200 OK"
+    with reading_slowly(stack, topic) as slow:
         opened(topic).close()
 
 
