@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, crowds, nodes, pipelines, polls, publishing, pulsar
+from bench import clients, crowds, nodes, pipelines, polls, publishing, pulsar, sends
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -16,6 +16,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "idle": polls.idle,
     "crowd": crowds.crowd,
     "pulsar-client": clients.official,
+    "sends": sends.sends,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,
     "pipelines": pipelines.compare,

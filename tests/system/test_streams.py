@@ -123,7 +123,7 @@ def test_client_that_leaves_makes_room_for_another(topic: str) -> None:
 def test_reader_that_takes_nothing_is_cut_off(stack: Stack, topic: str) -> None:
     for _ in range(12):
         produce(topic, *("x" * 500_000 for _ in range(4)))
-    with reading_slowly(stack, topic) as slow:
+    with reading_slowly(stack, topic):
         opened(topic).close()
 
 
