@@ -33,7 +33,7 @@ class Worker(ListeningWorker):
 
     def run(self) -> None:
         """Serve until a signal says stop."""
-        self._runners = Runners()
+        self.runners = Runners()
         super().run()
 
     def handle(self, listener: Any, client: socket.socket, addr: Any) -> None:
@@ -51,26 +51,26 @@ class Worker(ListeningWorker):
                 self._crowd.leave(seat)
             return
 
-        def ended() -> None:
-            self.idle.pop(client, None)
-            self._parked.discard(parked)
-            self._crowd.leave(seat)
-            util.close(client)
-
         self.idle[client] = monotonic()
-        serving = self._serving(listener, client, addr)
-        parked = Parked(client, serving, self._runners, self.log, ended)
+        steps = self._serving(listener, client, addr).serve()
+        parked = Parked(self, client, seat, steps)
         self._parked.add(parked)
         parked.go_on()
+
+    def ended(self, parked: Parked) -> None:
+        """Close a connection that was parked."""
+        self._parked.discard(parked)
+        self.idle.pop(parked.client, None)
+        self._crowd.leave(parked.seat)
+        util.close(parked.client)
 
     def converse(self, listener: Any, client: socket.socket, addr: Any) -> None:
         """Serve the requests of a connection here, and close it.
 
         One of TLS: what its client sent may be read off the socket already, and not be looked at.
         """
-        serving = self._serving(listener, client, addr)
         try:
-            for wait in serving.serve():
+            for wait in self._serving(listener, client, addr).serve():
                 if wait is None:
                     sleep(0)
                 else:

@@ -6,46 +6,43 @@ when that for which the application waits is there; a timer, when it waited for 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Generator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 from gevent import get_hub
 
 from router.waiting import LULL, Wait, Wakeup
-from router.web.worker.connection import Connection
-from router.web.worker.runners import Runners
 
-_READ = 1
+if TYPE_CHECKING:
+    from router.web.worker.llhttp import Worker
+
+_READ: Final = 1
 
 
 class Parked:
-    """Takes the steps of one connection, each in a runner; `ended` is called at their end."""
+    """Takes the steps of one connection, each in a runner, and tells the worker of their end."""
 
     __slots__ = (
-        "_ended",
         "_idle",
-        "_log",
         "_lull",
-        "_runners",
         "_steps",
         "_timer",
         "_wakeup",
         "_watched",
         "_watcher",
+        "_worker",
+        "client",
+        "seat",
     )
 
     def __init__(
-        self,
-        client: Any,
-        connection: Connection,
-        runners: Runners,
-        log: Any,
-        ended: Callable[[], None],
+        self, worker: Worker, client: Any, seat: str, steps: Generator[Wait | None, None, None]
     ) -> None:
-        self._steps = connection.serve()
-        self._runners = runners
-        self._log = log
-        self._ended = ended
+        self.client = client
+        self.seat = seat
+        self._worker = worker
+        self._steps = steps
         self._watcher: Any = get_hub().loop.io(client.fileno(), _READ)
         self._watched = False
         self._idle = False
@@ -60,10 +57,10 @@ class Parked:
         except StopIteration:
             self.end()
         except OSError as error:
-            self._log.debug("The connection is lost: %s", error)
+            self._worker.log.debug("The connection is lost: %s", error)
             self.end()
-        except Exception:  # noqa: BLE001 - the rim of a connection
-            self._log.exception("A connection failed")
+        except Exception:
+            self._worker.log.exception("A connection failed")
             self.end()
         else:
             self._park(wait)
@@ -77,9 +74,10 @@ class Parked:
         watcher.stop()
         watcher.close()
         try:
-            self._steps.close()
+            with suppress(ValueError):  # a step is being taken, by a runner that never came back
+                self._steps.close()
         finally:
-            self._ended()
+            self._worker.ended(self)
 
     def _park(self, wait: Wait | None) -> None:
         if self._watcher is None:
@@ -105,7 +103,7 @@ class Parked:
         """Go on if that was waited for; called by the event loop."""
         if self._idle:
             self._idle = False
-            self._runners.add(self.go_on)
+            self._worker.runners.add(self.go_on)
         else:
             # The next request came early, or the client left; the loop would say so all the time.
             self._watcher.stop()
@@ -115,7 +113,7 @@ class Parked:
         """Go on, for what was waited for is there, or late."""
         if self._wakeup is not None:
             self._forget()
-            self._runners.add(self.go_on)
+            self._worker.runners.add(self.go_on)
 
     def _forget(self) -> None:
         wakeup, self._wakeup = self._wakeup, None
