@@ -22,10 +22,10 @@ from tests.http.client import Answer, Exchange, talk
 from tests.http.mutating import by_chance, mutated
 from tests.system.stack import Stack, free_port
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
-
 MUTATIONS = int(os.environ.get("SOAK_HTTP_MUTATIONS", "3"))
 SECONDS = float(os.environ.get("SOAK_FUZZ_SECONDS", "5"))
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180 + 5 * MUTATIONS + 2 * SECONDS)]
 SEED = int(os.environ.get("FUZZ_SEED", "0")) or random.SystemRandom().getrandbits(32)
 BAD = {**corpus.HEADS, **corpus.CHUNKS}
 # What a worker refuses by itself: what a request is at fault for, and what it will not do.
