@@ -35,6 +35,7 @@ POLLS = int(os.environ.get("SOAK_SLOW_POLLS", "150"))
 POSTS = int(os.environ.get("SOAK_SLOW_POSTS", "400"))
 BIG = 500_000
 PARTS = 24
+CROWD = int(os.environ.get("SOAK_CROWD_POLLS", "300"))
 GROUPS = 500
 """A topic has at most 1,000 groups."""
 
@@ -141,3 +142,63 @@ def test_publishing_goes_on_among_slow_connections_and_waiting_polls(
             f"\n{kind}: {len(took)} POSTs among {SLOW} slow connections and {POLLS} polls:"
             f" p50 {p50:.1f} ms, p99 {p99:.1f} ms\n"
         )
+
+
+class Mixed:
+    """Polls that wait, each of a group of its own, whose clients do one of five things."""
+
+    def __init__(self, stack: Stack, clients: ExitStack) -> None:
+        self.stack = stack
+        self.wires = [clients.enter_context(Wire(stack)) for _ in range(CROWD)]
+        for number, wire in enumerate(self.wires):
+            wire.poll(self.path(number), 100, "from=latest")
+        wait_until(lambda: waiting(stack) == CROWD, PATIENCE)
+
+    @staticmethod
+    def path(number: int) -> str:
+        """Return what a client polls."""
+        return f"mixed/g{number}/c"
+
+    def of(self, *kinds: int) -> list[int]:
+        """Return the numbers of the clients of these kinds."""
+        return [number for number in range(CROWD) if number % 5 in kinds]
+
+    def part(self) -> None:
+        """Have those of kind 0 stay, 1 close, 2 reset; 3 and 4 ask for more early, 4 close then."""
+        for number in self.of(3, 4):
+            self.wires[number].poll(self.path(number), 0)
+        for number in self.of(1, 4):
+            self.wires[number].close()
+        for number in self.of(2):
+            self.wires[number].reset()
+
+
+@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
+def test_each_who_stays_has_each_message_once_when_others_vanish_or_ask_early(
+    tmp_path: Path, kind: str
+) -> None:
+    """gthread is left out: each of these would have one of its 256 threads."""
+    allow_files(2 * CROWD + 500)
+    settings = {"server_worker_class": kind, "consume_max_timeout": "5m"}
+    settings |= {"server_connections_per_address": "0"}
+    with started(tmp_path, "--backend", "memory", **settings) as stack, ExitStack() as clients:
+        assert post(stack, "mixed", "start").status == 200
+        mixed = Mixed(stack, clients)
+        mixed.part()
+        stayed = mixed.of(0, 3)
+        wait_until(lambda: waiting(stack) == len(stayed), 10)
+        # Nobody has to wait for a client that is gone: its id's next poll has the partition.
+        for number in mixed.of(1, 2, 4)[::10]:
+            answer = poll(stack, mixed.path(number))
+            assert (answer.status, answer.json) == (200, [])
+        assert post(stack, "mixed", "first").status == 200
+        assert [mixed.wires[n].answer().json for n in stayed] == [["first"]] * len(stayed)
+        assert [mixed.wires[n].answer().json for n in mixed.of(3)] == [[]] * len(mixed.of(3))
+        wait_until(lambda: waiting(stack) == 0, PATIENCE)
+        assert post(stack, "mixed", "second").status == 200
+        for number in stayed:
+            mixed.wires[number].poll(mixed.path(number), 20)
+        assert [mixed.wires[n].answer().json for n in stayed] == [["second"]] * len(stayed)
+        gone = [poll(stack, mixed.path(number)).json for number in mixed.of(1, 2, 4)]
+        assert gone == [["first", "second"]] * len(gone)
+    assert "Traceback" not in (tmp_path / "serve.log").read_text()

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -117,6 +117,32 @@ def test_workers_are_renewed_and_requests_are_logged(kind: str, tmp_path: Path) 
             assert time.monotonic() < until
     lines = log.read_text().splitlines()
     assert sum('"GET /events/first/g HTTP/1.1" 404' in line for line in lines) >= 12
+
+
+@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
+def test_requests_that_do_not_end_are_given_up_when_their_worker_is_renewed(
+    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    path = str(tmp_path / "front.sock")
+    options = ("-b", f"unix:{path}", "--graceful-timeout", "1")
+    half = b"POST /events/t HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf"
+    with gunicorn(kind, tmp_path, *options) as process, ExitStack() as clients:
+        wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
+        readers = []
+        for _ in range(3):
+            client = clients.enter_context(socket.socket(socket.AF_UNIX))
+            client.settimeout(60)
+            client.connect(path)
+            client.sendall(half)
+            readers.append(clients.enter_context(client.makefile("rb")))
+        time.sleep(0.3)
+        old = set(children(process.pid))
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: not old & set(children(process.pid)), 60)
+        assert [reader.read() for reader in readers] == [b""] * 3
+    logged = capfd.readouterr().err
+    assert "3 requests did not end in time" in logged
+    assert "Traceback" not in logged
 
 
 def refused(path: str) -> dict[str, float]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 SIGN_OF_LIFE: Final = 1.0
 LAST_LOOK: Final = 0.02
+MOST_LATE: Final = 1_000
 
 
 class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
@@ -38,6 +39,14 @@ class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
 
     def do_close(self, *args: Any) -> None:
         """Leave it."""
+
+    def take_rest(self) -> None:
+        """Accept who came before now, and nobody any more: closing would reset those."""
+        self.stop_accepting()
+        for _ in range(MOST_LATE):
+            if self.full() or not (accepted := self.do_read()):
+                return
+            self.do_handle(*accepted)
 
 
 class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
@@ -73,6 +82,9 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
             self.stopping.wait(SIGN_OF_LIFE)
             self._end_silent(time.monotonic() - KEEPALIVE)
         for server in servers:
+            server.take_rest()
+        sleep(0)  # they begin, and look at their listener
+        for server in servers:
             server.close()
         call_hook(self, STOP_HOOK)
         self._finish()
@@ -93,9 +105,9 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
         until = time.monotonic() + self.cfg.graceful_timeout
         while self.connections() and time.monotonic() < until:
             self.notify()
+            sleep(LAST_LOOK)  # for the request of who was accepted last, too
             for client in list(self.idle):
                 end(client)
-            sleep(LAST_LOOK)
         if left := self.connections():
             self.log.warning("%d requests did not end in time", left)
             self.give_up()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import closing, suppress
 from time import monotonic
 from typing import Any, Final
 
@@ -29,6 +29,8 @@ class Worker(ListeningWorker):
         # One more than it serves, so that there is somebody to send away whom it does not.
         self.worker_connections += 1
         self._parked: set[Parked] = set()
+        # Not those of the pool: it has who was not looked at yet, and for a moment who is parked.
+        self._held = 0
         super().init_process()
 
     def run(self) -> None:
@@ -44,11 +46,12 @@ class Worker(ListeningWorker):
                 util.write_error(client, 503, "Service Unavailable", _FULL)
             self._crowd.leave(seat or "")
             return
+        self._held += 1
         if self.tls is not None and self.tls.serves(listener.getsockname()):
             try:
                 super().handle(listener, client, addr)
             finally:
-                self._crowd.leave(seat)
+                self._leave(seat)
             return
 
         self.idle[client] = monotonic()
@@ -61,7 +64,7 @@ class Worker(ListeningWorker):
         """Close a connection that was parked."""
         self._parked.discard(parked)
         self.idle.pop(parked.client, None)
-        self._crowd.leave(parked.seat)
+        self._leave(parked.seat)
         util.close(parked.client)
 
     def converse(self, listener: Any, client: socket.socket, addr: Any) -> None:
@@ -70,11 +73,12 @@ class Worker(ListeningWorker):
         One of TLS: what its client sent may be read off the socket already, and not be looked at.
         """
         try:
-            for wait in self._serving(listener, client, addr).serve():
-                if wait is None:
-                    sleep(0)
-                else:
-                    wait[0].wait(wait[1])
+            with closing(self._serving(listener, client, addr).serve()) as steps:
+                for wait in steps:
+                    if wait is None:
+                        sleep(0)
+                    else:
+                        wait[0].wait(wait[1])
         except OSError as error:
             self.log.debug("The connection is lost: %s", error)
         finally:
@@ -104,10 +108,13 @@ class Worker(ListeningWorker):
         common = of_connection(client, addr, listener.getsockname(), self.cfg.workers)
         return Connection(self, client, common, self.bounds)
 
+    def _leave(self, seat: str) -> None:
+        self._held -= 1
+        self._crowd.leave(seat)
+
     def _has_room(self) -> bool:
         """Return whether one more is served: that which is idle for longest makes room for it."""
-        # Whoever asks is in the pool.
-        if self.connections() <= self.worker_connections - 1:
+        if self._held < self.worker_connections - 1:
             return True
         if self.idle:
             self.end_idlest()

@@ -7,7 +7,7 @@ when that for which the application waits is there; a timer, when it waited for 
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import suppress
+from inspect import GEN_RUNNING, getgeneratorstate
 from typing import TYPE_CHECKING, Any, Final
 
 from gevent import get_hub
@@ -74,13 +74,15 @@ class Parked:
         watcher.stop()
         watcher.close()
         try:
-            with suppress(ValueError):  # a step is being taken, by a runner that never came back
+            # A step under way fails as its socket is closed; `_park` then closes the rest.
+            if getgeneratorstate(self._steps) != GEN_RUNNING:
                 self._steps.close()
         finally:
             self._worker.ended(self)
 
     def _park(self, wait: Wait | None) -> None:
         if self._watcher is None:
+            self._steps.close()
             return
         if wait is None:
             self._idle = True
