@@ -79,6 +79,7 @@ soak: export SOAK_NODE_STALE_COMMITS = 100
 soak: export SOAK_SLOW_CONNECTIONS = 2000
 soak: export SOAK_SLOW_POLLS = 1500
 soak: export SOAK_SLOW_POSTS = 20000
+soak: export SOAK_CROWD_POLLS = 900
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_PIPELINE_KILLS = 250

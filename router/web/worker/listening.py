@@ -49,6 +49,17 @@ class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
             self.do_handle(*accepted)
 
 
+class _Named:
+    """A listener as far as connections look at it: they may begin when it is closed."""
+
+    def __init__(self, listener: Any) -> None:
+        self._name = listener.getsockname()
+
+    def getsockname(self) -> Any:
+        """Return its address."""
+        return self._name
+
+
 class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
     """Serves connections until told to stop, then answers those under way and leaves."""
 
@@ -69,7 +80,7 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
         """Serve until a signal says stop."""
         self.stopping = Event()
         servers = [
-            _Server(listener, handle=partial(self.handle, listener), spawn=self.pool)
+            _Server(listener, handle=partial(self.handle, _Named(listener)), spawn=self.pool)
             for listener in self.sockets
         ]
         for listener, server in zip(self.sockets, servers, strict=True):
@@ -83,8 +94,6 @@ class ListeningWorker(GeventWorker):  # type: ignore[misc] # gunicorn has no typ
             self._end_silent(time.monotonic() - KEEPALIVE)
         for server in servers:
             server.take_rest()
-        sleep(0)  # they begin, and look at their listener
-        for server in servers:
             server.close()
         call_hook(self, STOP_HOOK)
         self._finish()
