@@ -10,6 +10,7 @@ from typing import Any, Final
 from gevent import Timeout, sleep
 from gunicorn import util
 
+from router.waiting import LULL
 from router.web.worker.bounds import Crowd
 from router.web.worker.connection import Connection
 from router.web.worker.environ import of_connection
@@ -75,7 +76,7 @@ class Worker(ListeningWorker):
         try:
             with closing(self._serving(listener, client, addr).serve()) as steps:
                 for wait in steps:
-                    if wait is None:
+                    if wait is None or wait[0] is LULL:
                         sleep(0)
                     else:
                         wait[0].wait(wait[1])
