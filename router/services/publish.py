@@ -160,11 +160,12 @@ class Publisher:
         if idempotency_key is not None:
             identity = "\0".join((principal.name, str(topic), idempotency_key))
             request.name = sha256(identity.encode()).hexdigest()
+        partitions = self._partitions(topic)
         try:
-            return (yield from self._attempt(request, whole))
+            return (yield from self._attempt(request, whole, partitions))
         except (TopicNotFoundError, NotAllowedError):
             # Deleted, or made anew with other partitions, since the directory looked.
-            return (yield from self._attempt(request, whole))
+            return (yield from self._attempt(request, whole, self._partitions(topic)))
 
     def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
         sizes = [message.size() for message in messages]
@@ -174,8 +175,10 @@ class Publisher:
             f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
         )
 
-    def _attempt(self, request: _Request, whole: Portion) -> Steps[Published]:
-        partitions = self._directory.partitions(request.topic, create=self._options.auto_create)
+    def _partitions(self, topic: TopicName) -> int:
+        return self._directory.partitions(topic, create=self._options.auto_create)
+
+    def _attempt(self, request: _Request, whole: Portion, partitions: int) -> Steps[Published]:
         try:
             portions = parts(whole, partitions, request.turn(self._turns))
             return (yield from request.store(portions))

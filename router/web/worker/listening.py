@@ -43,10 +43,11 @@ class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
     def take_rest(self) -> None:
         """Accept who came before now, and nobody any more: closing would reset those."""
         self.stop_accepting()
-        for _ in range(MOST_LATE):
-            if self.full() or not (accepted := self.do_read()):
-                return
-            self.do_handle(*accepted)
+        with suppress(OSError):
+            for _ in range(MOST_LATE):
+                if self.full() or not (accepted := self.do_read()):
+                    return
+                self.do_handle(*accepted)
 
 
 class _Named:
