@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -23,27 +23,6 @@ from router.errors import (
 from router.model import Policies, Subscription, TopicName
 from router.services.consume import ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
-
-
-@pytest.fixture
-def benches() -> Iterator[Callable[..., Bench]]:
-    made: list[Bench] = []
-
-    def make(partitions: int = 0, *, limit: int = 0, create: bool = False) -> Bench:
-        made.append(Bench(partitions, limit=limit, create=create))
-        return made[-1]
-
-    yield make
-    for bench in made:
-        bench.subscriber.stop()
-        bench.pool.shutdown()
-        bench.node.close()
-        bench.backend.close()
-
-
-@pytest.fixture
-def bench(benches: Callable[..., Bench]) -> Bench:
-    return benches()
 
 
 def test_messages_are_answered_once_and_in_order(bench: Bench) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from router.backends.memory.node import MemoryClaim
@@ -12,16 +10,6 @@ from router.services.consume import session
 from tests.unit.services.polling import GROUP, PATIENCE, TOPIC, Bench, until
 
 AWAY = "ZooKeeper is away"
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.subscriber.stop()
-    bench.pool.shutdown()
-    bench.node.close()
-    bench.backend.close()
 
 
 def withdraw(bench: Bench) -> MemoryClaim:

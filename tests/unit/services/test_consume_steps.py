@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,16 +10,6 @@ from router.errors import SubscriptionBusyError
 from router.services.consume import ClientGoneError, Poll, PollMailbox, Present
 from router.waiting import Steps
 from tests.unit.services.polling import PATIENCE, Bench, Leaving, until
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.subscriber.stop()
-    bench.pool.shutdown()
-    bench.node.close()
-    bench.backend.close()
 
 
 class Polling:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, timezone
 
 import pytest
@@ -24,16 +23,6 @@ from router.services.groups import Groups, moment
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
 
 ABSENT = Subscription(TopicName.parse("absent"), "g")
-
-
-@pytest.fixture
-def bench() -> Iterator[Bench]:
-    bench = Bench()
-    yield bench
-    bench.subscriber.stop()
-    bench.pool.shutdown()
-    bench.node.close()
-    bench.backend.close()
 
 
 @pytest.fixture
