@@ -89,7 +89,7 @@ def create_app(
     """
     if settings is None:
         settings = load(config_file(os.environ), os.environ)
-        log.configure(settings.text("log.level"), settings.text("log.format"))
+        log.begin("worker", settings.text("log.level"), settings.text("log.format"))
     made: list[Backend | Node] = []
     if node is None:
         made.append(node := open_node(settings))

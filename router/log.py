@@ -1,7 +1,10 @@
 """Log lines: JSON or text, on standard error and in a bounded file, and never a secret in them.
 
 Everything goes through the standard library's handlers in the end, so that lines of asyncio and of
-other libraries come in the same form as ours.
+other libraries come in the same form as ours. Where every line of a process is to be JSON
+(`log.format=json`), its standard streams are log lines too (`capture`): what it says to its user,
+what libraries print, and tracebacks. The alternative, to have each place that prints ask for the
+format, holds for no library.
 """
 
 from __future__ import annotations
@@ -9,10 +12,15 @@ from __future__ import annotations
 import logging
 import os
 import re
-from io import FileIO, TextIOWrapper
+import sys
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from io import FileIO, TextIOBase, TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, TextIO
 
 import structlog
 from structlog.typing import EventDict, Processor, WrappedLogger
@@ -26,28 +34,49 @@ _SECRET_KEYS: Final = re.compile(
 _SECRET_TEXT: Final = re.compile(r"\b(basic|bearer)\s+[A-Za-z0-9+/=._~-]{6,}", re.I)
 
 
-def configure(level: str, form: str, *, file: Path | None = None, stderr: bool = True) -> None:
+MAX_REFUSAL_LINES_PER_SECOND: Final = 20
+OUTPUT: Final = "router.output"
+"""Logger of what a process writes to its standard streams; no level leaves it out."""
+MAX_PARTIAL_LINE_CHARACTERS: Final = 64 * 1024
+
+request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
+"""The transaction id of the request that is served now; None outside of a request."""
+
+_PREFIX: Final = re.compile(r"router(?:\.broker)?: ")
+_process_name = "router"
+
+
+def configure(
+    level: str,
+    form: str,
+    *,
+    process: str = "command",
+    file: Path | None = None,
+    stderr: bool = True,
+) -> None:
     """Send log lines of this process to standard error, and to the file if there is one.
 
-    `level` and `form` are the settings `log.level` and `log.format`. Without `stderr` they go to
-    the file only, which is private and bounded. Callable again: the last call is in force.
+    `level` and `form` are the settings `log.level` and `log.format`; each line says that it comes
+    from `process`. Without `stderr` lines go to the file only, which is private and bounded.
+    Callable again: the last call is in force.
     """
-    handlers: list[logging.Handler] = [logging.StreamHandler()] if stderr else []
-    if file is not None:
-        handlers.append(_PrivateFile(file, maxBytes=FILE_BYTES, backupCount=FILES_KEPT))
+    name_process(process)
     before: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_origin,
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.format_exc_info,
         without_secrets,
     ]
-    formatter = structlog.stdlib.ProcessorFormatter(
-        foreign_pre_chain=before,
-        processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, _renderer(form)],
-    )
-    for handler in handlers:
-        handler.setFormatter(formatter)
+    handlers: list[logging.Handler] = []
+    if stderr:
+        stream = uncaptured(sys.stderr)
+        readable = form == "text" or (form == "auto" and stream.isatty())
+        handlers.append(_formatted(logging.StreamHandler(stream), before, readable))
+    if file is not None:
+        kept = _PrivateFile(file, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
+        handlers.append(_formatted(kept, before, form == "text"))
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     structlog.configure(
         processors=[
@@ -59,6 +88,152 @@ def configure(level: str, form: str, *, file: Path | None = None, stderr: bool =
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def begin(
+    process: str, level: str, form: str, *, file: Path | None = None, stderr: bool = True
+) -> None:
+    """Configure the log of a process that serves: with `json` all that it writes is JSON."""
+    configure(level, form, process=process, file=file, stderr=stderr)
+    if form == "json":
+        capture()
+
+
+def name_process(process: str) -> None:
+    """Have lines say that they come from this process: a forked one is another than its parent."""
+    global _process_name  # noqa: PLW0603 - one process has one name
+    _process_name = process
+
+
+def capture() -> None:
+    """Make log lines of what is written to the standard streams, and of uncaught exceptions."""
+    logging.captureWarnings(True)
+    logging.getLogger(OUTPUT).setLevel(logging.DEBUG)
+    sys.stdout = _Captured.of(sys.stdout, logging.INFO)
+    sys.stderr = _Captured.of(sys.stderr, logging.WARNING)
+    sys.excepthook = log_uncaught
+    threading.excepthook = _log_uncaught_in_thread
+    sys.unraisablehook = _log_unraisable
+
+
+def uncaptured(stream: TextIO) -> TextIO:
+    """Return the stream itself, where it is captured what lies behind."""
+    return stream._stream if isinstance(stream, _Captured) else stream
+
+
+def is_capturing() -> bool:
+    """Return whether all that this process writes is log lines."""
+    return isinstance(sys.stderr, _Captured)
+
+
+def log_uncaught(
+    kind: type[BaseException], error: BaseException, trace: TracebackType | None
+) -> None:
+    """Log an exception that nothing caught, traceback and all, as one line."""
+    if issubclass(kind, KeyboardInterrupt):
+        return
+    logging.getLogger(OUTPUT).error("uncaught exception", exc_info=(kind, error, trace))
+
+
+def _log_uncaught_in_thread(found: threading.ExceptHookArgs) -> None:
+    if found.exc_value is not None and not issubclass(found.exc_type, SystemExit):
+        log_uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+
+
+def _log_unraisable(found: sys.UnraisableHookArgs) -> None:
+    if found.exc_value is not None:
+        log_uncaught(found.exc_type, found.exc_value, found.exc_traceback)
+
+
+class LineLimit:
+    """Bounds the log lines that clients cause; `clock` is monotonic, in seconds."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._second = -1
+        self._lines = 0
+        self._left_out = 0
+
+    def admit(self) -> dict[str, int] | None:
+        """Return what a line has to say of those left out before it; None: leave it out, too."""
+        second = int(self._clock())
+        with self._lock:
+            if second != self._second:
+                self._second, self._lines = second, 0
+            if self._lines >= MAX_REFUSAL_LINES_PER_SECOND:
+                self._left_out += 1
+                return None
+            self._lines += 1
+            left_out, self._left_out = self._left_out, 0
+            return {"left_out": left_out} if left_out else {}
+
+
+class _Captured(TextIOBase):
+    """A standard stream whose text becomes log lines; a text of several lines is one of them."""
+
+    encoding = "utf-8"
+    errors = "backslashreplace"
+
+    def __init__(self, stream: TextIO, level: int) -> None:
+        super().__init__()
+        self._stream = stream
+        self._level = level
+        self._partial = ""
+        # What a handler prints of its own failure must not be logged again.
+        self._own = threading.local()
+
+    @classmethod
+    def of(cls, stream: TextIO, level: int) -> TextIO:
+        """Return the stream, captured; one that is captured already as it is."""
+        return stream if isinstance(stream, cls) else cls(stream, level)  # type: ignore[return-value] # a TextIOBase is all of TextIO that is used
+
+    def write(self, text: str, /) -> int:
+        """Log the complete lines of a text; the rest waits for its end."""
+        if not isinstance(text, str):
+            raise TypeError("a text stream takes text")
+        if getattr(self._own, "busy", False):
+            return self._stream.write(text)
+        whole, newline, self._partial = (self._partial + text).rpartition("\n")
+        if len(self._partial) > MAX_PARTIAL_LINE_CHARACTERS:
+            whole, newline, self._partial = self._partial, "\n", ""
+        if newline:
+            self._log(whole)
+        return len(text)
+
+    def flush(self) -> None:
+        """Log what has no end yet."""
+        rest, self._partial = self._partial, ""
+        self._log(rest)
+
+    def fileno(self) -> int:
+        """Return the descriptor of the stream."""
+        return self._stream.fileno()
+
+    def isatty(self) -> bool:
+        """Return False: what is logged is read by programs."""
+        return False
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    def _log(self, text: str) -> None:
+        if not text.strip():
+            return
+        self._own.busy = True
+        try:
+            logging.getLogger(OUTPUT).log(self._level, "%s", _PREFIX.sub("", text, count=1))
+        finally:
+            self._own.busy = False
+
+
+def _add_origin(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
+    """Say which process a line comes from, and to which request it belongs."""
+    event["pid"] = os.getpid()
+    event["process"] = _process_name
+    event.setdefault("request_id", request_id.get())
+    return event
 
 
 def without_secrets(_logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
@@ -80,7 +255,19 @@ class _PrivateFile(RotatingFileHandler):
         return TextIOWrapper(FileIO(descriptor, "a"), encoding="utf-8", write_through=True)
 
 
-def _renderer(form: str) -> Processor:
-    if form == "json":
-        return structlog.processors.JSONRenderer(sort_keys=True)
-    return structlog.processors.KeyValueRenderer(key_order=["timestamp", "level", "event"])
+def _formatted(
+    handler: logging.Handler, before: list[Processor], readable: bool
+) -> logging.Handler:
+    """Return the handler with its form: text for people, else JSON."""
+    renderer: Processor = structlog.processors.JSONRenderer(sort_keys=True)
+    if readable:
+        renderer = structlog.processors.KeyValueRenderer(
+            key_order=["timestamp", "level", "event"], drop_missing=True
+        )
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=before,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    return handler

@@ -17,6 +17,7 @@ from router.access.grants import Grants, takes_tokens, whole
 from router.access.owners import TopicRights
 from router.access.permissions import Right
 from router.errors import AccessDeniedError, ForbiddenError, UnauthenticatedError
+from router.log import LineLimit
 from router.model import Principal, TopicName
 from router.settings import Settings
 
@@ -75,6 +76,7 @@ class Gate:
         self._owners = owners
         self._tenant = settings.text("names.tenant")
         self._namespace = settings.text("names.namespace")
+        self.refusals = LineLimit(ticks)
         self.demanded = self._grants.demanded
         self.enforced = self._grants.enforced
         self.open = self._grants.open

@@ -78,6 +78,7 @@ def run(settings: Settings, *, stay: bool) -> int:
     What keeps it from starting is said in one sentence on standard error.
     """
     folder = Path(settings.text("data.dir"))
+    log.begin("broker", settings.text("log.level"), settings.text("log.format"))
     raise_limit()
     try:
         check(settings)
@@ -95,7 +96,7 @@ def run(settings: Settings, *, stay: bool) -> int:
 def _run(folder: Path, settings: Settings, stay: bool) -> int:
     level, form = settings.text("log.level"), settings.text("log.format")
     # Who spawns a broker points its standard error at the log as well: a line once is enough.
-    log.configure(level, form, file=folder / LOG, stderr=stay)
+    log.begin("broker", level, form, file=folder / LOG, stderr=stay)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(folder, settings, stay)).status

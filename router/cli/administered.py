@@ -15,6 +15,7 @@ from typing import Final
 
 import click
 
+from router import log
 from router.access.grants import known
 from router.broker import listening
 from router.cli import broker as broker_command
@@ -36,6 +37,7 @@ MARGIN: Final = 5.0
 def serve(config: Path | None, flags: Mapping[str, str | None]) -> None:
     """Run until a signal, or until broker or server cannot be helped: exit with its status then."""
     settings = settings_for(config, **flags)
+    log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
     listening.check(settings)
     address = check(settings)
     with front.reserve(address.host, address.port, "--http") as kept:

@@ -104,7 +104,7 @@ def run(settings: Settings, ready: Callable[[], bool], *, only_admin: bool = Fal
     for module in PRELOADED:
         importlib.import_module(module)
     keep_loaded()
-    log.configure(settings.text("log.level"), settings.text("log.format"))
+    log.begin("http", settings.text("log.level"), settings.text("log.format"))
     application = Application()
     while not ready():
         time.sleep(LOOK)

@@ -214,7 +214,7 @@ def _run(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) -> None
 
     own = {key: given.pop(key, None) for key in ("once", "metrics", "progress")}
     settings = _settings(pipeline, config, given)
-    log.configure(settings.text("log.level"), settings.text("log.format"))
+    log.begin("pipeline", settings.text("log.level"), settings.text("log.format"))
     shown = sys.stderr.isatty() if own["progress"] is None else own["progress"]
     options = Options(own["metrics"] or "", _shower() if shown else None, click.echo)
     well = run(once(pipeline) if own["once"] else pipeline, settings, options)

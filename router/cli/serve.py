@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from router import log
 from router.access.grants import known
 from router.backends.opening import scheme
 from router.broker import listening
@@ -78,6 +79,7 @@ def command(config: Path | None, **flags: str | None) -> None:
     """Start the broker and the HTTP server, and keep them running until Ctrl-C or SIGTERM."""
     flags["broker__spawn"] = "false"
     settings = settings_for(config, **flags)
+    log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
     options(settings)
     # The broker checks it too: this is to refuse before anything starts.
     listening.check(settings)

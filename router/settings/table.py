@@ -333,7 +333,19 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     *BROKER,
     Setting("log.level", one_of("debug", "info", "warning", "error"), "info", "What is logged."),
-    Setting("log.format", one_of("json", "text"), "json", "Form of the log lines."),
+    Setting(
+        "log.format",
+        one_of("auto", "json", "text"),
+        "auto",
+        "Form of the log lines. json: every line of every process; text: for people; auto: text on"
+        " a terminal and JSON elsewhere, while `serve` and `broker` speak in sentences.",
+    ),
+    Setting(
+        "log.access",
+        one_of("off", "common", "json"),
+        "off",
+        "Access log: a line for each answered request, in the Common Log Format or as JSON.",
+    ),
 )
 
 BY_NAME: Final[Mapping[str, Setting]] = {setting.name: setting for setting in SETTINGS}

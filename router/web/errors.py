@@ -22,7 +22,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.services.consume import ClientGoneError
 from router.web.dmaap_errors import ErrorTexts, retry_after
-from router.web.transaction import TransactionIds
+from router.web.transaction import GIVEN, TransactionIds
 
 REALM: Final = 'Basic realm="message router", charset="UTF-8"'
 _OF_STATUS: Final[Mapping[int, type[RouterError]]] = {
@@ -53,7 +53,8 @@ class Errors:
     def failed(self, error: RouterError) -> Response:
         """Answer a failure that is in the table."""
         row = self._texts.row(error, request.endpoint)
-        transaction = self._transactions.next(request.environ.get("REMOTE_ADDR", ""))
+        environ = request.environ
+        transaction = environ.get(GIVEN) or self._transactions.next(environ.get("REMOTE_ADDR", ""))
         answer = Response(
             self._texts.body(row, str(error), transaction),
             status=row.status,

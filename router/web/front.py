@@ -25,16 +25,20 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flask import Flask, Request, Response, request
 
-from router.errors import BlacklistedError
+from router.errors import BlacklistedError, RouterError
+from router.log import request_id
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.waiting import Steps, finish
 from router.web.cors import Cors
 from router.web.later import LATER, Later
+from router.web.refusal_log import RefusalLog
 from router.web.transaction import GIVEN, TransactionIds
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+    from flask.typing import ResponseReturnValue
+    from werkzeug.exceptions import HTTPException
     from werkzeug.local import LocalProxy
 
     # The body and the headers of a 200.
@@ -86,6 +90,7 @@ class Front(Flask):
         self._metrics = metrics
         self._blacklist = blacklist
         self._clock = clock
+        self._refusals = RefusalLog(clock)
         self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MOST_UNCOUNTED)
         self.extensions[DIRECT] = {}
 
@@ -93,13 +98,28 @@ class Front(Flask):
         """Serve a request."""
         plain = _PLAIN.fullmatch(environ["PATH_INFO"])
         if plain is None:
-            return super().wsgi_app(environ, start_response)
+            return self._by_flask(environ, start_response)
         rule, names = (POLL, plain.groups()) if plain[2] else (PUBLISH, plain.groups()[:1])
         direct: Direct | None = self.extensions[DIRECT].get(rule)
         if direct is None or environ["REQUEST_METHOD"] != rule[0]:
-            return super().wsgi_app(environ, start_response)
+            return self._by_flask(environ, start_response)
         steps = self._direct(partial(direct, environ, *names), rule[1], environ, start_response)
         return Later(steps) if LATER in environ else finish(steps)
+
+    def _by_flask(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
+        """Serve a request in Flask's way; what is logged meanwhile has the id of its answer."""
+        known = request_id.set(self._identify(environ))
+        try:
+            return super().wsgi_app(environ, start_response)
+        finally:
+            request_id.reset(known)
+
+    def _identify(self, environ: WSGIEnvironment) -> str:
+        """Return the id of a request's answer; it is made now unless a view made it."""
+        made: str | None = environ.get(GIVEN)
+        if made is None:
+            made = environ[GIVEN] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
+        return made
 
     def _direct(
         self,
@@ -113,14 +133,24 @@ class Front(Flask):
             self._begin(environ)
             body, headers = yield from view()
         except Exception as error:  # noqa: BLE001 - Flask has a handler for each
-            with self.request_context(environ):
-                refusal = self.finalize_request(self.handle_user_exception(error))
-                return refusal(environ, start_response)
+            known = request_id.set(self._identify(environ))
+            try:
+                with self.request_context(environ):
+                    refusal = self.finalize_request(self.handle_user_exception(error))
+                    return refusal(environ, start_response)
+            finally:
+                request_id.reset(known)
         identity = self._transactions.next(environ.get("REMOTE_ADDR", ""))
         marks = [("transactionId", identity), *self._cors.marks(environ)]
         start_response("200 OK", headers + marks)
         self._note(rule, environ, 200)
         return body
+
+    def handle_user_exception(self, error: Exception) -> HTTPException | ResponseReturnValue:
+        """Answer a failure; a refusal is logged."""
+        if isinstance(error, RouterError):
+            self._refusals.note(error, request.environ)
+        return super().handle_user_exception(error)
 
     def preprocess_request(self) -> None:
         """Note the time; raise ForbiddenError for a client or page that may not use the router."""
@@ -146,10 +176,7 @@ class Front(Flask):
         environ, rule, status = asked.environ, asked.url_rule, response.status_code
         # Refusals carry the id in their body, and have it already.
         if status < 400 or "transactionId" not in response.headers:
-            given = environ.get(GIVEN)
-            response.headers["transactionId"] = given or self._transactions.next(
-                environ.get("REMOTE_ADDR", "")
-            )
+            response.headers["transactionId"] = self._identify(environ)
         for name, value in self._cors.marks(environ):
             response.headers.add(name, value)
         self._note("other" if rule is None else rule.rule, environ, status)

@@ -31,6 +31,7 @@ from router.access.grants import known
 from router.backends.opening import scheme
 from router.collecting import let_go, settle
 from router.errors import SettingError
+from router.log import name_process
 from router.settings import Settings
 from router.web.addresses import trusted
 from router.web.tls import Secure, Tls, tls_of
@@ -82,6 +83,8 @@ def options(settings: Settings) -> dict[str, Any]:
         "forwarder_headers": "",
         "proc_name": "router",
         "loglevel": settings.text("log.level"),
+        "accesslog": None if settings.text("log.access") == "off" else "-",
+        "access_log_format": settings.text("log.access"),
         "on_starting": share,
         "on_reload": share,
         "post_fork": partial(begin, tls, bounds(settings)),
@@ -158,6 +161,7 @@ def begin(tls: Tls | None, bounded: Bounds, _arbiter: Any, worker: Any) -> None:
 
     One that is told to stop while it starts shall do so: it inherits handlers that wait.
     """
+    name_process("worker")
     worker.tls, worker.bounds = tls, bounded
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)

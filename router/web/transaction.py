@@ -11,6 +11,8 @@ from typing import Final
 
 GIVEN: Final = "router.transaction"
 """Where a view leaves the id of its answer in the environment, if it made one."""
+USER: Final = "router.user"
+"""Where the environment has the name of who made a request, once it is known."""
 
 
 class TransactionIds:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import stat
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 import structlog
 
 from router import log
+from tests.processes import ManualClock
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +109,59 @@ def test_file_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(files) == 1 + log.FILES_KEPT
     assert all(file.stat().st_size <= 2000 for file in files)
     assert stat.S_IMODE((tmp_path / "broker.log").stat().st_mode) == 0o600
+
+
+def test_lines_name_process_and_request(capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "json", process="broker")
+    token = log.request_id.set("r1")
+    logging.getLogger("library").warning("during")
+    log.request_id.reset(token)
+    structlog.get_logger().info("after")
+    during, after = (json.loads(line) for line in capfd.readouterr().err.splitlines())
+    assert (during["process"], during["pid"], during["request_id"]) == ("broker", os.getpid(), "r1")
+    assert (after["process"], after["pid"], after["request_id"]) == ("broker", os.getpid(), None)
+
+
+CAPTURED = """
+import sys, threading, warnings
+from router import log
+from tests.processes import ManualClock
+log.begin("supervisor", "error", "json")
+print("said", "twice", flush=True)
+sys.stderr.write("router: one\\n  two\\n")
+sys.stderr.write("in ")
+sys.stderr.write("pieces\\n")
+warnings.warn("old")
+def fail(): raise ValueError("in a thread")
+thread = threading.Thread(target=fail)
+thread.start()
+thread.join()
+raise ValueError("at the end")
+"""
+
+
+def test_all_that_a_process_writes_is_json_when_captured() -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "default", "-c", CAPTURED],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == ""
+    written = [json.loads(line) for line in done.stderr.splitlines()]
+    assert {line["process"] for line in written} == {"supervisor"}
+    events = [line["event"] for line in written]
+    assert events[:3] == ["said twice", "one\n  two", "in pieces"]
+    assert "ValueError: in a thread" in written[-2]["exception"]
+    assert "ValueError: at the end" in written[-1]["exception"]
+    assert done.returncode == 1
+
+
+def test_limit_counts_what_it_leaves_out(clock: ManualClock) -> None:
+    limit = log.LineLimit(clock)
+    admitted = [limit.admit() for _ in range(log.MAX_REFUSAL_LINES_PER_SECOND + 3)]
+    assert admitted[:-3] == [{}] * log.MAX_REFUSAL_LINES_PER_SECOND
+    assert admitted[-3:] == [None] * 3
+    clock.advance(1)
+    assert limit.admit() == {"left_out": 3}
+    assert limit.admit() == {}

@@ -187,7 +187,10 @@ class Authentication:
             self._connection.abort("client-not-known-in-time")
 
     def _refuse(self, failure: RouterError) -> None:
-        _log.warning("client-refused", peer=self._connection.peer, reason=str(failure))
+        left_out = {} if self._gate is None else self._gate.refusals.admit()
+        if left_out is not None:
+            peer, reason = self._connection.peer, str(failure)
+            _log.warning("client-refused", peer=peer, reason=reason, **left_out)
         self._stop()
         self._connection.send(request_failed(NO_REQUEST, failure))
         self._connection.close()

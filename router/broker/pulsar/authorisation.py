@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+import structlog
+
 from router.access.permissions import Right
 from router.broker.pulsar.failures import answer, error
 from router.errors import BadNameError, ForbiddenError, RouterError
@@ -22,6 +24,10 @@ if TYPE_CHECKING:
     from router.broker.pulsar.authentication import Authentication
     from router.broker.pulsar.connection import Connection
     from router.broker.pulsar.context import Handler
+
+MAX_TOPIC_CHARACTERS: Final = 300
+
+_log = structlog.get_logger(__name__)
 
 Refusal = Callable[[int, pb.ServerError, str], pb.BaseCommand]
 """Makes the answer to a request that is refused."""
@@ -144,6 +150,7 @@ def _whole_list(
             handler(frame)
             return
         failure = ForbiddenError(f"{who.principal.name} may not see every topic")
+        _note(failure, "", connection, who, gate)
         request_id = frame.command.watchTopicList.request_id
         connection.send(error(request_id, *answer(failure)))
 
@@ -162,8 +169,25 @@ def _guard(
         except BadNameError:
             pass  # the handler words it
         except RouterError as failure:
+            _note(failure, asked.topic, connection, who, gate)
             connection.send(demand.refusal(asked.request_id, *answer(failure)))
             return
         handler(frame)
 
     return guard
+
+
+def _note(
+    failure: RouterError, topic: str, connection: Connection, who: Authentication, gate: Gate
+) -> None:
+    """Log a refusal, unless there are too many."""
+    if isinstance(failure, ForbiddenError) and (left_out := gate.refusals.admit()) is not None:
+        _log.warning(
+            "request-refused",
+            peer=connection.peer,
+            user=who.principal.name or None,
+            topic=topic[:MAX_TOPIC_CHARACTERS],
+            code=failure.code,
+            reason=str(failure),
+            **left_out,
+        )

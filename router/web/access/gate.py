@@ -15,6 +15,7 @@ from router.model import Principal, TopicName
 from router.services.rights import Rights, TopicRights
 from router.settings import Settings
 from router.web.access.signatures import Signatures
+from router.web.transaction import USER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -60,9 +61,16 @@ class Access:
     def principal(self, environ: WSGIEnvironment) -> Principal:
         """Return who makes a request: whose signature, password, token or certificate it has.
 
-        Raises UnauthenticatedError where users are demanded, TooManyRequestsError after too many
-        passwords. Without users a wrong signature is nobody's, as in the original.
+        The name is left in the environment, for the log. Raises UnauthenticatedError where users
+        are demanded, TooManyRequestsError after too many passwords. Without users a wrong signature
+        is nobody's, as in the original.
         """
+        found = self._principal(environ)
+        if found.name:
+            environ[USER] = found.name
+        return found
+
+    def _principal(self, environ: WSGIEnvironment) -> Principal:
         failure: UnauthenticatedError | None = None
         if "HTTP_X_CAMBRIAAUTH" in environ or "HTTP_X_AUTH" in environ:
             try:
