@@ -23,15 +23,18 @@ from router.services.fetch import Fetcher, FetchOptions
 from router.services.groups import Groups
 from router.services.keys import Keys
 from router.services.manage import Topics
+from router.services.memory_budget import MemoryBudget
 from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
 from router.services.rights import Rights
 from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings, config_file, load
+from router.web import offload
 from router.web.access import Access, Passwords, Signatures
 from router.web.access.authorization import Authorization
 from router.web.addresses import Forwarded, trusted
+from router.web.bodies import BodyReader, Bounds
 from router.web.cors import Cors
 from router.web.dmaap import EventOptions, Events
 from router.web.dmaap_acls import AclViews
@@ -141,13 +144,14 @@ def _views(
         settings.text("names.namespace"),
         settings.number("names.max_length"),
     )
-    options = EventOptions.of(settings)
+    reader, options = services.bodies(), EventOptions.of(settings)
     patience = settings.seconds("stream.write_timeout")
     figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
-    yield Events(access, services.publisher, services.subscriber, names, options, transactions)
+    publishing = reader, services.publisher
+    yield Events(access, publishing, services.subscriber, names, options, transactions)
     yield EventStreams(access, services.reading, names, options.start, patience)
     yield PulsarRest(
-        Parts(access, services.schemas, options.bounds, _wall_ms),
+        Parts(access, services.schemas, reader, _wall_ms),
         (services.producing, services.reading, services.fetcher),
         FetchDefaults.of(settings),
         Failures(int(settings.text("auth.forbidden_status"))),
@@ -174,7 +178,11 @@ class Services:
         self.rights = Rights(node.registry, timeout, CLOCK)
         directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin)
         self.topics = Topics(backend, directory, partitions, timeout)
-        self.publisher = Publisher(backend, directory, publishing, metrics, CLOCK)
+        # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
+        self.offload = offload.Pool(1)
+        self.publisher = Publisher(
+            backend, directory, publishing, metrics, CLOCK, offload=self.offload
+        )
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)
@@ -182,6 +190,13 @@ class Services:
         self.producing = Producing(backend, directory, self.publisher, making, CLOCK)
         fetching = FetchOptions.of(settings)
         self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, _wall_ms)
+
+    def bodies(self) -> BodyReader:
+        """Return what reads the bodies of publishers."""
+        settings = self._settings
+        budget = MemoryBudget(settings.number("publish.max_in_flight"), CLOCK)
+        timeout = settings.seconds("publish.timeout")
+        return BodyReader(Bounds.from_settings(settings), budget, self.offload, timeout, CLOCK)
 
     def stop(self) -> None:
         """Answer all that waits, and end all streams."""

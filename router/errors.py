@@ -196,6 +196,13 @@ class TooManyRequestsError(RouterError):
     retriable = True
 
 
+class OverloadedError(RouterError):
+    """The worker has as much under way as it may."""
+
+    code = "overloaded"
+    retriable = True
+
+
 class PublishRefusedError(RouterError):
     """The backend refused to store the messages."""
 

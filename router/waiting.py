@@ -10,9 +10,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Calls what computes for long where it does not hold up others, and waits for its result."""
+
+    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns; raise what it raises."""
+        ...
+
+
+def run_here(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the function in the caller's thread: the `Offload` of whoever has no others to mind."""
+    return function(*args, **kwargs)
 
 
 class Wakeup:

@@ -37,8 +37,12 @@ class Portion:
         return self.weight <= MAX_BYTES and len(self.messages) <= MAX_MESSAGES
 
 
-def parts(whole: Portion, partitions: int, turn: int) -> Iterator[tuple[int, Portion]]:
+def parts(whole: Portion, partitions: int, turn: int) -> list[tuple[int, Portion]]:
     """Part messages by partition, in portions that fit into an entry; order is kept in each."""
+    return list(_parts(whole, partitions, turn))
+
+
+def _parts(whole: Portion, partitions: int, turn: int) -> Iterator[tuple[int, Portion]]:
     if partitions <= 1:
         parted = {partition_of(b"", partitions): whole}
     else:
@@ -58,7 +62,7 @@ def parts(whole: Portion, partitions: int, turn: int) -> Iterator[tuple[int, Por
 def _portions(messages: Sequence[Message]) -> Iterator[Portion]:
     begin = total = 0
     for at, message in enumerate(messages):
-        weight = Portion((message,)).weight
+        weight = message.size() + len(message.key or b"") + _OVERHEAD
         if at > begin and (total + weight > MAX_BYTES or at - begin == MAX_MESSAGES):
             yield Portion(messages[begin:at])
             begin, total = at, 0

@@ -122,19 +122,27 @@ class Producing:
     def _produce(
         self, topic: TopicName, messages: Sequence[Outgoing], sender: Sender, partitions: int
     ) -> list[Result]:
-        places = self._places(messages, partitions, sender)
+        parted = self._publisher.compute(len(messages), self._part, messages, partitions, sender)
+        results, waiting = parted
         alone = sender.producer is not None and self._drops.get(topic)
-        results: list[Result | None] = [self._refused(outgoing.message) for outgoing in messages]
-        waiting: dict[int, list[int]] = {}
-        for number, place in enumerate(places):
-            if results[number] is None:
-                waiting.setdefault(place, []).append(number)
         deadline = self._clock() + self._options.timeout
         for turn, (place, numbers) in enumerate(waiting.items()):
             appends = _appends(topic, place, numbers, messages, sender.producer if alone else None)
             for number, result in self._store(_named(appends, sender), deadline, alone=turn == 0):
                 results[number] = result
         return [result or Result(error=_not_tried()) for result in results]
+
+    def _part(
+        self, messages: Sequence[Outgoing], partitions: int, sender: Sender
+    ) -> tuple[list[Result | None], dict[int, list[int]]]:
+        """Return what is refused, and the numbers of all other messages by partition."""
+        places = self._places(messages, partitions, sender)
+        results: list[Result | None] = [self._refused(outgoing.message) for outgoing in messages]
+        waiting: dict[int, list[int]] = {}
+        for number, place in enumerate(places):
+            if results[number] is None:
+                waiting.setdefault(place, []).append(number)
+        return results, waiting
 
     def _store(
         self, appends: Iterator[_Append], deadline: float, *, alone: bool

@@ -29,7 +29,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from itertools import count
-from typing import Final
+from typing import Final, ParamSpec, TypeVar
 
 from router.backends import Backend, Batch, Receipt
 from router.errors import (
@@ -48,8 +48,13 @@ from router.model import Message, Principal, TopicName
 from router.services.directory import Directory
 from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion, parts
 from router.settings import Settings
-from router.waiting import LULL, Steps, Wakeup, finish
+from router.waiting import LULL, Offload, Steps, Wakeup, finish, run_here
 
+P = ParamSpec("P")
+R = TypeVar("R")
+
+MAX_LIGHT_MESSAGES: Final = 2_000
+"""Up to so many, a request's messages are parted on the event loop."""
 PATIENCE: Final = 0.002
 """Seconds that an append waits at most for requests that could join it."""
 
@@ -118,8 +123,11 @@ class Publisher:
         options: PublishOptions,
         metrics: Metrics,
         clock: Callable[[], float],
+        *,
+        offload: Offload = run_here,
     ) -> None:
         self._backend = backend
+        self._offload = offload
         self._directory = directory
         self._options = options
         self._metrics = metrics
@@ -153,7 +161,7 @@ class Publisher:
         """
         if not messages:
             return Published(0)
-        whole = Portion(messages)
+        whole = self.compute(len(messages), Portion, messages)
         if whole.largest > self._options.max_message:
             raise self._too_large(messages)
         request = _Request(self, topic, self._clock() + self._options.timeout)
@@ -166,6 +174,13 @@ class Publisher:
         except (TopicNotFoundError, NotAllowedError):
             # Deleted, or made anew with other partitions, since the directory looked.
             return (yield from self._attempt(request, whole, self._partitions(topic)))
+
+    def compute(
+        self, messages: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
+    ) -> R:
+        """Call what computes with so many messages: here, or where it holds up nobody."""
+        call = self._offload if messages > MAX_LIGHT_MESSAGES else run_here
+        return call(function, *args, **kwargs)
 
     def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
         sizes = [message.size() for message in messages]
@@ -180,7 +195,8 @@ class Publisher:
 
     def _attempt(self, request: _Request, whole: Portion, partitions: int) -> Steps[Published]:
         try:
-            portions = parts(whole, partitions, request.turn(self._turns))
+            turn = request.turn(self._turns)
+            portions = self.compute(len(whole.messages), parts, whole, partitions, turn)
             return (yield from request.store(portions))
         except RouterError as error:
             stored = request.stored
@@ -312,7 +328,7 @@ class _Request:
         """Return what chooses the partition of messages without key; a repeat's is the same."""
         return int(self.name[:8], 16) if self.name else next(turns)
 
-    def store(self, portions: Iterator[tuple[int, Portion]]) -> Steps[Published]:
+    def store(self, portions: Sequence[tuple[int, Portion]]) -> Steps[Published]:
         """Store the portions in turn; `stored` counts what is."""
         for index, (partition, portion) in enumerate(portions):
             if not self.name:
@@ -347,7 +363,7 @@ def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], n
 
 
 def _too_late() -> BackendTimeoutError:
-    return BackendTimeoutError("Earlier publishes took too long; nothing was stored.")
+    return BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
 
 
 def _share(joined: Sequence[_Append], failure: PartialPublishError) -> None:
@@ -375,6 +391,6 @@ def _same(error: BaseException) -> RouterError:
 def _partial(topic: TopicName, stored: int, cause: RouterError) -> PartialPublishError:
     return PartialPublishError(
         f"Failed to publish messages to topic {topic.local}. Successfully published {stored} number"
-        f" of messages. {cause}",
+        f" of messages. The rest failed: {cause}",
         stored=stored,
     )

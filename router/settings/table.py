@@ -249,6 +249,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "publish.max_ratio", count, "200", "Largest ratio by which a compressed body may grow."
     ),
+    Setting(
+        "publish.max_in_flight",
+        size,
+        "128M",
+        "Memory of one worker that messages being published may take; more of them wait.",
+    ),
     Setting("publish.timeout", duration, "30s", "Time after which a publish is answered with 504."),
     Setting(
         "consume.timeout", duration, "10s", "How long a poll without `timeout` waits for a message."

@@ -18,7 +18,7 @@ from werkzeug.utils import get_content_type
 
 from router.backends import Start
 from router.errors import BadReadOptionError, MissingConsumerError
-from router.model import Message, Subscription, TopicName
+from router.model import Subscription, TopicName
 from router.services.consume import Poll, PollMailbox, Subscriber, Wish
 from router.services.groups import moment
 from router.services.publish import Published, Publisher
@@ -36,8 +36,7 @@ if TYPE_CHECKING:
 
     from router.web.front import Answer
 
-HEAVY: Final = 1024 * 1024
-HEAVY_COMPRESSED: Final = 16 * 1024
+HEAVY_ANSWER_BYTES: Final = 1024 * 1024
 REPLAYED: Final = ("Idempotency-Replayed", "true")
 NO_STORE: Final = (
     ("Cache-Control", "no-store, no-cache, must-revalidate"),
@@ -51,7 +50,6 @@ _KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in F
 class EventOptions:
     """The settings that publishing and polling over HTTP read."""
 
-    bounds: bodies.Bounds
     timeout: float
     max_timeout: float
     limit: int
@@ -62,12 +60,6 @@ class EventOptions:
     def of(cls, settings: Settings) -> EventOptions:
         """Read them."""
         return cls(
-            bodies.Bounds(
-                settings.number("publish.max_batch"),
-                settings.number("publish.max_ratio"),
-                settings.number("publish.max_messages"),
-                settings.number("publish.max_message"),
-            ),
             settings.seconds("consume.timeout"),
             settings.seconds("consume.max_timeout"),
             settings.number("consume.limit"),
@@ -109,14 +101,14 @@ class Events:
     def __init__(
         self,
         access: Access,
-        publisher: Publisher,
+        publishing: tuple[bodies.BodyReader, Publisher],
         subscriber: Subscriber,
         topic_name: Callable[[str], TopicName],
         options: EventOptions,
         transactions: TransactionIds,
     ) -> None:
         self._access = access
-        self._publisher = publisher
+        self._reader, self._publisher = publishing
         self._subscriber = subscriber
         self._topic_name = topic_name
         self._options = options
@@ -167,19 +159,16 @@ class Events:
         name = self._topic_name(topic)
         self._access.demand(principal, name, Right.PUBLISH)
         key = intake.idempotency_key(environ)
-        messages = self._messages(environ)
-        return (yield from self._publisher.publishing(name, messages, principal, key))
-
-    def _messages(self, environ: WSGIEnvironment) -> list[Message]:
-        bounds = self._options.bounds
-        body = intake.body(environ, bounds.batch)
-        kind = media_type(environ.get("CONTENT_TYPE", ""))
-        encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-        key = intake.query(environ).get("partitionKey", "").encode("latin-1") or None
-        compressed = bool(encoding) or kind == bodies.CAMBRIA_ZIP
-        if len(body) > (HEAVY_COMPRESSED if compressed else HEAVY):
-            return offload.run(_read, kind, encoding, body, key, bounds)
-        return _read(kind, encoding, body, key, bounds)
+        body = bodies.Body(
+            media_type(environ.get("CONTENT_TYPE", "")),
+            environ.get("HTTP_CONTENT_ENCODING", ""),
+            intake.body(environ, self._reader.bounds.batch),
+            intake.query(environ).get("partitionKey", "").encode("latin-1") or None,
+        )
+        messages, reserved = yield from self._reader.messages(body)
+        del body
+        with reserved:
+            return (yield from self._publisher.publishing(name, messages, principal, key))
 
     def incomplete(self, topic: str, group: str) -> Response:
         """Refuse a poll without a consumer id."""
@@ -201,7 +190,7 @@ class Events:
         self._access.demand(principal, name, Right.SUBSCRIBE)
         choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
         wish = self._wish(subscription, consumer, intake.query(environ))
-        intake.no_body(environ, self._options.bounds.batch)
+        intake.no_body(environ, self._reader.bounds.batch)
         if environ["REQUEST_METHOD"] == "HEAD":
             return (b"",), [("Content-Type", _KINDS[choice]), *NO_STORE]
         mailbox = PollMailbox()
@@ -237,12 +226,6 @@ def incomplete(topic: str, missing: str) -> MissingConsumerError:
     )
 
 
-def _read(
-    kind: str, encoding: str, body: bytes, key: bytes | None, bounds: bodies.Bounds
-) -> list[Message]:
-    return bodies.read(kind, bodies.inflate(encoding, body, bounds), key, bounds)
-
-
 def _start(given: str | None, default: Start) -> Start | int:
     if given is None:
         return default
@@ -276,6 +259,6 @@ def _response(answer: Answer) -> Response:
 
 def _written(choice: Format, poll: Poll) -> bytes:
     size = sum(len(stored.message.value) for stored in poll.messages)
-    if size > HEAVY:
+    if size > HEAVY_ANSWER_BYTES:
         return offload.run(bodies.write, choice, poll.messages)
     return bodies.write(choice, poll.messages)

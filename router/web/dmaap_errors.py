@@ -84,6 +84,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "subscription-busy": Row(503, 3002, 3002, _BUSY),
     "fenced": Row(503, 3002, 3002, _BUSY),
     "too-many-requests": Row(429, 5012, 5012, "This client is making too many requests."),
+    "overloaded": Row(503, 3002, 3002, _BUSY),
     "publish-refused": Row(500, 3002, 5002, _UNABLE),
     "disk-full": Row(500, 3002, 5002, _UNABLE),
     "topic-terminated": Row(409, 3002, 5002, _UNABLE),

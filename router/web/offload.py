@@ -58,6 +58,30 @@ def run(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     return cast("R", done)
 
 
+class Pool:
+    """Native threads for one kind of heavy work, which so waits for its own kind alone.
+
+    Python code gets one thread: several contend with the event loop for the interpreter's lock.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._pool: Any = None
+
+    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function as `run` does; calls beyond the number of threads wait their turn."""
+        if not under_gevent():
+            return function(*args, **kwargs)
+        if self._pool is None:
+            from gevent.threadpool import ThreadPool  # noqa: PLC0415 - see the opening comment
+
+            self._pool = ThreadPool(self._threads)
+        done, failure = self._pool.apply(_outcome, (function, args, kwargs))
+        if failure is not None:
+            raise failure
+        return cast("R", done)
+
+
 def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | None, Any]:
     try:
         return function(*args, **kwargs), None

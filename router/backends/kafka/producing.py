@@ -96,7 +96,7 @@ class Producers:
         """
         lane = self._lane(topic, partition)
         if not lane.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise BackendTimeoutError("Earlier publishes took too long; nothing was stored.")
+            raise BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
         try:
             return in_parts(
                 messages, lambda part: self._send(lane, topic, partition, part, deadline)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from router.web.bodies.answers import line, write
 from router.web.bodies.inflate import Bounds, inflate
-from router.web.bodies.parse import CAMBRIA_ZIP, read
+from router.web.bodies.parse import JSON, read
+from router.web.bodies.reader import Body, BodyReader, light
 
-__all__ = ["CAMBRIA_ZIP", "Bounds", "inflate", "line", "read", "write"]
+__all__ = ["JSON", "Body", "BodyReader", "Bounds", "inflate", "light", "line", "read", "write"]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
+from router.settings import Settings
 
 STEP: Final = 64 * 1024
 # Below this much output the ratio does not matter: small repetitive bodies shrink a lot.
@@ -26,6 +27,16 @@ class Bounds:
     ratio: int
     messages: int
     message: int
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> Bounds:
+        """Return what the settings say."""
+        return cls(
+            settings.number("publish.max_batch"),
+            settings.number("publish.max_ratio"),
+            settings.number("publish.max_messages"),
+            settings.number("publish.max_message"),
+        )
 
     def too_large(self) -> BatchTooLargeError:
         """Return the failure that names the limit."""
@@ -55,8 +66,13 @@ def _is_zlib(body: bytes) -> bool:
     return len(body) > 1 and body[0] & 0x0F == 8 and int.from_bytes(body[:2]) % 31 == 0
 
 
+def most_inflated(size: int, bounds: Bounds) -> int:
+    """Return how many bytes a compressed body of this size may have without its compression."""
+    return min(bounds.batch, max(FREE, bounds.ratio * size))
+
+
 def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
-    allowed = min(bounds.batch, max(FREE, bounds.ratio * len(body)))
+    allowed = most_inflated(len(body), bounds)
     size = at = members = 0
     while at < len(body):
         members += 1

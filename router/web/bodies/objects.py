@@ -25,8 +25,10 @@ DEEPEST: Final = 500
 KEY: Final = "cambria.partition"
 WINDOW: Final = 4 * 1024 * 1024
 _LONGEST_TOKEN: Final = 16
-_BLANK: Final = re.compile(r"[ \t\n\r]*")
-_SEPARATOR: Final = re.compile(r"[ \t\n\r]*([,\]])[ \t\n\r]*")
+# In steps, and possessive, as a pattern holds the interpreter's lock while it matches.
+_BLANK: Final = re.compile(r"[ \t\n\r]{1,65536}+")
+_SEPARATOR: Final = re.compile(r"([,\]])[ \t\n\r]{0,64}+")
+_BLANKS: Final = frozenset(" \t\n\r")
 _NESTING: Final = re.compile(r'"(?:[^"\\]|\\.)*"|[\[{]|[\]}]')
 
 
@@ -67,10 +69,11 @@ def _elements(reader: _Reader, default_key: bytes | None) -> Iterator[Message]:
         reader.at += 1
         return
     while True:
+        reader.blank()
         yield reader.message(default_key)
+        reader.blank()
         separator = _SEPARATOR.match(reader.text, reader.at)
         if separator is None:
-            reader.blank()
             raise BadJsonError(f"Expected ',' or ']' at character {reader.at}.")
         reader.at = separator.end()
         if separator[1] == "]":
@@ -94,7 +97,7 @@ class _Reader:
 
     def blank(self) -> None:
         """Go beyond white space."""
-        if self.peek() in " \t\n\r" and (blank := _BLANK.match(self.text, self.at)):
+        while self.peek() in _BLANKS and (blank := _BLANK.match(self.text, self.at)):
             self.at = blank.end()
 
     def message(self, default_key: bytes | None) -> Message:

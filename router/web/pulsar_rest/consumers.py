@@ -50,7 +50,7 @@ class ConsumerViews:
         environ = request.environ
         name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
         group = Subscription(name, consumer_name(subscription, "subscription"))
-        body = json_body(environ, self._parts.bounds)
+        body = json_body(environ, self._parts.reader)
         if body is None:
             body = {}
         if not isinstance(body, dict):

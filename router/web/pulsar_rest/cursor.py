@@ -56,7 +56,7 @@ class CursorViews:
     ) -> Response:
         """Acknowledge messages, each alone or with all before it in its partition."""
         group = self._group(paths.topic_name(domain, tenant, namespace, topic), subscription)
-        body = json_body(request.environ, self._parts.bounds)
+        body = json_body(request.environ, self._parts.reader)
         if not isinstance(body, dict):
             raise RefusedError(BAD_MESSAGES, "The body is no JSON object.")
         cumulative = _kind(body)

@@ -13,7 +13,8 @@ from router.errors import BadRequestError
 from router.model import Principal, TopicName
 from router.services.produce import Producing, Sender
 from router.services.topic_schemas import TopicSchemas
-from router.web import bodies, forms, intake, offload
+from router.waiting import Offload, finish
+from router.web import bodies, forms, intake
 from router.web.access import Access, Right
 from router.web.pulsar_rest import dialects, paths, schemas, values
 from router.web.pulsar_rest.errors import (
@@ -27,8 +28,6 @@ from router.web.pulsar_rest.errors import (
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
-HEAVY = 1024 * 1024
-
 
 @dataclass(frozen=True, slots=True)
 class Parts:
@@ -36,7 +35,7 @@ class Parts:
 
     access: Access
     schemas: TopicSchemas
-    bounds: bodies.Bounds
+    reader: bodies.BodyReader
     wall_ms: Callable[[], int]
 
 
@@ -68,25 +67,41 @@ class ProduceViews:
         principal = parts.access.principal(environ)
         parts.access.demand(principal, topic, Right.PUBLISH)
         key = intake.idempotency_key(environ)
-        body = json_body(environ, parts.bounds)
-        dialect = dialects.dialect_of(body)
-        if dialect is dialects.Dialect.PULSAR:
-            environ[DIALECT] = PULSAR
-        wanted = dialects.read(body, dialect, parts.bounds.messages)
+        body = _body(environ, parts.reader)
+        reserved, offload = finish(parts.reader.reserve(body))
+        with reserved:
+            document = offload(_loaded, body, parts.reader.bounds)
+            del body
+            dialect = offload(dialects.dialect_of, document)
+            if dialect is dialects.Dialect.PULSAR:
+                environ[DIALECT] = PULSAR
+            wanted = offload(dialects.read, document, dialect, parts.reader.bounds.messages)
+            del document
+            return self._stored(wanted, topic, partition, _identity(principal, topic, key), offload)
+
+    def _stored(
+        self,
+        wanted: dialects.Request,
+        topic: TopicName,
+        partition: int | None,
+        identity: str | None,
+        offload: Offload,
+    ) -> Response:
+        """Store the messages of a request; return its answer."""
+        parts = self._parts
         count = self._producing.partitions(topic)
         if partition is not None and partition >= max(count, 1):
             raise RefusedError(
                 TOPIC_NOT_FOUND, f"Topic not found: it has no partition {partition}, but {count}."
             )
         chosen = schemas.choose(parts.schemas, topic, wanted.schema, wanted.dialect)
-        messages = values.outgoing(wanted, chosen, partition, parts.wall_ms())
+        messages = offload(values.outgoing, wanted, chosen, partition, parts.wall_ms())
         try:
-            results = self._producing.produce(
-                topic, messages, Sender(wanted.producer, _identity(principal, topic, key))
-            )
+            results = self._producing.produce(topic, messages, Sender(wanted.producer, identity))
         except BadRequestError as error:
             raise RefusedError(BAD_MESSAGES, str(error)) from error
-        return forms.answer(dialects.answer(wanted.dialect, results, chosen.number()))
+        answer = offload(dialects.answer, wanted.dialect, results, chosen.number())
+        return offload(forms.answer, answer)
 
 
 def partition_number(text: str) -> int:
@@ -96,20 +111,24 @@ def partition_number(text: str) -> int:
     return int(text)
 
 
-def json_body(environ: WSGIEnvironment, bounds: bodies.Bounds) -> Any:
+def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
     """Return the JSON of a body, None: there is none; raise RefusedError for what is no JSON."""
-    body = intake.body(environ, bounds.batch)
+    body = _body(environ, reader)
+    reserved, offload = finish(reader.reserve(body))
+    with reserved:
+        return offload(_loaded, body, reader.bounds)
+
+
+def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-    if not body:
+    return bodies.Body(bodies.JSON, encoding, intake.body(environ, reader.bounds.batch))
+
+
+def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> Any:
+    if not body.data:
         return None
-    if encoding or len(body) > HEAVY:
-        return offload.run(_loaded, body, encoding, bounds)
-    return _loaded(body, encoding, bounds)
-
-
-def _loaded(body: bytes, encoding: str, bounds: bodies.Bounds) -> Any:
     try:
-        return orjson.loads(bodies.inflate(encoding, body, bounds))
+        return orjson.loads(bodies.inflate(body.encoding, body.data, bounds))
     except orjson.JSONDecodeError as error:
         raise RefusedError(BAD_MESSAGES, f"The body is no JSON: {error}") from error
 

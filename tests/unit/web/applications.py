@@ -21,6 +21,7 @@ from router.errors import RouterError
 from router.model import Position, Stored, Subscription
 from router.services.consume import Subscriber
 from router.settings import load
+from router.web.bodies import BodyReader
 
 CHEAP = CryptContext(["argon2"], argon2__time_cost=1, argon2__memory_cost=8, argon2__parallelism=1)
 # The password "secret", in every kind of hash that a users file may hold.
@@ -125,6 +126,12 @@ class Site:
         """Return the service behind the polls."""
         view: Any = self.app.view_functions["events.poll"]
         found: Subscriber = view.__self__._subscriber
+        return found
+
+    def body_reader(self) -> BodyReader:
+        """Return what reads the bodies of publishers."""
+        view: Any = self.app.view_functions["events.publish"]
+        found: BodyReader = view.__self__._reader
         return found
 
     def post(self, path: str, data: bytes | str, kind: str = "text/plain", **more: Any) -> Any:

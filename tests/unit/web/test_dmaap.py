@@ -92,10 +92,9 @@ def test_publish_hands_heavy_bodies_to_native_threads(site: Site, compressed: bo
         used.append(function)
         return function(*args)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(offload, "run", run)
-        coding = {"Content-Encoding": "gzip"} if compressed else {}
-        answer = site.post("/events/t", sent, "application/json", headers=coding)
+    site.body_reader().offload = run
+    coding = {"Content-Encoding": "gzip"} if compressed else {}
+    answer = site.post("/events/t", sent, "application/json", headers=coding)
     assert answer.get_json()["count"] == body.count(b"\n")
     assert len(used) == 1
 

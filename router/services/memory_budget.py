@@ -1,0 +1,136 @@
+"""How much memory the requests under way in one worker may take together, and who waits for it.
+
+Reservations are granted in the order in which they were asked for, so that a large one is not
+passed by small ones for ever. What waits holds something already, such as a body as it was sent:
+that is bounded too, and beyond it a request is refused at once.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from router.errors import OverloadedError
+from router.waiting import Steps, Wakeup
+
+RETRY_AFTER_SECONDS = 1.0
+
+
+class MemoryBudget:
+    """Grants reservations of `limit` bytes in all; calls may be made from many threads.
+
+    What waits may hold as many bytes once more.
+    """
+
+    def __init__(self, limit: int, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self._clock = clock
+        # Held for a few operations, never over a wait.
+        self._lock = threading.Lock()
+        self._used = 0
+        self._held = 0
+        self._waiting: deque[_Waiter] = deque()
+
+    def used(self) -> int:
+        """Return how many bytes are reserved now."""
+        return self._used
+
+    def reserve(self, size: int, held: int, deadline: float) -> Steps[Reservation]:
+        """Return a reservation once there is room for it; the caller releases it.
+
+        What is larger than the whole budget gets all of it. `held`: what the request holds while it
+        waits. Raises OverloadedError if too much waits already, or there is no room in time.
+        """
+        size = min(size, self.limit)
+        with self._lock:
+            if not self._waiting and self._used + size <= self.limit:
+                self._used += size
+                return Reservation(self, size)
+            if self._held + held > self.limit:
+                raise self._overloaded()
+            waiter = _Waiter(size)
+            self._waiting.append(waiter)
+            self._held += held
+        try:
+            while not waiter.granted and (left := deadline - self._clock()) > 0:
+                yield waiter.wakeup, left
+        except BaseException:
+            self._leave(waiter, held)
+            if waiter.granted:
+                self.give_back(size)
+            raise
+        self._leave(waiter, held)
+        if not waiter.granted:
+            raise self._overloaded()
+        return Reservation(self, size)
+
+    def give_back(self, size: int) -> None:
+        """Take back reserved bytes, and grant what waits and now has room."""
+        with self._lock:
+            self._used -= size
+            granted = self._grant()
+        for waiter in granted:
+            waiter.wakeup.wake()
+
+    def _leave(self, waiter: _Waiter, held: int) -> None:
+        with self._lock:
+            self._held -= held
+            granted = []
+            if not waiter.granted:
+                self._waiting.remove(waiter)
+                granted = self._grant()  # a smaller one behind it may fit
+        for other in granted:
+            other.wakeup.wake()
+
+    def _grant(self) -> list[_Waiter]:
+        granted = []
+        while self._waiting and self._used + self._waiting[0].size <= self.limit:
+            waiter = self._waiting.popleft()
+            waiter.granted = True
+            self._used += waiter.size
+            granted.append(waiter)
+        return granted
+
+    def _overloaded(self) -> OverloadedError:
+        return OverloadedError(
+            f"Requests under way hold the {self.limit} bytes that one worker has for them.",
+            retry_after=RETRY_AFTER_SECONDS,
+        )
+
+
+class Reservation:
+    """A share of a budget; to be released by whoever got it, best as a context manager."""
+
+    __slots__ = ("_budget", "_size")
+
+    def __init__(self, budget: MemoryBudget, size: int) -> None:
+        self._budget = budget
+        self._size = size
+
+    def shrink(self, size: int) -> None:
+        """Keep so many bytes, if it is more."""
+        if size < self._size:
+            surplus, self._size = self._size - size, size
+            self._budget.give_back(surplus)
+
+    def release(self) -> None:
+        """Give all of it back; callable twice."""
+        self.shrink(0)
+
+    def __enter__(self) -> Reservation:
+        return self
+
+    def __exit__(self, *_failure: object) -> None:
+        self.release()
+
+
+class _Waiter:
+    """A request for a reservation that waits its turn."""
+
+    __slots__ = ("granted", "size", "wakeup")
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.granted = False
+        self.wakeup = Wakeup()

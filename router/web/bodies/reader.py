@@ -1,0 +1,128 @@
+"""Bodies to messages within the worker's bounds: what is heavy is read off the event loop.
+
+A body is heavy by what it is without its compression: 232 bytes of gzip can hold 100,000 lines. So
+a compressed body is inflated up to a small bound first, and read here if it ends within and holds
+few messages. Any other is read by `offload`, once the memory that it can take is reserved; what it
+then does take stays reserved until its messages are stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
+
+from router.errors import BatchTooLargeError
+from router.model import Message
+from router.services.memory_budget import MemoryBudget, Reservation
+from router.waiting import Offload, Steps, run_here
+from router.web.bodies.inflate import Bounds, most_inflated
+from router.web.bodies.parse import BATCHES, CAMBRIA_ZIP, most_messages, parse, plain
+
+LIGHT_BYTES: Final = 256 * 1024
+LIGHT_COMPRESSED_BYTES: Final = 16 * 1024
+LIGHT_MESSAGES: Final = 2_000
+# What a message takes beside its value: the tuple, the bytes object, its place in lists.
+MESSAGE_BYTES: Final = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A body as it was sent; `key` is for messages that its format gives none."""
+
+    kind: str
+    encoding: str
+    data: bytes
+    key: bytes | None = None
+
+    def is_compressed(self) -> bool:
+        """Return whether it may grow."""
+        return bool(self.encoding) or self.kind == CAMBRIA_ZIP
+
+
+class BodyReader:
+    """Reads the bodies of one worker's requests; calls may be made from many threads."""
+
+    def __init__(
+        self,
+        bounds: Bounds,
+        budget: MemoryBudget,
+        offload: Offload,
+        timeout: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self.bounds = bounds
+        self.offload = offload
+        self._budget = budget
+        self._timeout = timeout
+        self._clock = clock
+
+    def messages(self, body: Body) -> Steps[tuple[list[Message], Reservation]]:
+        """Return the messages of a body, and what the caller releases when they are stored.
+
+        Raises what `parse` and `plain` raise, and OverloadedError.
+        """
+        deadline, held = self._clock() + self._timeout, len(body.data)
+        data = light(body, self.bounds)
+        if data is not None:
+            messages = parse(body.kind, data, body.key, self.bounds)
+            size = _size(len(data), len(messages))
+            return messages, (yield from self._budget.reserve(size, held, deadline))
+        reserved = yield from self._budget.reserve(self.most(body), held, deadline)
+        try:
+            size, messages = self.offload(_read, body, self.bounds)
+        except BaseException:
+            reserved.release()
+            raise
+        reserved.shrink(_size(size, len(messages)))
+        return messages, reserved
+
+    def reserve(self, body: Body) -> Steps[tuple[Reservation, Offload]]:
+        """Reserve what a body and its messages can take; return that, and what to read it by.
+
+        For who reads it otherwise than `messages` does. Raises what `plain` raises, and
+        OverloadedError.
+        """
+        data = light(body, self.bounds)
+        size = self.most(body) if data is None else _size(len(data), most_messages(body.kind, data))
+        deadline = self._clock() + self._timeout
+        reserved = yield from self._budget.reserve(size, len(body.data), deadline)
+        return reserved, self.offload if data is None else run_here
+
+    def most(self, body: Body) -> int:
+        """Return how much memory a body and its messages can take."""
+        size = len(body.data)
+        if body.is_compressed():
+            size = most_inflated(size, self.bounds)
+        messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
+        return _size(size, messages)
+
+
+def light(body: Body, bounds: Bounds) -> bytes | None:
+    """Return a body without its compression if it can be read in little time, None: it may not.
+
+    Raises what `plain` raises.
+    """
+    if not body.is_compressed():
+        data = body.data
+    elif len(body.data) > LIGHT_COMPRESSED_BYTES:
+        return None
+    else:
+        small = replace(bounds, batch=min(bounds.batch, LIGHT_BYTES))
+        try:
+            data = plain(body.kind, body.encoding, body.data, small)
+        except BatchTooLargeError:
+            return None
+    if body.kind not in BATCHES:
+        return data
+    heavy = len(data) > LIGHT_BYTES or most_messages(body.kind, data) > LIGHT_MESSAGES
+    return None if heavy else data
+
+
+def _read(body: Body, bounds: Bounds) -> tuple[int, list[Message]]:
+    data = plain(body.kind, body.encoding, body.data, bounds)
+    return len(data), parse(body.kind, data, body.key, bounds)
+
+
+def _size(length: int, messages: int) -> int:
+    return length + MESSAGE_BYTES * messages
