@@ -88,9 +88,9 @@ def test_publish_hands_heavy_bodies_to_native_threads(site: Site, compressed: bo
     sent = gzip.compress(body) if compressed else body
     used = []
 
-    def run(function: Callable[..., Any], *args: Any) -> Any:
+    def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         used.append(function)
-        return function(*args)
+        return function(*args, **kwargs)
 
     site.body_reader().offload = run
     coding = {"Content-Encoding": "gzip"} if compressed else {}
