@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from router.services.fetch.consumers import Consumers, FetchOptions, Member
-from router.services.fetch.fetcher import Fetcher
+from router.services.fetch.consumers import (
+    NO_SCHEMA,
+    Consumers,
+    FetchOptions,
+    Member,
+    ReadSchema,
+)
+from router.services.fetch.fetcher import Fetcher, FetchingConsumer
 
-__all__ = ["Consumers", "FetchOptions", "Fetcher", "Member"]
+__all__ = [
+    "NO_SCHEMA",
+    "Consumers",
+    "FetchOptions",
+    "Fetcher",
+    "FetchingConsumer",
+    "Member",
+    "ReadSchema",
+]

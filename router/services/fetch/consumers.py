@@ -60,6 +60,20 @@ class FetchOptions:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadSchema:
+    """The schema that a consumer named when it was created: a version of the topic's, or bytes.
+
+    Neither: it named none.
+    """
+
+    version: int | None = None
+    as_bytes: bool = False
+
+
+NO_SCHEMA: Final = ReadSchema()
+
+
+@dataclass(frozen=True, slots=True)
 class Member:
     """A consumer: its id and name, when it was last heard of (ms), where its group began."""
 
@@ -67,6 +81,7 @@ class Member:
     name: str
     seen: int
     start: str | int
+    schema: ReadSchema = NO_SCHEMA
 
     def begins(self) -> Start | int:
         """Return where its subscription is to begin if it has to be made anew."""
@@ -84,19 +99,27 @@ class Consumers:
         self._wall_ms = wall_ms
 
     def create(
-        self, subscription: Subscription, name: str | None, known: str | None, start: Start | int
+        self,
+        subscription: Subscription,
+        name: str | None,
+        known: str | None,
+        start: Start | int,
+        schema: ReadSchema | None = None,
     ) -> Member:
-        """Add a consumer; one whose id is `known` and still there is returned as it is.
+        """Add a consumer; one whose id is `known` and still there is returned.
 
-        Raises ConsumerExistsError, SubscriptionLimitError.
+        It is returned as it is, unless a `schema` is given that it does not read by: then it reads
+        by this one from now on. Raises ConsumerExistsError, SubscriptionLimitError.
         """
         identity = known or uuid.uuid4().hex
         asked = start.value if isinstance(start, Start) else start
-        made = Member(identity, name or identity, self._wall_ms(), asked)
+        made = Member(identity, name or identity, self._wall_ms(), asked, schema or NO_SCHEMA)
         for _ in range(TRIES):
             record, members, found = self._admitted(subscription, made.name, identity)
             if found is not None:
-                return found
+                if schema is None or schema == found.schema:
+                    return found
+                made = replace(found, schema=schema)
             try:
                 self._write(subscription, record, {**members, identity: made})
             except ConflictError:
@@ -187,14 +210,22 @@ class Consumers:
 
     def _members(self, record: Record) -> dict[str, Member]:
         since = self._wall_ms() - self._options.idle * 1000
-        found = (Member(*fields) for fields in orjson.loads(record.value))
+        found = (
+            Member(identity, name, seen, start, ReadSchema(*schema))
+            for identity, name, seen, start, schema in orjson.loads(record.value)
+        )
         return {member.id: member for member in found if member.seen >= since}
 
     def _write(
         self, subscription: Subscription, record: Record | None, members: dict[str, Member]
     ) -> None:
         # A record stays when its last consumer goes, empty, for the next one; `sweep` takes it.
-        value = orjson.dumps([[m.id, m.name, m.seen, m.start] for m in members.values()])
+        value = orjson.dumps(
+            [
+                [m.id, m.name, m.seen, m.start, [m.schema.version, m.schema.as_bytes]]
+                for m in members.values()
+            ]
+        )
         version = 0 if record is None else record.version
         timeout = self._options.backend_timeout
         self._registry.put(KIND, key(subscription), value, version, timeout)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from router.backends import Backend, Node, Start
 from router.metrics import Metrics
@@ -16,9 +17,18 @@ from router.services.consume import (
     Wish,
 )
 from router.services.directory import Directory
-from router.services.fetch.consumers import Consumers, FetchOptions, Member
+from router.services.fetch.consumers import Consumers, FetchOptions, Member, ReadSchema
 from router.services.fetch.session import FetchSession
 from router.services.read import ReadBounds
+
+
+@dataclass(frozen=True, slots=True)
+class FetchingConsumer:
+    """A consumer of a subscription, and the ids of all that the subscription has with it."""
+
+    subscription: Subscription
+    member: Member
+    live: frozenset[str]
 
 
 class Fetcher(Subscriber):
@@ -44,7 +54,12 @@ class Fetcher(Subscriber):
         self._live: dict[PollMailbox, frozenset[str]] = {}
 
     def create(
-        self, subscription: Subscription, name: str | None, known: str | None, start: Start | int
+        self,
+        subscription: Subscription,
+        name: str | None,
+        known: str | None,
+        start: Start | int,
+        schema: ReadSchema | None = None,
     ) -> Member:
         """Add a consumer to a subscription, which is made where there is none.
 
@@ -54,14 +69,18 @@ class Fetcher(Subscriber):
         # A consumer that is refused leaves no subscription behind, which would keep messages.
         self.consumers.check(subscription, name, known)
         self.ensure(_wish(subscription, "", start), anew=True)
-        return self.consumers.create(subscription, name, known, start)
+        return self.consumers.create(subscription, name, known, start, schema)
+
+    def consumer(self, subscription: Subscription, identity: str) -> FetchingConsumer:
+        """Return a consumer that is about to fetch.
+
+        Raises TopicNotFoundError, ConsumerNotFoundError.
+        """
+        self.directory.partitions(subscription.topic)
+        return FetchingConsumer(subscription, *self.consumers.get(subscription, identity))
 
     def fetch(
-        self,
-        subscription: Subscription,
-        consumer: str,
-        bounds: ReadBounds,
-        caller: tuple[PollMailbox, Client],
+        self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
     ) -> list[Stored]:
         """Return messages that nobody has been given, as soon as there are some.
 
@@ -69,17 +88,16 @@ class Fetcher(Subscriber):
         ConsumerNotFoundError, and what a poll raises.
         """
         mailbox, client = caller
-        self.directory.partitions(subscription.topic)
-        member, live = self.consumers.get(subscription, consumer)
+        subscription, member = consumer.subscription, consumer.member
         wish = Wish(
             subscription,
-            consumer,
+            member.id,
             bounds.timeout,
             bounds.limit,
             bounds.max_bytes,
             member.begins(),
         )
-        self._live[mailbox] = live
+        self._live[mailbox] = consumer.live
         try:
             poll = self.poll(wish, mailbox, client)
         finally:
@@ -89,7 +107,7 @@ class Fetcher(Subscriber):
                 if client.gone():
                     raise ClientGoneError
                 assert isinstance(poll.session, FetchSession)
-                self.consumers.get(subscription, consumer)  # it may have been deleted meanwhile
+                self.consumers.get(subscription, member.id)  # it may have been deleted meanwhile
                 poll.session.note()
         finally:
             poll.abandon()

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from flask import Blueprint, Response, request
 
 from router.backends import Start
 from router.errors import BadReadOptionError, RouterError
-from router.model import Stored, Subscription, TopicName, check_consumer_name
-from router.services.fetch import Fetcher, Member
+from router.model import Schema, SchemaType, Stored, Subscription, TopicName, check_consumer_name
+from router.services.fetch import Fetcher, FetchingConsumer, Member, ReadSchema
 from router.services.groups import moment
 from router.services.read import ReadBounds, Reading
 from router.web import addresses, forms, intake, offload, streams
@@ -57,14 +58,13 @@ class ConsumerViews:
             raise RefusedError(BAD_MESSAGES, "The body is no JSON object.")
         begin = _start(intake.query(environ).get("start"), body)
         names = (_named(body, "name"), _named(body, "id"))
-        version = self._version(name, body)
-        member = self._fetcher.create(group, *names, begin)
+        member = self._fetcher.create(group, *names, begin, self._named_schema(name, body))
         return forms.answer(
             {
                 "id": member.id,
                 "name": member.name,
                 "base_uri": self._base_uri(member),
-                "schema_version": version,
+                "schema_version": member.schema.version,
             }
         )
 
@@ -84,14 +84,13 @@ class ConsumerViews:
         consumer = consumer_name(consumer, "consumer")
         query = intake.query(environ)
         bounds = self._defaults.bounds(query)
-        shown = Shown(name, self._parts.schemas)
         if streams.wanted(environ):
-            return self._stream((group, consumer), bounds, shown)
+            return self._stream(group, consumer, query, bounds)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        messages = held(
-            environ, lambda caller: self._fetcher.fetch(group, consumer, bounds, caller)
-        )
+        fetching = self._fetcher.consumer(group, consumer)
+        shown = self._shown(fetching, query)
+        messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
         return forms.answer({"messages": [shown.message(stored) for stored in messages]})
 
     def delete(
@@ -114,25 +113,39 @@ class ConsumerViews:
         access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
         return topic
 
-    def _version(self, topic: TopicName, body: dict[str, Any]) -> int | None:
-        """Return the version of the schema that the consumer wants to read by, if it says one."""
+    def _named_schema(self, topic: TopicName, body: dict[str, Any]) -> ReadSchema | None:
+        """Return the schema that a body names for reading, None: it names none."""
         wish = dialects.schema_wish(body, dialects.dialect_of(body))
         if not wish.given():
             return None
-        return schemas.choose(self._parts.schemas, topic, wish, Dialect.PIP).number()
+        chosen = schemas.choose(self._parts.schemas, topic, wish, Dialect.PIP)
+        as_bytes = chosen.schema is not None and chosen.schema.type is SchemaType.NONE
+        return ReadSchema(chosen.number(), as_bytes)
+
+    def _shown(self, consumer: FetchingConsumer, query: Mapping[str, str]) -> Shown:
+        """Return how messages are shown: by the schema of the query, else by the consumer's."""
+        topic, schema = consumer.subscription.topic, consumer.member.schema
+        named: Schema | None = None
+        if "schema_type" in query:
+            named = schemas.named(query["schema_type"])
+        elif schema.as_bytes:
+            named = Schema(SchemaType.NONE)
+        elif schema.version is not None:
+            named = self._parts.schemas.find(topic, schemas.version_of(schema.version))
+        return Shown(topic, self._parts.schemas, named)
 
     def _base_uri(self, member: Member) -> str:
         return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
 
     def _stream(
-        self, whose: tuple[Subscription, str], bounds: ReadBounds, shown: Shown
+        self, group: Subscription, consumer: str, query: Mapping[str, str], bounds: ReadBounds
     ) -> Response:
-        self._fetcher.consumers.get(*whose)
+        shown = self._shown(self._fetcher.consumer(group, consumer), query)
 
         def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.Words]:
             source = self._reading.repeated(
                 lambda wait: self._fetcher.fetch(
-                    *whose,
+                    self._fetcher.consumer(group, consumer),
                     ReadBounds(wait, min(bounds.limit, 200), bounds.max_bytes),
                     (mailbox, watch),
                 ),

@@ -18,7 +18,7 @@ from router.services.read import After, Feed, ReadBounds, Reading, Whence
 from router.settings import Settings
 from router.web import forms, intake, offload, streams
 from router.web.access import Right
-from router.web.pulsar_rest import ids, paths
+from router.web.pulsar_rest import ids, paths, schemas
 from router.web.pulsar_rest.errors import number_of
 from router.web.pulsar_rest.produce import Parts, partition_number
 from router.web.pulsar_rest.values import Shown
@@ -120,12 +120,12 @@ class ReadViews:
         query = intake.query(environ)
         found = self._reading.partition(name, partition_number(partition))
         begin = start(query, found)
+        shown = self._shown(name, query)
         if streams.wanted(environ):
             starts = resumed(environ, query, [found]) or {found: begin}
-            return self._stream(name, starts, single=True)
+            return self._stream(shown, starts, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        shown = Shown(name, self._parts.schemas)
         bounds = self._defaults.bounds(query)
         messages = held(
             environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
@@ -151,20 +151,26 @@ class ReadViews:
         begin = dict.fromkeys(partitions, given)
         starts = resumed(environ, query, partitions) or begin
         # A topic of one partition may have several when its reader comes back.
-        return self._stream(name, starts, single=partitions == [NOT_PARTITIONED])
+        shown = self._shown(name, query)
+        return self._stream(shown, starts, single=partitions == [NOT_PARTITIONED])
 
     def _allowed(self, topic: TopicName) -> TopicName:
         access = self._parts.access
         access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
         return topic
 
-    def _stream(self, topic: TopicName, starts: Mapping[int, Whence], *, single: bool) -> Response:
+    def _shown(self, topic: TopicName, query: Mapping[str, str]) -> Shown:
+        text = query.get("schema_type")
+        named = None if text is None else schemas.named(text)
+        return Shown(topic, self._parts.schemas, named)
+
+    def _stream(self, shown: Shown, starts: Mapping[int, Whence], *, single: bool) -> Response:
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
         ) -> tuple[streams.Source, streams.Words]:
-            stream = self._reading.stream(topic, starts, mailbox, watch)
+            stream = self._reading.stream(shown.topic, starts, mailbox, watch)
             places = Places(stream.feed, single=single)
-            return stream, TopicEvents(places, Shown(topic, self._parts.schemas))
+            return stream, TopicEvents(places, shown)
 
         return streams.answer(request.environ, begin, self._defaults.write_timeout)
 

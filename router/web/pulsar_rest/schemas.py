@@ -15,7 +15,12 @@ from typing import Any, Final
 
 import orjson
 
-from router.errors import InvalidSchemaError, RouterError, SchemaNotFoundError
+from router.errors import (
+    BadReadOptionError,
+    InvalidSchemaError,
+    RouterError,
+    SchemaNotFoundError,
+)
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
@@ -92,13 +97,31 @@ def read(wish: SchemaWish) -> Schema | None:
     return _checked(_information(wish.value, kind, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
 
 
+def named(text: str) -> Schema | None:
+    """Return the schema that a query names by its type alone; nothing is registered.
+
+    NONE stands for bytes, None for no schema. Raises BadReadOptionError.
+    """
+    try:
+        return read(SchemaWish(type=text))
+    except RefusedError as error:
+        raise BadReadOptionError(
+            f"schema_type: expected bytes, or a type that needs no definition ({error})."
+        ) from error
+
+
 def number_of_version(version: bytes) -> int | None:
     """Return a version as a number, None: there is none, or none that a topic's schema has."""
     return int.from_bytes(version) if len(version) == VERSION_BYTES else None
 
 
+def version_of(number: int) -> bytes:
+    """Return the version that a number stands for, as stores have it."""
+    return number.to_bytes(VERSION_BYTES)
+
+
 def _known(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish) -> Chosen:
-    version = (wish.version or 0).to_bytes(VERSION_BYTES)
+    version = version_of(wish.version or 0)
     try:
         schema = schemas.get(topic, version)
     except SchemaNotFoundError as error:

@@ -5,8 +5,11 @@ text, which is read as the schema has it: JSON and Avro's JSON encoding are pars
 converted. Nothing is stored unless all values fit: Apache Pulsar stores an empty message for one
 that does not.
 
-Back, a value that its schema does not fit, or that is no UTF-8 without one, comes in base64, and
-says so (`valueEncoding`): a message that nobody can read must not hold up those behind it.
+Back, a schema that the reader names decides, and the bytes of a value are never guessed at then:
+`bytes` shows every key and value in base64, any other is the schema of messages that carry none.
+Messages that carry one are read by their own. A value that its schema does not fit, or that is no
+UTF-8 without one, comes in base64, and says so (`valueEncoding`): a message that cannot be read
+must not hold up those behind it.
 """
 
 from __future__ import annotations
@@ -149,11 +152,19 @@ def _bad(number: int, sentence: str) -> RefusedError:
 
 
 class Shown:
-    """Messages of one topic as answers show them, by the schemas that they were written by."""
+    """Messages of one topic as answers show them.
 
-    def __init__(self, topic: TopicName, schemas: TopicSchemas) -> None:
-        self._topic = topic
+    `named`: the schema that the reader named. NONE, which requests call `bytes`, shows keys and
+    values in base64; any other is for messages without a schema of their own.
+    """
+
+    def __init__(
+        self, topic: TopicName, schemas: TopicSchemas, named: Schema | None = None
+    ) -> None:
+        self.topic = topic
         self._schemas = schemas
+        self._named = named
+        self._as_bytes = named is not None and named.type is SchemaType.NONE
         self._used: dict[bytes, Schema | None] = {}
 
     def message(self, stored: Stored) -> dict[str, object]:
@@ -180,15 +191,20 @@ class Shown:
 
     def _key_and_value(self, message: Message) -> dict[str, object]:
         schema = self._schema_of(message.schema_version)
+        if self._as_bytes:
+            value = None if message.null else message.value
+            return {**_base64("key", message.key), **_base64("value", value)}
+        if schema is None and not message.schema_version:
+            schema = self._named
         if schema is None:
             return self._plain(message)
         try:
             if schema.type is SchemaType.KEY_VALUE:
                 return _pair(schema, message)
-            value = None if message.null else decode(schema, message.value)
+            decoded = None if message.null else decode(schema, message.value)
         except RouterError as error:
             return self._undecoded(message, str(error))
-        return {**_readable("key", message.key), "value": value, **_marked(schema)}
+        return {**_readable("key", message.key), "value": decoded, **_marked(schema)}
 
     def _plain(self, message: Message) -> dict[str, object]:
         if message.schema_version:
@@ -209,7 +225,7 @@ class Shown:
             # Producers write what they like here: a version of another size is none of the topic's.
             return None
         if version not in self._used:
-            self._used[version] = self._schemas.find(self._topic, version)
+            self._used[version] = self._schemas.find(self.topic, version)
         return self._used[version]
 
 
@@ -229,7 +245,13 @@ def _readable(name: str, value: bytes | None) -> dict[str, object]:
     try:
         return {name: value.decode()}
     except UnicodeDecodeError:
-        return {name: base64.b64encode(value).decode(), f"{name}Encoding": _BASE64}
+        return _base64(name, value)
+
+
+def _base64(name: str, value: bytes | None) -> dict[str, object]:
+    if value is None:
+        return {name: None}
+    return {name: base64.b64encode(value).decode(), f"{name}Encoding": _BASE64}
 
 
 def _marked(schema: Schema) -> dict[str, object]:
