@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from router.wire.pulsar import join_payload
+from router.model import Message
+from router.wire.pulsar import join_payload, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 
@@ -63,6 +64,18 @@ def test_consumers_commands_are_answered_though_nothing_is_kept(raw: RawClient, 
     assert (stats.consumerName, stats.availablePermits, stats.type) == ("me", 10, "Shared")
     raw.ask("CLOSE_CONSUMER", "SUCCESS", consumer_id=4)
     raw.ask("CLOSE_CONSUMER", "SUCCESS", consumer_id=4)
+
+
+def test_transactions_are_refused_as_on_a_stored_topic(raw: RawClient, topic: str) -> None:
+    raw.subscribe(topic, 4)
+    raw.producer(topic, 1)
+    ids: dict[str, Any] = {"txnid_most_bits": 3, "txnid_least_bits": 9}
+    refused = raw.ask("ACK", "ACK_RESPONSE", consumer_id=4, ack_type=0, **ids)
+    assert (refused.txnid_most_bits, refused.txnid_least_bits) == (3, 9)
+    assert refused.error == pb.NotAllowedError
+    payload = pack([Message(b"v")], "raw", 0, 1_000)
+    raw.send("SEND", payload, producer_id=1, sequence_id=0, **ids)
+    assert raw.expect("SEND_ERROR").error == pb.NotAllowedError
 
 
 @pytest.mark.parametrize(

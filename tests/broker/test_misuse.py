@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -345,6 +346,34 @@ def test_message_of_a_transaction_is_not_stored(raw: RawClient, topic: str) -> N
     raw.send("SEND", payload, producer_id=0, sequence_id=0, txnid_most_bits=0, txnid_least_bits=0)
     assert raw.expect("SEND_ERROR").error == pb.NotAllowedError
     assert raw.publish(b"next", sequence_id=1).message_id.entryId == 0
+
+
+@pytest.mark.parametrize(
+    "transaction",
+    [{"txnid_most_bits": 3, "txnid_least_bits": 9}, {"txnid_most_bits": 0, "txnid_least_bits": 0}],
+)
+@pytest.mark.parametrize("kind", [pb.CommandAck.Individual, pb.CommandAck.Cumulative])
+def test_acknowledgement_of_a_transaction_is_refused_with_both_ids(
+    raw: RawClient,
+    topic: str,
+    kind: int,
+    transaction: dict[str, Any],
+) -> None:
+    raw.producer(topic)
+    place = raw.publish(b"v").message_id
+    raw.subscribe(topic)
+    ack: dict[str, Any] = {"consumer_id": 0, "message_id": [place], "ack_type": kind}
+    refused = raw.ask("ACK", "ACK_RESPONSE", **ack, **transaction)
+    assert (refused.consumer_id, refused.error) == (0, pb.NotAllowedError)
+    assert refused.message == "not-allowed: Transactions are not enabled."
+    assert {name: getattr(refused, name) for name in transaction} == transaction
+    # Without a request there is no answer, and nothing is acknowledged either.
+    raw.send("ACK", **ack, **transaction)
+    raw.ask("CLOSE_CONSUMER", "SUCCESS", consumer_id=0)
+    raw.subscribe(topic)
+    raw.send("FLOW", consumer_id=0, messagePermits=1)
+    assert raw.expect("MESSAGE").message_id.entryId == place.entryId
+    assert not raw.ask("ACK", "ACK_RESPONSE", **ack).HasField("error")
 
 
 def test_frames_for_a_consumer_wait_until_it_is_open(raw: RawClient, topic: str) -> None:

@@ -37,9 +37,22 @@ def success(request_id: int, epoch: int | None = None) -> pb.BaseCommand:
     )
 
 
-def ack_response(response: pb.CommandAckResponse) -> pb.BaseCommand:
-    """Return an ACK_RESPONSE."""
+def ack_response(
+    asked: pb.CommandAck, refused: tuple[pb.ServerError, str] | None = None
+) -> pb.BaseCommand:
+    """Return an ACK_RESPONSE: the ids of the request and of its transaction, and any refusal."""
+    response = pb.CommandAckResponse(consumer_id=asked.consumer_id, request_id=asked.request_id)
+    if in_transaction(asked):
+        response.txnid_most_bits = asked.txnid_most_bits
+        response.txnid_least_bits = asked.txnid_least_bits
+    if refused is not None:
+        response.error, response.message = refused
     return pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response)
+
+
+def in_transaction(asked: pb.CommandAck | pb.CommandSend) -> bool:
+    """Return whether a command names a transaction."""
+    return asked.HasField("txnid_most_bits") or asked.HasField("txnid_least_bits")
 
 
 def close_consumer(consumer_id: int) -> pb.BaseCommand:

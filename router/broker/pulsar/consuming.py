@@ -23,7 +23,7 @@ from router.broker.dispatch.rates import Flow
 from router.broker.ledger import DamagedError
 from router.broker.pulsar import answers
 from router.broker.pulsar.delivering import Delivery
-from router.broker.pulsar.failures import answer, error, request_failed
+from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, request_failed
 from router.broker.pulsar.positions import cached_position, last_entry, read_position, start_entry
 from router.broker.pulsar.schemas import admit_reader, reads_any
 from router.broker.pulsar.slots import Slots
@@ -117,10 +117,7 @@ class Consuming:
             return
         done: Callable[[], None] | None = None
         if asked.HasField("request_id"):
-            response = pb.CommandAckResponse(
-                consumer_id=asked.consumer_id, request_id=asked.request_id
-            )
-            done = partial(self._connection.send, answers.ack_response(response))
+            done = partial(self._connection.send, answers.ack_response(asked))
         if consumer is None:
             self._ack_refused(asked, pb.MetadataError, "Consumer not found")
             return
@@ -275,6 +272,8 @@ class Consuming:
         return consumer
 
     def _check_ack(self, consumer: Consumer, asked: pb.CommandAck) -> None:
+        if answers.in_transaction(asked):
+            raise NotAllowedError(NO_TRANSACTIONS)
         subscription = consumer.subscription
         dispatcher = subscription.dispatcher
         if asked.ack_type == pb.CommandAck.Cumulative and (
@@ -295,13 +294,7 @@ class Consuming:
 
     def _ack_refused(self, asked: pb.CommandAck, number: pb.ServerError, sentence: str) -> None:
         if asked.HasField("request_id"):
-            response = pb.CommandAckResponse(
-                consumer_id=asked.consumer_id,
-                request_id=asked.request_id,
-                error=number,
-                message=sentence,
-            )
-            self._connection.send(answers.ack_response(response))
+            self._connection.send(answers.ack_response(asked, (number, sentence)))
 
     def _answer_last(self, consumer: Consumer, request_id: int) -> None:
         subscription = consumer.subscription

@@ -66,6 +66,8 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.SettingError.code: pb.UnknownError,
 }
 
+NO_TRANSACTIONS: Final = "Transactions are not enabled."
+
 # Worded as Apache Pulsar words them.
 _OF_DISPATCH: Final[Mapping[type[Exception], pb.ServerError]] = {
     NameBusyError: pb.ProducerBusy,

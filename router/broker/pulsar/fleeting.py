@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from router.broker.dispatch.hashing import slot_of, sticky_key
 from router.broker.fleeting import Consumer, Producer
 from router.broker.pulsar import answers
-from router.broker.pulsar.failures import answer, error, request_failed
+from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, request_failed
 from router.errors import (
     BadNameError,
     BatchTooLargeError,
@@ -216,6 +216,9 @@ class Fleeting:
         if not verify_checksum(frame.payload):
             self._refuse(sent, pb.ChecksumError, "Checksum failed on the broker")
             return
+        if answers.in_transaction(sent):
+            self._refuse(sent, *answer(NotAllowedError(NO_TRANSACTIONS)))
+            return
         topic, metadata = producer.topic, read_metadata(frame.payload)
         messages = max(1, metadata.num_messages_in_batch)
         if messages > MAX_BATCH:
@@ -256,10 +259,11 @@ class Fleeting:
 
     def _acknowledge(self, _consumer: Consumer, asked: pb.CommandAck, _frame: Frame) -> None:
         if asked.HasField("request_id"):
-            response = pb.CommandAckResponse(
-                consumer_id=asked.consumer_id, request_id=asked.request_id
+            refused = answer(NotAllowedError(NO_TRANSACTIONS))
+            response = answers.ack_response(
+                asked, refused if answers.in_transaction(asked) else None
             )
-            self._connection.send(answers.ack_response(response))
+            self._connection.send(response)
 
     def _close_consumer(
         self,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from router.broker.advertised import NOWHERE
 from router.broker.namespaces import check_namespace
-from router.broker.pulsar.failures import answer, request_failed
+from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, request_failed
 from router.broker.pulsar.patterns import Matcher, PatternError, matcher, topics_hash
 from router.broker.pulsar.watching import MAX_NAMES
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
@@ -54,7 +54,7 @@ class Lookups:
         asked = frame.command.partitionMetadata
         try:
             if asked.topic.startswith(_COORDINATOR):
-                raise NotAllowedError("Transactions are not enabled.")
+                raise NotAllowedError(NO_TRANSACTIONS)
             if self._fleeting.serves(asked.topic):
                 self._topics.namespaces.check(TopicName.parse(asked.topic))
                 self._metadata(asked.request_id, 0)

@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Final
 
 from router.broker.dispatch import Producer
 from router.broker.ledger import StoreError
-from router.broker.pulsar.failures import answer
+from router.broker.pulsar.answers import in_transaction
+from router.broker.pulsar.failures import NO_TRANSACTIONS, answer
 from router.broker.pulsar.producers import NOWHERE, Producers
 from router.errors import (
     BadRequestError,
@@ -99,8 +100,8 @@ class Producing:
             metadata = self._look_closer(sent, frame.payload)
             if metadata is None:
                 return
-        if sent.HasField("txnid_most_bits"):
-            self._refuse(sent, *answer(NotAllowedError("Transactions are not enabled.")))
+        if in_transaction(sent):
+            self._refuse(sent, *answer(NotAllowedError(NO_TRANSACTIONS)))
         elif self._store.full:
             self._refuse(sent, *answer(DiskFullError()))
         else:

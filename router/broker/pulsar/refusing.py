@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from router.broker.pulsar.failures import error
+from router.broker.pulsar.failures import NO_TRANSACTIONS, error
 from router.errors import NotAllowedError
 from router.wire.pulsar import ProtocolError, command
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -44,5 +44,5 @@ def _no_transactions(name: str, request_id: int) -> pb.BaseCommand:
         kind,
         request_id=request_id,
         error=pb.NotAllowedError,
-        message="Transactions are not enabled.",
+        message=NO_TRANSACTIONS,
     )
