@@ -9,7 +9,7 @@ earlier lets them go. Acknowledging in the view would lose what a broken connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -17,10 +17,9 @@ from flask import Blueprint, Response, request
 from werkzeug.utils import get_content_type
 
 from router.backends import Start
-from router.errors import BadReadOptionError, MissingConsumerError
+from router.errors import MissingConsumerError
 from router.model import Subscription, TopicName
 from router.services.consume import Poll, PollMailbox, Subscriber, Wish
-from router.services.groups import moment
 from router.services.publish import Published, Publisher
 from router.settings import Settings
 from router.waiting import Steps, finish
@@ -29,6 +28,7 @@ from router.web.access import Access, Right
 from router.web.front import DIRECT, POLL, PUBLISH
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
+from router.web.parameters import BYTES, MILLISECONDS, Query
 from router.web.transaction import GIVEN, TransactionIds
 
 if TYPE_CHECKING:
@@ -163,7 +163,7 @@ class Events:
             media_type(environ.get("CONTENT_TYPE", "")),
             environ.get("HTTP_CONTENT_ENCODING", ""),
             intake.body(environ, self._reader.bounds.batch),
-            intake.query(environ).get("partitionKey", "").encode("latin-1") or None,
+            (Query(environ).text("partitionKey") or "").encode("latin-1") or None,
         )
         messages, reserved = yield from self._reader.messages(body)
         del body
@@ -189,7 +189,7 @@ class Events:
         consumer = consumer_name(consumer, "consumer")
         self._access.demand(principal, name, Right.SUBSCRIBE)
         choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
-        wish = self._wish(subscription, consumer, intake.query(environ))
+        wish = self._wish(subscription, consumer, Query(environ))
         intake.no_body(environ, self._reader.bounds.batch)
         if environ["REQUEST_METHOD"] == "HEAD":
             return (b"",), [("Content-Type", _KINDS[choice]), *NO_STORE]
@@ -202,19 +202,20 @@ class Events:
             raise
         return _answer(choice, poll, watch)
 
-    def _wish(self, subscription: Subscription, consumer: str, query: Mapping[str, str]) -> Wish:
+    def _wish(self, subscription: Subscription, consumer: str, query: Query) -> Wish:
         options = self._options
         default, most = round(options.timeout * 1000), round(options.max_timeout * 1000)
-        limit = intake.number(query.get("limit"), options.limit, options.limit)
-        max_bytes = intake.number(query.get("maxBytes"), 0, options.max_bytes)
+        limit = query.number("limit", options.limit, options.limit)
+        max_bytes = query.number("maxBytes", 0, options.max_bytes, BYTES)
+        start = query.moment("from")
         return Wish(
             subscription,
             consumer,
-            intake.number(query.get("timeout"), default, most) / 1000,
+            query.number("timeout", default, most, MILLISECONDS) / 1000,
             limit or options.limit,
             max_bytes or None,
-            _start(query.get("from"), options.start),
-            _ack_next(query.get("ack")),
+            options.start if start is None else start,
+            query.choice("ack", ("next",), "") == "next",
         )
 
 
@@ -224,18 +225,6 @@ def incomplete(topic: str, missing: str) -> MissingConsumerError:
         f"This is not a URL to poll: expected {missing} after it,"
         f" /events/{topic}/<group>/<id>. Got {request.path} from {request.remote_addr}."
     )
-
-
-def _start(given: str | None, default: Start) -> Start | int:
-    if given is None:
-        return default
-    return moment("from", given)
-
-
-def _ack_next(given: str | None) -> bool:
-    if given not in {None, "next"}:
-        raise BadReadOptionError("ack: expected next, or leave it out.")
-    return given == "next"
 
 
 def _answer(choice: Format, poll: Poll, watch: offload.Watch) -> Answer:

@@ -17,10 +17,10 @@ from flask import Blueprint, Response, request
 from router.backends import Start
 from router.errors import BadReadOptionError
 from router.model import Principal, Subscription, TopicName
-from router.services.groups import Group, Groups, moment
-from router.web import intake
+from router.services.groups import Group, Groups
 from router.web.access import Access, Right
 from router.web.names import consumer_name
+from router.web.parameters import Query
 
 _log = structlog.get_logger(__name__)
 
@@ -53,10 +53,9 @@ class GroupViews:
     def reset(self, topic: str, group: str) -> Response:
         """Move a group to the beginning, the end, or a time."""
         principal, subscription = self._managed(topic, group)
-        text = intake.query(request.environ).get("to")
-        if text is None:
+        to = Query(request.environ).moment("to")
+        if to is None:
             raise BadReadOptionError("to: say where, such as ?to=earliest.")
-        to = moment("to", text)
         self._groups.reset(subscription, to)
         told = {
             "topic": subscription.topic.local,

@@ -15,12 +15,12 @@ from router.backends import Start
 from router.errors import RouterError
 from router.model import Stored, TopicName
 from router.services.consume import PollMailbox
-from router.services.groups import moment
 from router.services.read import Reading
-from router.web import bodies, intake, offload, streams
+from router.web import bodies, offload, streams
 from router.web.access import Access, Right
 from router.web.dmaap import incomplete
 from router.web.dmaap_errors import TABLE
+from router.web.parameters import Query
 from router.web.pulsar_rest.read import Places, resumed, streamed
 
 
@@ -54,9 +54,9 @@ class EventStreams:
             raise incomplete(topic, "a group and a consumer id")
         principal, name = self._access.principal(environ), self._topic_name(topic)
         self._access.demand(principal, name, Right.SUBSCRIBE)
-        query = intake.query(environ)
-        given = query.get("from")
-        start = self._start if given is None else moment("from", given)
+        query = Query(environ)
+        given = query.moment("from")
+        start = self._start if given is None else given
         partitions = streamed(self._reading.partitions(name))
         starts = resumed(environ, query, partitions) or dict.fromkeys(partitions, start)
 

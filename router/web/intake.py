@@ -121,14 +121,6 @@ def query(environ: WSGIEnvironment) -> Mapping[str, str]:
     return dict(reversed(pairs))
 
 
-def number(text: str | None, default: int, most: int) -> int:
-    """Read a parameter as the original does: what is no positive number is the default."""
-    if text is None or not (text.isascii() and text.isdigit()):
-        return default
-    # No more digits than anything here has: turning very long ones into a number costs, or fails.
-    return min(int(text.lstrip("0")[:20] or "0"), most)
-
-
 def idempotency_key(environ: WSGIEnvironment) -> str | None:
     """Return the key of a repeatable publish; raise BadRequestError for one that is too long."""
     key: str | None = environ.get("HTTP_IDEMPOTENCY_KEY")

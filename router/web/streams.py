@@ -13,7 +13,7 @@ last sends an `error` event with what the dialect says of it. Browsers come back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
 from flask import Response
@@ -21,7 +21,8 @@ from flask import Response
 from router.errors import RouterError
 from router.model import Stored
 from router.services.consume import ClientGoneError, PollMailbox
-from router.web import intake, offload
+from router.web import offload
+from router.web.parameters import Query
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -107,16 +108,14 @@ class EventStream:
 
 def wanted(environ: WSGIEnvironment) -> bool:
     """Return whether a request asks for a stream: `?stream`, or by what it accepts."""
-    asked = intake.query(environ).get("stream")
-    if asked is not None:
-        return asked.lower() not in {"false", "0", "no"}
     accepted: str = environ.get("HTTP_ACCEPT", "")
-    return accepted.partition(",")[0].partition(";")[0].strip() == MIMETYPE
+    preferred = accepted.partition(",")[0].partition(";")[0].strip()
+    return Query(environ).flag("stream", default=preferred == MIMETYPE)
 
 
-def last_event(environ: WSGIEnvironment, query: Mapping[str, str]) -> str | None:
+def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
     """Return the id of the last event that the client had, None: it had none."""
-    return environ.get("HTTP_LAST_EVENT_ID") or query.get("last_event_id") or None
+    return environ.get("HTTP_LAST_EVENT_ID") or query.text("last_event_id") or None
 
 
 def answer(

@@ -15,13 +15,13 @@ from typing import Any, Final
 from flask import Blueprint, Response, request
 
 from router.backends.embedded.administration import Administration
-from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
+from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import TopicName
-from router.web import intake
 from router.web.access import Right
+from router.web.parameters import MAX_NUMBER, Query, number
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.paths import TOPIC, answer, number, subscription_name
+from router.web.pulsar_admin.paths import TOPIC, answer, subscription_name
 from router.web.pulsar_admin.stats import Looking, moment
 from router.web.pulsar_admin.subscriptions import SUBSCRIPTION
 from router.web.pulsar_admin.topics import message_id
@@ -80,27 +80,26 @@ class MessageViews:
     def peek(self, subscription: str, position: str, **path: str) -> Response:
         """Answer the nth entry that a subscription did not acknowledge."""
         name = self._readable(path)
-        nth = max(1, number(position, "the position"))
+        nth = max(1, number("position", position))
         asked = pb.ReadEntry(topic=str(name), subscription=subscription_name(subscription), nth=nth)
         return told(self._read(name, asked, "Message not found"))
 
     def message(self, ledger: str, entry: str, **path: str) -> Response:
         """Answer the entry of an id."""
         name = self._readable(path)
-        asked = pb.ReadEntry(topic=str(name), entry=number(entry, "the entry"))
+        wanted = number("ledger", ledger)
+        asked = pb.ReadEntry(topic=str(name), entry=number("entry", entry))
         found = self._read(name, asked, "Message id not found")
-        if found.message_id.ledgerId != number(ledger, "the ledger"):
+        if found.message_id.ledgerId != wanted:
             raise RefusedError(404, "Message id not found")
         return told(found)
 
     def examine(self, **path: str) -> Response:
         """Answer the nth entry from the earliest on, or from the latest back."""
         name = self._readable(path)
-        query = intake.query(request.environ)
-        begin = query.get("initialPosition") or "latest"
-        if begin not in {"earliest", "latest"}:
-            raise BadRequestError("initialPosition: expected earliest or latest")
-        nth = max(1, number(query.get("messagePosition") or "1", "messagePosition"))
+        query = Query(request.environ)
+        begin = query.choice("initialPosition", ("earliest", "latest"), "latest")
+        nth = max(1, query.number("messagePosition", 1, MAX_NUMBER))
         asked = pb.ReadEntry(topic=str(name), nth=nth)
         setattr(asked, begin, True)
         return told(self._read(name, asked, "Message not found"))

@@ -9,8 +9,8 @@ from flask import Blueprint, Response, request
 
 from router.backends.embedded.administration import MODES, Administration
 from router.errors import BadRequestError, ConflictError
-from router.web import intake
 from router.web.names import decode
+from router.web.parameters import Query
 from router.web.pulsar_admin import policies as words
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
@@ -98,9 +98,7 @@ class NamespaceViews:
     def namespace_topics(self, **path: str) -> Response:
         """Answer the topics of a namespace that the caller may see, partitions by their names."""
         principal, name = self._door.principal(), namespace_name(**path)
-        mode = intake.query(request.environ).get("mode") or "PERSISTENT"
-        if mode not in MODES:
-            raise BadRequestError(f"mode: expected PERSISTENT, NON_PERSISTENT or ALL, not {mode!r}")
+        mode = Query(request.environ).choice("mode", MODES, "PERSISTENT")
         self._administration.ask(pb.CommandAdmin(get_namespace=name))
         names = self._administration.names(name, mode)
         return answer(self._door.shown(principal, names))
@@ -153,7 +151,7 @@ class NamespaceViews:
     def set_quota(self, **path: str) -> Response:
         """Set the quota of backlogs."""
         self._door.administrator()
-        kind = intake.query(request.environ).get("backlogQuotaType") or words.STORAGE
+        kind = Query(request.environ).choice("backlogQuotaType", words.QUOTAS, words.STORAGE)
         return self._change(path, words.read_quota(given_object(), kind))
 
     def clear_quota(self, **path: str) -> Response:

@@ -14,6 +14,7 @@ from router.errors import BadJsonError, BadNameError, BadRequestError
 from router.model import TopicName
 from router.web import intake
 from router.web.names import decode
+from router.web.parameters import MAX_NUMBER, Query
 
 ADMIN: Final = "/admin/v2"
 TENANT: Final = f"{ADMIN}/tenants"
@@ -22,7 +23,6 @@ TOPICS: Final = f"{ADMIN}/<pulsar_domain:domain>/<tenant>/<namespace>"
 TOPIC: Final = f"{TOPICS}/<topic>"
 SCHEMA: Final = f"{ADMIN}/schemas/<tenant>/<namespace>/<topic>"
 MAX_BODY: Final = 1 << 20
-MAX_NUMBER: Final = 2**63 - 1
 _ESCAPED: Final = re.compile(r"%[0-9A-Fa-f]{2}")
 
 View = Callable[..., Response]
@@ -68,19 +68,10 @@ def subscription_name(segment: str) -> str:
     return decode(once) if _ESCAPED.search(once) else once
 
 
-def number(text: str, what: str) -> int:
-    """Return a whole number of a path; raise BadRequestError."""
-    if not (text.isascii() and text.isdigit() and int(text[:20]) <= MAX_NUMBER):
-        raise BadRequestError(f"{what}: expected a whole number, not {text[:40]!r}")
-    return int(text)
-
-
 def flag(name: str, *, default: bool = False) -> bool:
-    """Return a query parameter that is true or false; raise BadRequestError."""
-    text = intake.query(request.environ).get(name, "").lower()
-    if text not in {"", "true", "false"}:
-        raise BadRequestError(f"{name}: expected true or false, not {text[:40]!r}")
-    return text == "true" if text else default
+    """Return a query parameter that is true or false; raise BadReadOptionError."""
+    # As in Pulsar an empty text is not true: it never deletes by force.
+    return Query(request.environ).flag(name, default=default, bare=default)
 
 
 def given() -> Any:

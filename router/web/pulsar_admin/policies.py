@@ -21,6 +21,7 @@ MINUTE: Final = 60_000
 MB: Final = 1 << 20
 EVICTION: Final = "consumer_backlog_eviction"
 STORAGE: Final = "destination_storage"
+QUOTAS: Final = (STORAGE, "message_age")
 UNDEFINED: Final = "UNDEFINED"
 MOST: Final = 2**42
 """Minutes, megabytes; no number above it fits when it is turned into milliseconds or bytes."""

@@ -22,8 +22,9 @@ from router.errors import (
 )
 from router.model import Schema, SchemaType, TopicName
 from router.web.access import Right
+from router.web.parameters import number
 from router.web.pulsar_admin.door import Door
-from router.web.pulsar_admin.paths import SCHEMA, answer, given_object, number, texts
+from router.web.pulsar_admin.paths import SCHEMA, answer, given_object, texts
 from router.web.pulsar_admin.policies import Defaults, tell_strategy
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -66,7 +67,7 @@ class SchemaViews:
 
     def schema(self, version: str, **path: str) -> Response:
         """Answer one version."""
-        wanted = number(version, "the version")
+        wanted = number("version", version)
         for found in self._versions(self._enter(Right.VIEW, path), wanted):
             if found.version == wanted:
                 return answer(_told(found))

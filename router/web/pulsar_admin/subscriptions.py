@@ -12,16 +12,15 @@ from router.backends.embedded.administration import Administration
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
 from router.model import TopicName
 from router.web.access import Right
+from router.web.parameters import MAX_NUMBER, number
 from router.web.pulsar_admin.door import Door, Entered
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import (
-    MAX_NUMBER,
     TOPIC,
     answer,
     done,
     flag,
     given_object,
-    number,
     subscription_name,
     whole,
 )
@@ -96,7 +95,7 @@ class SubscriptionViews:
         entered = self._enter(path)
         if self._administration.partitions(str(entered.topic)):
             raise RefusedError(405, "Skip messages on a partitioned topic is not allowed")
-        skipped = number(count, "the number of messages")
+        skipped = number("count", count)
         if skipped > MAX_SKIP:
             raise BadRequestError(f"at most {MAX_SKIP} messages are skipped at once")
         return self._skip(entered, subscription_name(subscription), {"count": skipped})
@@ -125,7 +124,7 @@ class SubscriptionViews:
         moved = pb.ResetSubscription(
             topic=str(entered.topic),
             subscription=name,
-            timestamp_ms=number(timestamp, "the timestamp"),
+            timestamp_ms=number("timestamp", timestamp),
         )
         self._administration.ask(pb.CommandAdmin(reset_subscription=moved))
         return self._changed("subscription-reset", entered, name)
@@ -169,7 +168,7 @@ class SubscriptionViews:
             command.position.entryId = max(0, entry + bool(wish.get("isExcluded")))
 
     def _before(self, seconds: str) -> int:
-        return max(0, self._wall_ms() - number(seconds, "the seconds") * 1000)
+        return max(0, self._wall_ms() - number("seconds", seconds) * 1000)
 
     def _skip(self, entered: Entered, name: str, what: Mapping[str, Any]) -> Response:
         command = pb.SkipMessages(topic=str(entered.topic), subscription=name, **what)

@@ -132,14 +132,15 @@ class TopicViews:
             raise RefusedError(
                 409, f"Topic {entered.topic} is partitioned: …/partitions deletes it"
             )
-        return self._delete(entered)
+        return self._delete(entered, force=flag("force"))
 
     def delete_partitioned(self, **path: str) -> Response:
         """Delete a partitioned topic that nobody uses, by force also one in use."""
         entered = self._enter(Right.DELETE, path)
+        force = flag("force")
         if not self._looking.info(entered.topic).partitions:
             raise RefusedError(404, f"Partitioned Topic {entered.topic} not found")
-        return self._delete(entered)
+        return self._delete(entered, force=force)
 
     def partitions(self, **path: str) -> Response:
         """Answer how many partitions a topic has; that is also how clients look for it."""
@@ -160,8 +161,8 @@ class TopicViews:
 
     def partitioned_stats(self, **path: str) -> Response:
         """Answer what a partitioned topic holds, all in all and by partition."""
-        name, found = self._partitioned(path)
         each = flag("perPartition", default=True)
+        name, found = self._partitioned(path)
         return answer(stats.partitioned_stats(name, found, each=each))
 
     def internal_stats(self, **path: str) -> Response:
@@ -221,9 +222,9 @@ class TopicViews:
             self._topics.forget(name)
         _log.info("topic-created", topic=str(name), partitions=partitions, user=principal.name)
 
-    def _delete(self, entered: Entered) -> Response:
+    def _delete(self, entered: Entered, *, force: bool) -> Response:
         principal, name = entered
-        if not flag("force"):
+        if not force:
             found = self._looking.whole(name)
             if found.clients:
                 raise RefusedError(412, "Topic has active producers/subscriptions")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from flask import Blueprint, Response, request
 
@@ -13,9 +12,10 @@ from router.model import Schema, SchemaType, Stored, Subscription, TopicName, ch
 from router.services.fetch import Fetcher, FetchingConsumer, Member, ReadSchema
 from router.services.groups import moment
 from router.services.read import ReadBounds, Reading
-from router.web import addresses, forms, intake, offload, streams
+from router.web import addresses, forms, offload, streams
 from router.web.access import Right
 from router.web.names import consumer_name
+from router.web.parameters import Query
 from router.web.pulsar_rest import dialects, ids, paths, schemas
 from router.web.pulsar_rest.dialects import Dialect
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
@@ -56,7 +56,7 @@ class ConsumerViews:
             body = {}
         if not isinstance(body, dict):
             raise RefusedError(BAD_MESSAGES, "The body is no JSON object.")
-        begin = _start(intake.query(environ).get("start"), body)
+        begin = _start(Query(environ), body)
         names = (_named(body, "name"), _named(body, "id"))
         member = self._fetcher.create(group, *names, begin, self._named_schema(name, body))
         return forms.answer(
@@ -82,14 +82,14 @@ class ConsumerViews:
         name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
         group = Subscription(name, consumer_name(subscription, "subscription"))
         consumer = consumer_name(consumer, "consumer")
-        query = intake.query(environ)
-        bounds = self._defaults.bounds(query)
+        query = Query(environ)
+        bounds, named = self._defaults.bounds(query), _named_in(query)
         if streams.wanted(environ):
-            return self._stream(group, consumer, query, bounds)
+            return self._stream(group, consumer, named, bounds)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
         fetching = self._fetcher.consumer(group, consumer)
-        shown = self._shown(fetching, query)
+        shown = self._shown(fetching, named)
         messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
         return forms.answer({"messages": [shown.message(stored) for stored in messages]})
 
@@ -122,25 +122,25 @@ class ConsumerViews:
         as_bytes = chosen.schema is not None and chosen.schema.type is SchemaType.NONE
         return ReadSchema(chosen.number(), as_bytes)
 
-    def _shown(self, consumer: FetchingConsumer, query: Mapping[str, str]) -> Shown:
-        """Return how messages are shown: by the schema of the query, else by the consumer's."""
+    def _shown(self, consumer: FetchingConsumer, named: _Named | None) -> Shown:
+        """Return how messages are shown: by what the query names, else the consumer's schema."""
         topic, schema = consumer.subscription.topic, consumer.member.schema
-        named: Schema | None = None
-        if "schema_type" in query:
-            named = schemas.named(query["schema_type"])
+        by: Schema | None = None
+        if named is not None:
+            by = named.schema
         elif schema.as_bytes:
-            named = Schema(SchemaType.NONE)
+            by = Schema(SchemaType.NONE)
         elif schema.version is not None:
-            named = self._parts.schemas.find(topic, schemas.version_of(schema.version))
-        return Shown(topic, self._parts.schemas, named)
+            by = self._parts.schemas.find(topic, schemas.version_of(schema.version))
+        return Shown(topic, self._parts.schemas, by)
 
     def _base_uri(self, member: Member) -> str:
         return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
 
     def _stream(
-        self, group: Subscription, consumer: str, query: Mapping[str, str], bounds: ReadBounds
+        self, group: Subscription, consumer: str, named: _Named | None, bounds: ReadBounds
     ) -> Response:
-        shown = self._shown(self._fetcher.consumer(group, consumer), query)
+        shown = self._shown(self._fetcher.consumer(group, consumer), named)
 
         def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.Words]:
             source = self._reading.repeated(
@@ -183,11 +183,22 @@ def _named(body: dict[str, Any], word: str) -> str | None:
     return check_consumer_name(name, "consumer")
 
 
-def _start(asked: str | None, body: dict[str, Any]) -> Start | int:
+class _Named(NamedTuple):
+    """What a query says of the schema to read by; None: values without one are texts."""
+
+    schema: Schema | None
+
+
+def _named_in(query: Query) -> _Named | None:
+    text = query.text("schema_type")
+    return None if text is None else _Named(schemas.named(text))
+
+
+def _start(query: Query, body: dict[str, Any]) -> Start | int:
     """Return where a new subscription begins: as Apache Pulsar's, at what comes from now on."""
-    given = body.get("start", asked)
+    asked, given = query.moment("start"), body.get("start")
     if given is None:
-        return Start.LATEST
+        return Start.LATEST if asked is None else asked
     if not isinstance(given, str | int) or isinstance(given, bool):
         raise BadReadOptionError("start: expected earliest, latest, or a time.")
     return moment("start", str(given))

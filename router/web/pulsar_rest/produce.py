@@ -16,6 +16,7 @@ from router.services.topic_schemas import TopicSchemas
 from router.waiting import Offload, finish
 from router.web import bodies, forms, intake
 from router.web.access import Access, Right
+from router.web.parameters import number
 from router.web.pulsar_rest import dialects, paths, schemas, values
 from router.web.pulsar_rest.errors import (
     BAD_MESSAGES,
@@ -60,7 +61,7 @@ class ProduceViews:
     ) -> Response:
         """Store messages in one partition."""
         name = paths.topic_name(domain, tenant, namespace, topic)
-        return self._produce(name, partition_number(partition))
+        return self._produce(name, number("partition", partition))
 
     def _produce(self, topic: TopicName, partition: int | None) -> Response:
         parts, environ = self._parts, request.environ
@@ -102,13 +103,6 @@ class ProduceViews:
             raise RefusedError(BAD_MESSAGES, str(error)) from error
         answer = offload(dialects.answer, wanted.dialect, results, chosen.number())
         return offload(forms.answer, answer)
-
-
-def partition_number(text: str) -> int:
-    """Read the number of a partition in a path; what is none is a partition that there is not."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 9):
-        raise RefusedError(TOPIC_NOT_FOUND, f"Topic not found: {text[:80]!r} is no partition.")
-    return int(text)
 
 
 def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:

@@ -16,11 +16,12 @@ from router.services.consume import PollMailbox
 from router.services.groups import moment
 from router.services.read import After, Feed, ReadBounds, Reading, Whence
 from router.settings import Settings
-from router.web import forms, intake, offload, streams
+from router.web import forms, offload, streams
 from router.web.access import Right
+from router.web.parameters import BYTES, MILLISECONDS, Query, number
 from router.web.pulsar_rest import ids, paths, schemas
 from router.web.pulsar_rest.errors import number_of
-from router.web.pulsar_rest.produce import Parts, partition_number
+from router.web.pulsar_rest.produce import Parts
 from router.web.pulsar_rest.values import Shown
 
 if TYPE_CHECKING:
@@ -48,13 +49,13 @@ class FetchDefaults:
             settings.seconds("stream.write_timeout"),
         )
 
-    def bounds(self, query: Mapping[str, str]) -> ReadBounds:
-        """Return what a request asks for."""
+    def bounds(self, query: Query) -> ReadBounds:
+        """Return what a request asks for; raise BadReadOptionError."""
         default, most = round(self.timeout * 1000), round(self.max_timeout * 1000)
-        limit = intake.number(query.get("max_messages"), self.limit, self.limit)
-        max_bytes = intake.number(query.get("max_bytes"), self.max_bytes, self.max_bytes)
+        limit = query.number("max_messages", self.limit, self.limit)
+        max_bytes = query.number("max_bytes", self.max_bytes, self.max_bytes, BYTES)
         return ReadBounds(
-            intake.number(query.get("timeout"), default, most) / 1000,
+            query.number("timeout", default, most, MILLISECONDS) / 1000,
             limit or self.limit,
             max_bytes or self.max_bytes,
         )
@@ -117,21 +118,21 @@ class ReadViews:
         """Answer messages of a partition from a position on, once or as a stream."""
         environ = request.environ
         name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
-        query = intake.query(environ)
-        found = self._reading.partition(name, partition_number(partition))
+        query = Query(environ)
+        bounds, shown = self._defaults.bounds(query), self._shown(name, query)
+        with_schemas = query.flag("include_schema", default=False)
+        found = self._reading.partition(name, number("partition", partition))
         begin = start(query, found)
-        shown = self._shown(name, query)
         if streams.wanted(environ):
             starts = resumed(environ, query, [found]) or {found: begin}
             return self._stream(shown, starts, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        bounds = self._defaults.bounds(query)
         messages = held(
             environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
         )
         told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
-        if flag(query.get("include_schema")):
+        if with_schemas:
             told["schemas"] = shown.schemas()
         return forms.answer(told)
 
@@ -143,15 +144,14 @@ class ReadViews:
             raise BadReadOptionError(
                 "A whole topic is read as a stream (?stream), or by partition."
             )
-        query = intake.query(environ)
+        query = Query(environ)
+        shown, given = self._shown(name, query), start(query, None)
         partitions = streamed(self._reading.partitions(name))
-        given = start(query, None)
         if isinstance(given, Position | After):
             raise BadReadOptionError("start: a message is in one partition; read that one.")
         begin = dict.fromkeys(partitions, given)
         starts = resumed(environ, query, partitions) or begin
         # A topic of one partition may have several when its reader comes back.
-        shown = self._shown(name, query)
         return self._stream(shown, starts, single=partitions == [NOT_PARTITIONED])
 
     def _allowed(self, topic: TopicName) -> TopicName:
@@ -159,8 +159,8 @@ class ReadViews:
         access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
         return topic
 
-    def _shown(self, topic: TopicName, query: Mapping[str, str]) -> Shown:
-        text = query.get("schema_type")
+    def _shown(self, topic: TopicName, query: Query) -> Shown:
+        text = query.text("schema_type")
         named = None if text is None else schemas.named(text)
         return Shown(topic, self._parts.schemas, named)
 
@@ -193,22 +193,17 @@ def held(
         watch.close()
 
 
-def flag(text: str | None) -> bool:
-    """Read a parameter that is there, or says yes."""
-    return text is not None and text.lower() not in {"false", "0", "no"}
-
-
-def start(query: Mapping[str, str], partition: int | None) -> Whence:
+def start(query: Query, partition: int | None) -> Whence:
     """Read where reading begins: `start`, which includes a message, or `after`, which does not.
 
     The earliest that is kept where neither is there. Raises BadReadOptionError.
     """
-    given, after = query.get("start"), query.get("after")
+    given, after = query.text("start"), query.text("after")
     if given is not None and after is not None:
         raise BadReadOptionError("start and after: one of them.")
-    if after:
+    if after is not None:
         return After(_own(after, partition))
-    if not given:
+    if given is None:
         return Start.EARLIEST
     try:
         return moment("start", given)
@@ -232,7 +227,7 @@ def streamed(partitions: list[int]) -> list[int]:
 
 
 def resumed(
-    environ: WSGIEnvironment, query: Mapping[str, str], partitions: Sequence[int]
+    environ: WSGIEnvironment, query: Query, partitions: Sequence[int]
 ) -> dict[int, Whence] | None:
     """Return where a client that comes back goes on, None: it does not come back.
 

@@ -151,20 +151,6 @@ def test_query_is_bounded() -> None:
         intake.query({"QUERY_STRING": "a=1&" * 101})
 
 
-@given(text=st.text(max_size=9) | st.integers().map(str))
-def test_number_is_the_default_or_between_zero_and_the_most(text: str) -> None:
-    assert intake.number(text, 7, 100) in {7, *range(101)}
-
-
-@pytest.mark.parametrize(
-    ("text", "number"),
-    [(None, 7), ("", 7), ("x", 7), ("-1", 7), ("1.5", 7), ("٣", 7), ("0", 0), ("5", 5),
-     ("9" * 999, 100)],
-)  # fmt: skip
-def test_number_falls_to_default_or_cap(text: str | None, number: int) -> None:
-    assert intake.number(text, 7, 100) == number
-
-
 def test_idempotency_key_is_bounded() -> None:
     assert intake.idempotency_key({}) is None
     assert intake.idempotency_key({"HTTP_IDEMPOTENCY_KEY": "x" * 255}) == "x" * 255

@@ -16,6 +16,7 @@ from router.errors import SettingError, by_code
 from router.settings import load
 from router.web.dmaap_errors import TABLE
 from router.web.pulsar_admin.errors import STATUS, status_of
+from tests.unit.web import unreadable
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.pulsar_admin.conftest import Site
 
@@ -182,3 +183,14 @@ def test_http_of_the_broker_is_refused(settings: dict[str, str], words: str) -> 
 def test_http_of_the_broker_is_served_anywhere_where_asked_for() -> None:
     insecure = {"broker.http": "0.0.0.0:8080", "auth.insecure": "true"}
     assert check(load(None, {}, insecure)).port == 8080
+
+
+@pytest.mark.parametrize(("method", "name", "urls"), unreadable.cases(unreadable.ADMIN))
+def test_parameter_that_cannot_be_read_is_400(
+    site: FlaskClient, method: str, name: str, urls: list[str]
+) -> None:
+    site.put("/admin/v2/persistent/public/default/unreadable")
+    for url in urls:
+        answer = site.open(url, method=method)
+        assert answer.status_code == 400, url
+        assert f"{name}: expected" in answer.get_json()["reason"]

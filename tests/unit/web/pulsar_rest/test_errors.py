@@ -45,7 +45,7 @@ def test_other_tenant_or_domain_is_40401(site: Site, rest: Rest, path: str) -> N
     assert told(Rest(site.client, "t", path).produce({"value": "a"})) == (404, 40401)
 
 
-@pytest.mark.parametrize("number", ["4", "-1", "x", "99999999999"])
+@pytest.mark.parametrize("number", ["4", "99999999999"])
 def test_unknown_partition_is_40401(parted: Rest, number: str) -> None:
     assert told(parted.produce({"value": "a"}, below=f"/partitions/{number}")) == (404, 40401)
     answer = parted.client.get(f"{parted.at}/partitions/{number}/messages")
