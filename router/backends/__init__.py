@@ -287,6 +287,14 @@ class Backend(Protocol):
         """Create a topic; raise TopicExistsError."""
         ...
 
+    def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
+        """Create a topic because a client uses it; raise TopicExistsError.
+
+        Returns False if it was created as it was before somebody deleted it in the store and not
+        through the router, with its partitions and properties, where the store can tell.
+        """
+        ...
+
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; raise TopicNotFoundError."""
         ...

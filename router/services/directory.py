@@ -8,7 +8,7 @@ from typing import Final
 
 from router.backends import Backend
 from router.errors import TopicExistsError, TopicNotFoundError
-from router.model import Policies, TopicName
+from router.model import TopicName
 
 REMEMBERED: Final = 5.0
 MOST: Final = 20_000
@@ -17,7 +17,7 @@ MOST: Final = 20_000
 class Directory:
     """The topics as this worker knows them; calls may be made from many threads or greenlets.
 
-    `created` is told of each topic that was made on demand.
+    `created` is told of each new topic that was made on demand, not of one that is as it was.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Directory:
     def _create(self, topic: TopicName) -> int:
         # Many publishers may find a new topic missing at once; one of them makes it.
         with suppress(TopicExistsError):
-            self._backend.create_topic(topic, self._auto_partitions, Policies(), {}, self._timeout)
-            if self._created is not None:
+            made = self._backend.create_on_demand(topic, self._auto_partitions, self._timeout)
+            if made and self._created is not None:
                 self._created(topic)
         return self._backend.partitions(topic, self._timeout)

@@ -15,6 +15,7 @@ import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 
 from router.backends import Batch, Start
+from router.backends.kafka import KafkaBackend
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.progress import Progress
 from router.errors import (
@@ -138,7 +139,8 @@ def test_an_acknowledgement_of_another_worker_during_a_reset_does_not_undo_it(
     thread.start()
     assert looked.wait(WAIT)
     if fencing == "deadline":
-        monkeypatch.setattr(here.backend, "_outlast", let_come)
+        assert isinstance(here.backend, KafkaBackend)
+        monkeypatch.setattr(here.backend._groups, "outlast", let_come)
     here.backend.reset(Subscription(topic, "g"), Start.EARLIEST, WAIT)
     let_come()
     consumer.close()

@@ -156,7 +156,7 @@ def test_the_first_single_acknowledgement_survives_a_poll_that_looked_before(
     looked, told = threading.Event(), threading.Event()
     backend = here.backend
     assert isinstance(backend, kafka.KafkaBackend)
-    commit, outlast = KafkaConsumer._commit, backend._outlast
+    commit, outlast = KafkaConsumer._commit, backend._groups.outlast
     refused: list[bool] = []
 
     def late(self: KafkaConsumer, progress: Progress, deadline: float) -> None:
@@ -178,7 +178,7 @@ def test_the_first_single_acknowledgement_survives_a_poll_that_looked_before(
         thread.join(WAIT)
 
     monkeypatch.setattr(KafkaConsumer, "_commit", late)
-    monkeypatch.setattr(backend, "_outlast", let_come)
+    monkeypatch.setattr(backend._groups, "outlast", let_come)
     thread = threading.Thread(target=poll)
     thread.start()
     assert looked.wait(WAIT)

@@ -32,6 +32,7 @@ from router.backends.kafka.failures import (
     LostError,
     check,
 )
+from router.backends.kafka.known import TOPICS, KnownTopics
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
 from router.errors import RouterError
@@ -45,8 +46,6 @@ from router.model import (
     TopicStats,
 )
 
-KIND: Final = "kafka-topic"
-REGISTRY_SECONDS: Final = 2.0
 _TOPIC: Final = 2
 _OWN: Final = 1  # a configuration of the topic itself, not a default
 _RETENTION: Final = ("retention.ms", "retention.bytes")
@@ -64,13 +63,13 @@ class Admin:
         offsets: Offsets,
         names: Names,
         registry: Registry,
-        wall_ms: Callable[[], int],
+        known: KnownTopics,
     ) -> None:
         self._cluster = cluster
         self._offsets = offsets
         self._names = names
         self._registry = registry
-        self._wall_ms = wall_ms
+        self._known = known
 
     def create(self, info: TopicInfo, replicas: int, deadline: float) -> None:
         """Create a topic and wait until its partitions have leaders; raise TopicExistsError."""
@@ -99,9 +98,8 @@ class Admin:
 
     def _keep(self, name: str, info: TopicInfo, topic_id: str, deadline: float) -> None:
         """Keep what Kafka cannot keep of a new topic."""
-        record = _record(info, topic_id, self._wall_ms())
         try:
-            self._registry.put(KIND, name, record, None, min(REGISTRY_SECONDS, _left(deadline)))
+            self._known.created(name, info, topic_id, deadline)
         except RouterError as error:
             if info.properties or info.policies.backlog_bytes is not None:
                 raise
@@ -129,7 +127,7 @@ class Admin:
         self._change(name, request, lambda answer: answer.responses, UNKNOWN_TOPIC, deadline)
         self._cluster.persist(lambda: self._gone(name, deadline), deadline)
         try:
-            self._registry.delete(KIND, name, min(REGISTRY_SECONDS, _left(deadline)))
+            self._known.deleted(name, deadline)
         except (
             RouterError
         ) as error:  # it names the topic's id, so that nobody takes it for another's
@@ -186,7 +184,7 @@ class Admin:
 
     def _infos(self, topics: Sequence[Any], deadline: float) -> list[TopicInfo]:
         configs = self._configs([topic.name for topic in topics], deadline)
-        records = {r.name: r.value for r in self._registry.list(KIND, _left(deadline))}
+        records = {r.name: r.value for r in self._registry.list(TOPICS, _left(deadline))}
         return [
             self._info(topic, configs.get(topic.name, {}), records.get(topic.name))
             for topic in topics
@@ -251,7 +249,7 @@ class Admin:
         name = self._names.topic(topic)
         found = self._cluster.persist(lambda: self._cluster.topic(name, deadline), deadline)
         numbers = sorted(p.partition_index for p in found.partitions)
-        record = self._registry.get(KIND, name, _left(deadline))
+        record = self._registry.get(TOPICS, name, _left(deadline))
         configs = self._configs([name], deadline)
         info = self._info(found, configs.get(name, {}), record.value if record else None)
         first = self._offsets.at(name, numbers, EARLIEST, deadline)
@@ -340,19 +338,6 @@ def _new_topic(name: str, info: TopicInfo, replicas: int) -> Any:
             for key, value in values
             if value is not None
         ],
-    )
-
-
-def _record(info: TopicInfo, topic_id: str, now_ms: int) -> bytes:
-    return orjson.dumps(
-        {
-            "id": topic_id,
-            "topic": str(info.topic),
-            "properties": dict(info.properties),
-            "backlog_bytes": info.policies.backlog_bytes,
-            "deduplication": info.policies.deduplication,
-            "created_ms": now_ms,
-        }
     )
 
 

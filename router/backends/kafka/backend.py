@@ -3,28 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from itertools import count
-from threading import Condition
 from typing import Final
 
+import structlog
+
 from router.backends import Batch, Mailbox, Node, Receipt, Schemas, Start
-from router.backends.kafka.acknowledging import Together, Whole
+from router.backends.kafka.acknowledging import Together, Whole, left
 from router.backends.kafka.address import Access
 from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.consumer import Grant, KafkaConsumer
+from router.backends.kafka.groups import Groups
+from router.backends.kafka.known import KnownTopics
 from router.backends.kafka.names import Names, kafka_partition
 from router.backends.kafka.numbered import Numbered
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
-    Commit,
     Offsets,
-    epoch_of,
-    new_epoch,
-    note_of,
 )
 from router.backends.kafka.options import KafkaOptions
 from router.backends.kafka.pool import Key, Pool
@@ -35,11 +35,8 @@ from router.backends.kafka.repeats import Repeats
 from router.backends.kafka.schemas import KafkaSchemas
 from router.backends.kafka.transactions import Transaction
 from router.errors import (
-    BackendTimeoutError,
     BackendUnavailableError,
     BadRequestError,
-    ConsumerClosedError,
-    SubscriptionBusyError,
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
@@ -55,10 +52,9 @@ from router.model import (
 )
 from router.schemas import Strategy
 
-# Longer than an acknowledgement takes from its look at the group's epoch to its commit.
-SETTLE: Final = 0.1
 READER: Final = "\0reader-"  # no group that anybody has
 _readers = count(1)
+_log = structlog.get_logger(__name__)
 _STARTS = {Start.EARLIEST: EARLIEST, Start.LATEST: LATEST}
 
 
@@ -74,20 +70,20 @@ class KafkaBackend:
         self._producers = Producers(self._cluster, wall_ms)
         self._repeats = Repeats(self._cluster, self._offsets, wall_ms)
         self._pool = Pool(self._reader, options.consumers)
+        self._known = KnownTopics(node.registry, self._names, wall_ms)
+        self._fenced = options.fenced_by_kafka
+        fence = self._transaction if self._fenced else None
+        self._groups = Groups(self._offsets, self._known, self._pool, fence)
         self._together = Together(
             self._offsets,
             node,
-            lambda of, deadline: self._outlast(of.group, of.name, (of.number,), deadline),
+            lambda of, deadline: self._groups.outlast(of.group, of.name, (of.number,), deadline),
         )
         strategy = Strategy(options.compatibility)
         self._kept = KafkaSchemas(
             self._cluster, self._offsets, self._producers, self._names, strategy, options.replicas
         )
         self.schemas: Schemas = self._kept
-        # Guards the two below, and is never held over I/O.
-        self._changed = Condition()
-        self._open: dict[Key, KafkaConsumer] = {}
-        self._resetting: set[tuple[str, str]] = set()
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; see the protocol.
@@ -102,7 +98,8 @@ class KafkaBackend:
         except TopicNotFoundError:
             if not self._options.auto_create or self._exists(batch.topic, deadline):
                 raise
-        self._create(TopicInfo(batch.topic, self._options.auto_partitions), deadline)
+        with suppress(TopicExistsError):  # another publisher was first
+            self.create_on_demand(batch.topic, self._options.auto_partitions, left(deadline))
         return self._publish(batch, deadline)
 
     def _publish(self, batch: Batch, deadline: float) -> Receipt:
@@ -124,19 +121,17 @@ class KafkaBackend:
             return False
         return True
 
-    def _create(self, info: TopicInfo, deadline: float) -> None:
-        try:
-            self._admin().create(info, self._options.replicas, deadline)
-        except TopicExistsError:
-            pass  # another publisher was first
-
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol. One is none."""
         count = self._count(self._names.topic(topic), time.monotonic() + timeout)
         return count if count > 1 else 0
 
     def _count(self, name: str, deadline: float) -> int:
-        return self._cluster.persist(lambda: self._cluster.partitions(name, deadline), deadline)
+        cluster = self._cluster
+        count = cluster.persist(lambda: cluster.partitions(name, deadline), deadline)
+        if (topic_id := cluster.topic_id(name)) is not None:
+            self._known.saw(name, topic_id, count, deadline)
+        return count
 
     def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol.
@@ -144,97 +139,21 @@ class KafkaBackend:
         On partitions that were added since it was made it begins at the first message.
         """
         deadline = time.monotonic() + timeout
-        name = self._names.topic(subscription.topic)
-        group = self._names.group(subscription.name, name)
-        partitions = range(self._count(name, deadline))
-        # Where it begins is found out before what there is: should another make it meanwhile, what
-        # is published after that lies behind both.
-        begin = self._offsets.at(name, partitions, _time(start), deadline)
-        have = self._offsets.committed(group, name, partitions, deadline)
-        missing = [partition for partition in partitions if partition not in have]
-        if have and missing:
-            begin = self._offsets.at(name, missing, EARLIEST, deadline)
-        note = note_of(new_epoch())
-        self._offsets.commit(group, name, {p: begin[p] for p in missing}, note, deadline)
+        whole = self._whole(subscription, deadline)
+        topic_id = self._cluster.topic_id(whole.name)
+        self._groups.subscribe(whole, topic_id, _time(start), deadline)
 
     def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
-        """Move an existing subscription on all partitions; see the protocol.
-
-        Its consumers in this worker are closed first, and none opens before it is moved. Those of
-        other workers and nodes meet the new epoch when they acknowledge.
-        """
+        """Move an existing subscription on all partitions; see the protocol."""
         deadline = time.monotonic() + timeout
-        name = self._names.topic(subscription.topic)
-        group = self._names.group(subscription.name, name)
-        partitions = range(self._count(name, deadline))
-        before = self._offsets.committed(group, name, partitions, deadline)
-        if not before:
-            raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
-        offsets = self._offsets.at(name, partitions, _time(to), deadline)
-        with self._closed_to_consumers(group, name, deadline):
-            self._move(group, name, before, offsets, deadline)
-
-    @contextmanager
-    def _closed_to_consumers(self, group: str, name: str, deadline: float) -> Iterator[None]:
-        """Close the consumers of a group here, and let none open meanwhile."""
-        with self._changed:
-            self._wait_for_resets(group, name, deadline)
-            self._resetting.add((group, name))
-            opened = [c for k, c in self._open.items() if (k.group, k.topic) == (group, name)]
-        try:
-            for consumer in opened:
-                consumer.end(deadline)
-            self._pool.end(name, group, ConsumerClosedError("the subscription was reset"))
-            yield
-        finally:
-            with self._changed:
-                self._resetting.discard((group, name))
-                self._changed.notify_all()
-
-    def _wait_for_resets(self, group: str, name: str, deadline: float) -> None:
-        left = max(0.001, deadline - time.monotonic())
-        if not self._changed.wait_for(lambda: (group, name) not in self._resetting, left):
-            raise BackendTimeoutError(f"A reset of {group} on {name} takes too long.")
-
-    def _move(
-        self,
-        group: str,
-        name: str,
-        before: Mapping[int, Commit],
-        offsets: Mapping[int, int],
-        deadline: float,
-    ) -> None:
-        """Commit where a group stands from now on, under a new epoch.
-
-        Kafka cannot refuse the commit of a worker that looked at the epoch just before. So it looks
-        again when those are over, or fenced if Kafka does that, and says it once more where one of
-        them, under the epoch of before, came after.
-        """
-        note = note_of(new_epoch())
-        self._offsets.commit(group, name, offsets, note, deadline)
-        self._outlast(group, name, offsets, deadline)
-        after = self._offsets.committed(group, name, offsets, deadline)
-        undone = [p for p, c in after.items() if epoch_of(c) == epoch_of(before.get(p))]
-        self._offsets.commit(group, name, {p: offsets[p] for p in undone}, note, deadline)
-
-    def _outlast(self, group: str, name: str, partitions: Iterable[int], deadline: float) -> None:
-        """Return when commits of those who looked before are over, or fenced."""
-        if self._options.fenced_by_kafka:
-            for partition in partitions:
-                self._transaction(Key(group, name, partition), deadline)
-        else:
-            time.sleep(max(0.0, min(SETTLE, deadline - time.monotonic())))
+        self._groups.reset(self._whole(subscription, deadline), _time(to), deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
         deadline = time.monotonic() + timeout
-        name = self._names.topic(subscription.topic)
-        group = self._names.group(subscription.name, name)
-        partitions = range(self._count(name, deadline))
-        if self._pool.in_use(group, name):
-            raise SubscriptionBusyError(f"somebody reads {name} as {subscription.name}")
-        self._pool.end(name, group, BackendUnavailableError("the subscription is forgotten"))
-        self._offsets.delete(group, name, partitions, deadline)
+        whole = self._whole(subscription, deadline)
+        topic_id = self._cluster.topic_id(whole.name)
+        self._groups.unsubscribe(whole, subscription.name, topic_id, deadline)
 
     def consume(
         self,
@@ -249,16 +168,16 @@ class KafkaBackend:
         name = self._names.topic(subscription.topic)
         group = self._names.group(subscription.name, name)
         key = Key(group, name, partition)
+        if not self._known.is_noted(name, self._cluster.topic_id(name), group):
+            self._whole(subscription, deadline)
         reader = self._pool.take(key)
         try:
             grant = Grant(subscription, partition, generation, group)
             consumer = KafkaConsumer(
                 self._node, self._together, grant, reader, lambda: self._closed(key, reader)
             )
-            with self._changed:
-                self._wait_for_resets(group, name, deadline)
-                self._open[key] = consumer  # a reset from now on ends it
-            transaction = self._transaction(key, deadline)
+            self._groups.opened(key, consumer, deadline)
+            transaction = self._transaction(key, deadline) if self._fenced else None
             number = kafka_partition(partition)
             committed = self._offsets.committed(group, name, (number,), deadline).get(number)
             offset = self._added(key, deadline) if committed is None else committed.offset
@@ -268,10 +187,8 @@ class KafkaBackend:
             raise
         return consumer
 
-    def _transaction(self, key: Key, deadline: float) -> Transaction | None:
-        """Fence whoever opened this partition before, where Kafka is to do that."""
-        if not self._options.fenced_by_kafka:
-            return None
+    def _transaction(self, key: Key, deadline: float) -> Transaction:
+        """Have Kafka refuse the commits of those who opened this partition before."""
         transaction = Transaction(
             self._cluster, f"router-fence-{key.group}-{key.topic}-{kafka_partition(key.partition)}"
         )
@@ -297,8 +214,7 @@ class KafkaBackend:
         return Reader(self._cluster, self._offsets, key.topic, shown, idle)
 
     def _closed(self, key: Key, reader: Reader) -> None:
-        with self._changed:
-            self._open.pop(key, None)
+        self._groups.closed(key)
         self._pool.give_back(key, reader)
 
     def read(
@@ -347,7 +263,9 @@ class KafkaBackend:
     def _whole(self, subscription: Subscription, deadline: float) -> Whole:
         name = self._names.topic(subscription.topic)
         group = self._names.group(subscription.name, name)
-        return Whole(subscription.topic, group, name, self._count(name, deadline))
+        whole = Whole(subscription.topic, group, name, self._count(name, deadline))
+        self._groups.resume(whole, self._cluster.topic_id(name), deadline)
+        return whole
 
     def create_topic(
         self,
@@ -360,6 +278,21 @@ class KafkaBackend:
         """Create a topic; see the protocol."""
         info = TopicInfo(topic, partitions, policies, properties)
         self._admin().create(info, self._options.replicas, time.monotonic() + timeout)
+
+    def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
+        """Create a topic that a client uses, as it was if it is known; see the protocol."""
+        name, deadline = self._names.topic(topic), time.monotonic() + timeout
+        former = self._known.former(name, deadline)
+        info = TopicInfo(topic, partitions) if former is None else replace(former, topic=topic)
+        self._admin().create(info, self._options.replicas, deadline)
+        if former is not None:
+            _log.warning(
+                "topic-deleted-in-kafka",
+                topic=name,
+                partitions=info.partitions,
+                effect="it is created again as it was, and groups begin at its first message",
+            )
+        return former is None
 
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
@@ -388,7 +321,7 @@ class KafkaBackend:
         self._cluster.close()
 
     def _admin(self) -> Admin:
-        return Admin(self._cluster, self._offsets, self._names, self._node.registry, wall_ms)
+        return Admin(self._cluster, self._offsets, self._names, self._node.registry, self._known)
 
 
 def _time(start: Start | int) -> int:

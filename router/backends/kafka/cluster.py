@@ -60,6 +60,7 @@ class Cluster:
         self._lock = Lock()
         self._hosts: dict[int, Host] = {}
         self._leaders: dict[str, dict[int, int]] = {}
+        self._topic_ids: dict[str, str] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._idle: defaultdict[Host, list[Connection]] = defaultdict(list)
         self._turns: dict[Host, BoundedSemaphore] = {}
@@ -193,10 +194,14 @@ class Cluster:
                 self._hosts = {b.node_id: (b.host, b.port) for b in answer.brokers}
             if len(self._leaders) > MOST_KNOWN:
                 self._leaders.clear()
+                self._topic_ids.clear()
             for topic in () if all_topics else answer.topics:
                 if topic.error_code:
                     self._leaders.pop(topic.name, None)
+                    self._topic_ids.pop(topic.name, None)
                     continue
+                if topic.topic_id is not None and topic.topic_id.int:
+                    self._topic_ids[topic.name] = str(topic.topic_id)
                 self._leaders[topic.name] = {
                     p.partition_index: p.leader_id for p in topic.partitions if p.leader_id >= 0
                 }
@@ -211,6 +216,11 @@ class Cluster:
     def partitions(self, name: str, deadline: float) -> int:
         """Return how many partitions a topic has, as it is now."""
         return len(self.topic(name, deadline).partitions)
+
+    def topic_id(self, name: str) -> str | None:
+        """Return a topic's id as the last answer about the topic had it; None: it had none."""
+        with self._lock:
+            return self._topic_ids.get(name)
 
     def leader(self, topic: str, partition: int, deadline: float) -> int:
         """Return the broker that leads a partition; raise CodeError, LostError, LateError."""

@@ -216,6 +216,11 @@ class MemoryBackend:
                 raise TopicExistsError(f"topic {topic.local} exists already")
             self._create(topic, partitions, policies, properties)
 
+    def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
+        """Create a topic that a client uses; see the protocol."""
+        self.create_topic(topic, partitions, Policies(), {}, timeout)
+        return True
+
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         del timeout

@@ -152,6 +152,11 @@ class PulsarBackend:
         info = TopicInfo(topic, partitions, policies, properties)
         self._admin.create(info, deadline_in(timeout))
 
+    def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
+        """Create a topic that a client uses; see the protocol."""
+        self.create_topic(topic, partitions, Policies(), {}, timeout)
+        return True
+
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         self._admin.delete(topic, deadline_in(timeout))
