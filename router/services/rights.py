@@ -10,7 +10,9 @@ made it writes last; the other one takes back what it wrote, or it would own wha
 somebody's first message, made. A topic that is deleted loses its record afterwards, unless that
 changed meanwhile; and whoever makes a topic that nobody asked for by name (the first publish)
 removes what an earlier topic of that name may have left. So no topic inherits rights. What remains:
-a topic deleted and made again by other protocols alone keeps its record.
+a topic deleted and made again by other protocols alone keeps its record, and so does one that was
+deleted in the store behind the router and that a publish makes again as it was: its owner never
+gave it up, and the publish was allowed by that record.
 """
 
 from __future__ import annotations

@@ -50,7 +50,8 @@ DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
 PUBLISH: Final = "POST", "/events/<topic>"
 POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
-_BEGUN: Final = "router.begun"
+ELAPSED: Final = "router.elapsed"
+"""Where the environment has what returns the seconds since the request began."""
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
@@ -157,10 +158,13 @@ class Front(Flask):
         self._begin(request.environ)
 
     def _begin(self, environ: WSGIEnvironment) -> None:
-        environ[_BEGUN] = self._clock()
+        environ[ELAPSED] = partial(self._since, self._clock())
         if self._blacklist.active:
             self._check_address(environ)
         self._cors.check(environ)
+
+    def _since(self, began: float) -> float:
+        return self._clock() - began
 
     def _check_address(self, environ: WSGIEnvironment) -> None:
         # Administration looks itself, after who asks: nobody shall lock out the administrators.
@@ -184,8 +188,8 @@ class Front(Flask):
 
     def _note(self, route: str, environ: WSGIEnvironment, status: int) -> None:
         """Note an answer for the metrics."""
-        began = environ.get(_BEGUN)
-        took = 0.0 if began is None else self._clock() - began
+        elapsed = environ.get(ELAPSED)
+        took = 0.0 if elapsed is None else elapsed()
         self._ended.append((route, environ["REQUEST_METHOD"], status, took))
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
