@@ -188,6 +188,10 @@ class Deal(Generic[H]):
         """Return the ids among which the partitions are dealt: those live here or elsewhere."""
         return self._live | self._elsewhere
 
+    def is_elsewhere(self, consumer: str) -> bool:
+        """Return whether an id is live on other nodes."""
+        return consumer in self._elsewhere
+
     def polls(self) -> int:
         """Return how many polls claim."""
         return len(self._consumer_of)

@@ -42,7 +42,15 @@ class Claim(Protocol):
         ...
 
     def holder(self) -> str | None:
-        """Return who polls under the same id, when this claim waits for that poll to end."""
+        """Return what this claim waits for, when its poll is refused if it waits in vain.
+
+        That is a poll under the same id, or a lease of which no holder is known. Nothing if polls
+        of other ids have all partitions: then the poll's time ends without messages.
+        """
+        ...
+
+    def waiting(self) -> bool:
+        """Return whether partitions are dealt to this claim that may be granted soon."""
         ...
 
     def limited(self) -> float | None:

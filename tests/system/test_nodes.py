@@ -103,6 +103,23 @@ def test_second_poll_of_an_id_is_refused_with_the_holders_node_when_its_time_is_
         assert client.answer().json == ["for the first"]
 
 
+def test_an_id_beyond_the_partitions_is_answered_with_nothing_on_another_node_too(
+    nodes: list[Node],
+) -> None:
+    create(nodes[0], "nodes-beyond", 1)
+    publish(nodes[0], "nodes-beyond", "first")
+    holder, other = nodes[:2]
+    for number in range(3):  # whichever of the ids the partition is dealt to
+        path = f"nodes-beyond/g{number}"
+        assert poll(holder, f"{path}/c0", 5, "from=earliest").json == ["first"]
+        with Wire(holder) as client:
+            client.poll(f"{path}/c0", 60)
+            held(holder, f"{path}/c0")
+            for node in (holder, other):
+                answers = [poll(node, f"{path}/c{n}", 1.5) for n in (1, 2)]
+                assert [(a.status, a.json) for a in answers] == [(200, [])] * 2
+
+
 def test_a_waiting_poll_has_the_partition_soon_after_the_other_nodes_poll_ended(
     nodes: list[Node],
 ) -> None:

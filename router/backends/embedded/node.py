@@ -43,6 +43,7 @@ class BrokerClaim:
         "_pending",
         "_revoked",
         "_trouble",
+        "_waiting",
         "number",
     )
 
@@ -57,6 +58,7 @@ class BrokerClaim:
         self._holder: str | None = None
         self._limited: float | None = None
         self._trouble: str | None = None
+        self._waiting = False
         self._lost = False
         self._ended = False
 
@@ -92,8 +94,12 @@ class BrokerClaim:
         return self._revoked & self._granted.keys()
 
     def holder(self) -> str | None:
-        """Return who polls under the same id, when this claim waits for that poll."""
+        """Return what this claim waits for, when its poll is refused if it waits in vain."""
         return self._holder
+
+    def waiting(self) -> bool:
+        """Return whether partitions are dealt to this claim that may be granted soon."""
+        return self._waiting
 
     def limited(self) -> float | None:
         """Return after how many seconds to come back, if there were too many empty polls."""
@@ -144,6 +150,7 @@ class BrokerClaim:
             self._revoked.discard(grant.partition)
             self._granted[grant.partition] = grant.generation
         self._revoked.update(command.revoked)
+        self._waiting = command.waiting
         self._holder = command.holder if command.HasField("holder") else None
         self._trouble = command.trouble if command.HasField("trouble") else None
         first, self._first = self._first, None

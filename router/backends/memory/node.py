@@ -68,6 +68,10 @@ class MemoryClaim:
         """Return who polls under the same id, when this claim waits for that poll."""
         return self._node.holder(self)
 
+    def waiting(self) -> bool:
+        """Return whether this claim waits for a poll under the same id."""
+        return self.holder() is not None
+
     def limited(self) -> float | None:
         """Return after how many seconds to come back, if there were too many empty polls."""
         return self._limited

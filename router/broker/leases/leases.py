@@ -171,6 +171,8 @@ class Leases:
         """Deal anew: these ids are live on other nodes."""
         if (group := self._groups.get((topic, subscription))) is not None:
             group.deal.set_elsewhere(consumers)
+            for poll in group.waiting():
+                self._updates.of(poll)  # whether one of its id polls elsewhere may have changed
             self._follow(group)
             self._flush_soon()
 
@@ -290,8 +292,9 @@ class Leases:
             self._counters.inc("router_broker_revokes_total")
             self._updates.of(change.holder).revoked.add(change.partition)
         else:
-            # It was never told that it has it, or told that it has it no more.
+            # It was never told that it has it, or told that it has it no more. It waits for less.
             group.deal.give_up(change.holder, [change.partition], self._clock())
+            self._updates.of(change.holder)
 
     def _grant(self, group: Group, partition: int, poll: Poll) -> None:
         self._last_generation += 1
@@ -329,17 +332,25 @@ class Leases:
             update.trouble = trouble
         if first := poll.group.deal.waiting_behind(poll):
             seconds = self._clock() - first.since
+            update.waiting = True
             update.holder = (
                 f"consumer {first.consumer} ({first.peer.name}), polling for {seconds:.1f} s"
             )
         elif trouble is None and (missing := poll.group.missing(poll)):
-            update.holder = self._holder(poll.group, missing)
+            update.waiting = True
+            if (holder := self._holder(poll, missing)) is not None:
+                update.holder = holder
 
-    def _holder(self, group: Group, missing: list[int]) -> str:
-        """Say what keeps the leases of these partitions away."""
-        names = {self._coordinator.holder(group.lease(partition)) for partition in missing}
+    def _holder(self, poll: Poll, missing: list[int]) -> str | None:
+        """Say what keeps the leases of these partitions away; None: polls of other ids elsewhere.
+
+        What other ids have is not refused to a poll: as on one node, its time ends without any.
+        """
+        names = {self._coordinator.holder(poll.group.lease(partition)) for partition in missing}
         known = sorted(name for name in names if name is not None)
-        return f"node {', '.join(known)}" if known else "a lease that is not had yet"
+        if not known:
+            return "a lease that is not had yet"
+        return f"node {', '.join(known)}" if poll.group.deal.is_elsewhere(poll.consumer) else None
 
     def _flush_soon(self) -> None:
         """Send what was gathered when all that came from the coordination at once is heard."""

@@ -92,6 +92,15 @@ class Group:
             and self.deal.holder(partition) is None
         ]
 
+    def waiting(self) -> set[Poll]:
+        """Return the polls to which the deal gives partitions whose lease the node has not."""
+        return {
+            poll
+            for partition, share in self.shares.items()
+            if share.asked and not share.held
+            if (poll := self.deal.holder(partition)) is not None
+        }
+
     def missing(self, poll: Poll) -> list[int]:
         """Return the partitions that the deal gives to this poll, and no lease yet."""
         return [p for p in self.deal.held(poll) if self.share(p).poll is not poll]

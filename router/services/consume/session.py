@@ -129,7 +129,7 @@ class Session:
         """Return for how many seconds this poll may go on waiting."""
         now = self._of.clock()
         left = self._deadline - now
-        queued = claim.holder() is not None or (not self._ever and claim.trouble() is not None)
+        queued = claim.waiting() or (not self._ever and claim.trouble() is not None)
         return max(left, self._claimed + HANDOVER - now) if queued else left
 
     def _open(self, claim: Claim) -> None:

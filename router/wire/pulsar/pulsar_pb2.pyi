@@ -1742,7 +1742,7 @@ class CommandClaim(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., partitions: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ...) -> None: ...
 
 class CommandClaimUpdate(_message.Message):
-    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message", "withdrawn", "trouble")
+    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message", "withdrawn", "trouble", "waiting")
     CLAIM_ID_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -1752,6 +1752,7 @@ class CommandClaimUpdate(_message.Message):
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
     claim_id: int
     granted: _containers.RepeatedCompositeFieldContainer[Grant]
     revoked: _containers.RepeatedScalarFieldContainer[int]
@@ -1761,7 +1762,8 @@ class CommandClaimUpdate(_message.Message):
     message: str
     withdrawn: _containers.RepeatedScalarFieldContainer[int]
     trouble: str
-    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., withdrawn: _Optional[_Iterable[int]] = ..., trouble: _Optional[str] = ...) -> None: ...
+    waiting: bool
+    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., withdrawn: _Optional[_Iterable[int]] = ..., trouble: _Optional[str] = ..., waiting: _Optional[bool] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("partition", "generation", "pending")

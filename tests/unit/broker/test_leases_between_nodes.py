@@ -258,12 +258,52 @@ def test_nothing_is_confirmed_when_the_lease_is_lost_or_not_certain(
     assert not confirm(node, grant.generation), "another node may have had it meanwhile"
 
 
-def test_waiting_poll_is_told_which_node_holds_the_lease(
+def test_waiting_poll_is_told_which_node_polls_under_its_id(
     node: Node, zoo: Elsewhere, worker: Worker
 ) -> None:
     node.claim(worker, 1, "c1")
     zoo.queued(-1, "node-b")
-    assert soon(node, worker).holder == "node node-b"
+    assert soon(node, worker).waiting
+    zoo.others("c1")
+    update = soon(node, worker)
+    assert (update.holder, update.waiting) == ("node node-b", True)
+
+
+def test_poll_of_an_id_that_polls_nowhere_else_is_not_refused_for_what_other_ids_hold(
+    node: Node, zoo: Elsewhere, worker: Worker
+) -> None:
+    node.claim(worker, 1, "c1")
+    zoo.others("c2")
+    worker.updates.clear()
+    zoo.queued(-1, "node-b")
+    zoo.others()
+    zoo.others("c2")
+    node.wait(0)
+    last = worker.updates[-1]
+    assert not last.HasField("holder")
+
+
+def test_poll_that_loses_what_it_never_had_to_another_nodes_id_waits_for_nothing(
+    node: Node, zoo: Elsewhere, worker: Worker
+) -> None:
+    other = owner("c1", "c2")
+    spare = "c1" if other == "c2" else "c2"
+    first = node.claim(worker, 1, spare)
+    assert (first.holder, first.waiting) == ("a lease that is not had yet", True)
+    zoo.others(other)
+    node.wait(0)
+    last = worker.updates[-1]
+    assert (last.HasField("holder"), last.waiting) == (False, False)
+
+
+def owner(*consumers: str) -> str:
+    """Return the id to which the one partition of a topic is dealt."""
+    deal: Deal[str] = Deal((-1,), IDLE)
+    for consumer in consumers:
+        deal.claim(consumer, consumer, 0)
+    found = deal.owner(-1)
+    assert found is not None
+    return found
 
 
 def test_trouble_is_told_to_all_polls_and_to_new_ones(node: Node, zoo: Elsewhere) -> None:
