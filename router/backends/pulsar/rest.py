@@ -60,8 +60,12 @@ class RestAdmin:
         self._routes = routes
 
     def create(self, info: TopicInfo, deadline: float) -> None:
-        """Create a topic; raise TopicExistsError, NotAllowedError for policies."""
-        if info.policies != Policies():
+        """Create a topic; raise TopicExistsError, NotAllowedError for policies.
+
+        Replicas are Pulsar's to decide: to ask for some has no effect, as clients of the original
+        Message Router always do.
+        """
+        if replace(info.policies, replicas=None) != Policies():
             raise NotAllowedError(NO_POLICIES)
         properties = dict(info.properties)
         if info.partitions:

@@ -96,10 +96,10 @@ def soon() -> float:
         ),
     ],
 )
-def test_creating_asks_for_the_partitions_and_says_the_properties(
+def test_creating_asks_for_the_partitions_and_says_the_properties_but_no_replicas(
     admin: RestAdmin, service: Service, partitions: int, asked: tuple[str, str, Any]
 ) -> None:
-    admin.create(TopicInfo(T, partitions, properties={"a": "b"}), soon())
+    admin.create(TopicInfo(T, partitions, Policies(replicas=3), {"a": "b"}), soon())
     ((method, path, body),) = service.asked
     assert (method, path, json.loads(body)) == asked
 
