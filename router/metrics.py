@@ -34,6 +34,8 @@ class Family:
     sentence: str
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
+    optional: bool = False
+    """There is none where it does not apply, in the place of a 0."""
 
 
 FAMILIES: Final[tuple[Family, ...]] = (
@@ -68,6 +70,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
     ),
     Family("router_polls_total", "counter", "Polls ended.", ("outcome",)),
     Family("router_polls_waiting", "gauge", "Polls that wait now."),
+    Family(
+        "router_poll_wait_seconds",
+        "histogram",
+        "Time for which a poll waited for messages or for its partitions.",
+        buckets=SECONDS,
+    ),
+    Family(
+        "router_poll_service_seconds",
+        "histogram",
+        "Time that a poll took besides waiting, up to its answer.",
+        buckets=SECONDS,
+    ),
     Family("router_logins_total", "counter", "Credentials checked.", ("outcome",)),
     Family("router_broker_connections", "gauge", "Connections to the broker now."),
     Family("router_broker_topics", "gauge", "Topics of the node."),
@@ -89,6 +103,72 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "Times that the coordination of the nodes could not be reached.",
     ),
     Family("router_broker_empty_polls_limited_total", "counter", "Polls over the empty limit."),
+    Family(
+        "router_broker_sync_seconds",
+        "histogram",
+        "Time that a sync of the journal took.",
+        buckets=SECONDS,
+    ),
+    Family("router_broker_subscriptions", "gauge", "Groups of topics.", optional=True),
+    Family(
+        "router_backlog_messages",
+        "gauge",
+        "Messages that groups have not acknowledged, over all groups.",
+        optional=True,
+    ),
+    Family(
+        "router_group_backlog_messages",
+        "gauge",
+        "Messages that a group has not acknowledged; the groups with the largest backlog only.",
+        ("topic", "group"),
+    ),
+    Family("router_log_bytes", "gauge", "Bytes of the messages stored.", optional=True),
+    Family("router_log_segments", "gauge", "Segment files of all partitions.", optional=True),
+    Family("router_journal_bytes", "gauge", "Bytes of the journal's files.", optional=True),
+    Family("router_journal_files", "gauge", "Files of the journal.", optional=True),
+    Family(
+        "router_journal_unsynced_bytes",
+        "gauge",
+        "Bytes that were appended and are not on disk yet.",
+        optional=True,
+    ),
+    Family("router_disk_size_bytes", "gauge", "Size of the data folder's disk.", optional=True),
+    Family("router_disk_free_bytes", "gauge", "Bytes of it that may be written.", optional=True),
+    Family(
+        "router_disk_reserve_bytes",
+        "gauge",
+        "Free bytes below which publishing is refused (storage.reserve).",
+        optional=True,
+    ),
+    Family(
+        "router_build_info",
+        "gauge",
+        "1, with the build of the broker and where messages live.",
+        ("version", "build", "python", "backend"),
+    ),
+    Family("router_broker_start_time_seconds", "gauge", "When the broker started, since 1970."),
+    Family("router_processes", "gauge", "Processes, by kind.", ("process",)),
+    Family(
+        "router_process_resident_memory_bytes",
+        "gauge",
+        "Memory of the processes of a kind.",
+        ("process",),
+    ),
+    Family(
+        "router_process_open_fds", "gauge", "Open files of the processes of a kind.", ("process",)
+    ),
+    Family(
+        "router_process_max_fds",
+        "gauge",
+        "Open files that the processes of a kind may have, added up.",
+        ("process",),
+    ),
+    Family(
+        "router_process_cpu_seconds_total",
+        "counter",
+        "CPU time of the processes of a kind.",
+        ("process",),
+    ),
 )
 BY_NAME: Final[Mapping[str, Family]] = {family.name: family for family in FAMILIES}
 
@@ -148,6 +228,12 @@ class Metrics:
         with self._lock:
             self._gauges[key] = self._gauges.get(key, 0) + delta
 
+    def set_gauge(self, name: str, value: float, **labels: str) -> None:
+        """Set a gauge."""
+        key = (name, _labels(_family(name, "gauge"), labels))
+        with self._lock:
+            self._gauges[key] = value
+
     def drain(self) -> Drained:
         """Return the counters' growth since the last drain, and all gauges."""
         with self._lock:
@@ -166,6 +252,32 @@ class Metrics:
 
     def _add(self, key: tuple[str, Labels], value: float) -> None:
         self._counters[key] = self._counters.get(key, 0) + value
+
+
+class Timings:
+    """A histogram without labels that one thread counts and any other reads."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._buckets = _family(name, "histogram").buckets
+        self._counts = [0] * (len(self._buckets) + 1)
+        self._sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one time."""
+        self._counts[bisect_left(self._buckets, seconds)] += 1
+        self._sum += seconds
+
+    def samples(self) -> list[Sample]:
+        """Return what was counted since the start."""
+        counts = list(self._counts)
+        edges = (*(repr(float(edge)) for edge in self._buckets), "+Inf")
+        found: list[Sample] = [
+            (f"{self._name}_bucket", (("le", edge),), float(count))
+            for edge, count in zip(edges, counts, strict=True)
+        ]
+        total = float(sum(counts))
+        return [*found, (f"{self._name}_sum", (), self._sum), (f"{self._name}_count", (), total)]
 
 
 def fits(sample: Sample) -> bool:
@@ -206,7 +318,9 @@ class _Collected:
 
 def _summed(samples: Iterable[Sample]) -> dict[tuple[str, Labels], float]:
     summed: dict[tuple[str, Labels], float] = {
-        (f.name, ()): 0.0 for f in FAMILIES if f.kind != "histogram" and not f.labels
+        (f.name, ()): 0.0
+        for f in FAMILIES
+        if f.kind != "histogram" and not f.labels and not f.optional
     }
     for sample in samples:
         if fits(sample):

@@ -40,6 +40,10 @@ class Counting(Protocol):
         """Take one token of a bucket."""
         ...
 
+    async def refresh(self) -> None:
+        """Collect what may take a moment."""
+        ...
+
     def render(self) -> str:
         """Return everything in the Prometheus text format."""
         ...
@@ -92,9 +96,6 @@ class Admin:
             response.token.CopyFrom(self._counters.take_token(asked.take_token))
         elif asked.HasField("push_metrics"):
             self._counters.push(peer, asked.push_metrics)
-        elif asked.HasField("get_metrics"):
-            self._topics.count()
-            response.metrics = self._counters.render()
         elif asked.HasField("drain"):
             self._drain()
         else:
@@ -138,6 +139,10 @@ class Admin:
         elif asked.HasField("registry_list"):
             page = await registry.list(asked.registry_list, asked.registry_after)
             response.records.extend(_records(page))
+        elif asked.HasField("get_metrics"):
+            self._topics.count()
+            await self._counters.refresh()
+            response.metrics = self._counters.render()
         else:
             await self._topics.answer(asked, response)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Awaitable, Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,8 @@ class Counters:
         self._clock = clock
         self._counters: dict[tuple[str, Labels], float] = {}
         self._watched: dict[str, Callable[[], float]] = {}
+        self._collectors: list[Callable[[], Awaitable[list[Sample]]]] = []
+        self._observed: list[Sample] = []
         self._pushed: dict[Hashable, list[Sample]] = {}
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
 
@@ -48,6 +50,14 @@ class Counters:
     def watch(self, name: str, read: Callable[[], float]) -> None:
         """Have a gauge of the broker's own read whenever metrics are shown."""
         self._watched[name] = read
+
+    def observe(self, collect: Callable[[], Awaitable[list[Sample]]]) -> None:
+        """Have samples collected whenever metrics are shown; they are as they stand then."""
+        self._collectors.append(collect)
+
+    async def refresh(self) -> None:
+        """Collect what may take a moment, for `render`."""
+        self._observed = [sample for collect in self._collectors for sample in await collect()]
 
     def push(self, peer: Hashable, pushed: pb.PushMetrics) -> None:
         """Add what a worker counted; its gauges replace those of its last push.
@@ -67,6 +77,7 @@ class Counters:
         """Return everything in the Prometheus text format."""
         samples = [(name, labels, v) for (name, labels), v in self._counters.items()]
         samples += [(name, (), read()) for name, read in self._watched.items()]
+        samples += self._observed
         for pushed in self._pushed.values():
             samples += pushed
         return render(samples)

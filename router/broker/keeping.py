@@ -16,6 +16,7 @@ from router.broker.counters import Counters
 from router.broker.leases import Leases
 from router.broker.ledger import Store, StoreOptions, TopicRecord
 from router.broker.listening import elsewhere, has_log
+from router.broker.log_gauges import LogGauges
 from router.broker.namespaces import Namespaces, namespace_of
 from router.broker.pulsar import LogMessages, Messages, NoMessages
 from router.broker.registry import FileRegistry
@@ -67,14 +68,19 @@ async def open_keeping(folder: Path, settings: Settings, registry: FileRegistry)
         # The clock that is passed around starts here.
         store = await Store.open(folder, options, time.time)  # noqa: TID251
         strategy = Strategy(settings.text("schemas.compatibility"))
-        return await Log.over(store, TopicOptions.from_settings(settings), registry, strategy)
+        gauges = LogGauges(store, settings.number("metrics.max_group_series"), time.monotonic)
+        topics = TopicOptions.from_settings(settings)
+        return await Log.over(store, topics, registry, strategy, gauges)
     return NoLog(await registry.next_boot(), elsewhere(settings))
 
 
 class Log:
     """The log of the data folder."""
 
-    def __init__(self, store: Store, topics: Topics, schemas: TopicSchemas) -> None:
+    def __init__(
+        self, store: Store, topics: Topics, schemas: TopicSchemas, gauges: LogGauges
+    ) -> None:
+        self._gauges = gauges
         self._store = store
         self._topics = topics
         self._schemas = schemas
@@ -83,7 +89,12 @@ class Log:
 
     @classmethod
     async def over(
-        cls, store: Store, options: TopicOptions, registry: FileRegistry, strategy: Strategy
+        cls,
+        store: Store,
+        options: TopicOptions,
+        registry: FileRegistry,
+        strategy: Strategy,
+        gauges: LogGauges,
     ) -> Log:
         """Return the log with its topics and the namespaces that they are in."""
         default = (options.tenant, options.namespace)
@@ -101,10 +112,11 @@ class Log:
         policy = partial(_schema_policy, namespaces, strategy)
         schemas = TopicSchemas(registry, policy, topics.now_ms)
         await schemas.load()
-        return cls(store, topics, schemas)
+        return cls(store, topics, schemas, gauges)
 
     def serve(self, leases: Leases, counters: Counters) -> Served:
         """Serve the topics of the log."""
+        counters.observe(self._gauges.collect)
         return Served(
             LogMessages(self._topics, leases, counters.watch, self._schemas),
             TopicAdmin(self._topics, counters, leases, self._schemas),

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import platform
 import signal
 import socket
 import sys
@@ -25,6 +26,7 @@ import time
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,17 +46,21 @@ from router.broker.listening import ListenError, Listeners, bind, check
 from router.broker.owners import Owners
 from router.broker.pulsar import ListenerOptions, PulsarListener
 from router.broker.registry import FileRegistry, RegistryDamagedError
-from router.build import build_id
+from router.build import VERSION, build_id
 from router.collecting import keep_loaded, settle
 from router.coordination import Registry
 from router.coordination.opening import Coordination, open_coordination
 from router.errors import SettingError
-from router.settings import Settings
+from router.metrics import Sample
+from router.resources import Resources
+from router.settings import Settings, without_password
 
 LOG: Final = "broker.log"
 PATIENCE: Final = 5.0
 DRAIN: Final = 10.0
 LOOK: Final = 0.25
+
+_STARTED: Final = time.time()  # noqa: TID251 - a time of day is shown, not counted with
 
 _log = structlog.get_logger(__name__)
 
@@ -179,6 +185,7 @@ class _Broker:
         self._told = asyncio.Event()
         self._keeping = keeping
         counters = guard.counters
+        counters.observe(partial(_own_samples, without_password(settings.text("backend.url"))))
         leases = Leases(
             keeping.boot,
             settings.seconds("consume.idle"),
@@ -234,6 +241,24 @@ class _Broker:
         waits: set[asyncio.Future[Any]] = {draining, self._keeping.failed}
         await asyncio.wait(waits, timeout=DRAIN, return_when=asyncio.FIRST_COMPLETED)
         draining.cancel()
+
+
+async def _own_samples(backend: str) -> list[Sample]:
+    """Return what the broker shows of itself: its build, and what it takes of the machine."""
+    found = Resources.now()
+    build = {
+        "version": VERSION,
+        "build": build_id(),
+        "python": platform.python_version(),
+        "backend": backend,
+    }
+    own = (("process", "broker"),)
+    return [
+        ("router_build_info", tuple(build.items()), 1.0),
+        ("router_broker_start_time_seconds", (), _STARTED),
+        ("router_process_cpu_seconds_total", own, found.cpu_seconds),
+        *((name, own, value) for name, value in found.gauges()),
+    ]
 
 
 def _report(error: BaseException) -> None:

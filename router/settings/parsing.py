@@ -41,6 +41,18 @@ def count(value: str) -> int:
     return number
 
 
+def at_most(most: int) -> Callable[[str], int]:
+    """Whole number up to a bound."""
+
+    def parse(value: str) -> int:
+        if count(value) > most:
+            raise ValueError(f"expected {most} at most")
+        return count(value)
+
+    parse.__doc__ = f"Whole number, {most} at most."
+    return parse
+
+
 def bound(value: str) -> int:
     """Size as for other bytes, or -1: without bound."""
     return -1 if value.strip() == "-1" else size(value)

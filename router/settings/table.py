@@ -7,6 +7,7 @@ from typing import Final
 
 from router.settings.broker import BROKER
 from router.settings.parsing import (
+    at_most,
     count,
     duration,
     flag,
@@ -338,6 +339,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "Time that a stream's client has to take what is sent before it is cut off.",
     ),
     *BROKER,
+    Setting(
+        "metrics.max_group_series",
+        at_most(10_000),
+        "500",
+        "Series of backlogs, one for a topic and group, that /metrics shows at most: those with the"
+        " largest backlog; 10000 at most, 0: none.",
+    ),
     Setting("log.level", one_of("debug", "info", "warning", "error"), "info", "What is logged."),
     Setting(
         "log.format",

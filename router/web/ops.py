@@ -11,9 +11,11 @@ from flask import Blueprint, Response, request
 from router.backends import Backend, Node
 from router.errors import RouterError
 from router.metrics import Metrics
+from router.resources import Resources
 from router.web.media import wants_json
 
 PUSH_EVERY = 1.0
+PUSHES_PER_LOOK = 10  # at what the process takes: its open files are counted one by one
 
 _log = structlog.get_logger(__name__)
 
@@ -29,6 +31,7 @@ class MetricsOwner:
         self._node = node
         self._timeout = timeout
         self._ended = threading.Event()
+        self._cpu_seconds = 0.0
         self._failing = False
 
     def start(self) -> None:
@@ -55,8 +58,20 @@ class MetricsOwner:
             self._failing = False
 
     def _run(self) -> None:
+        pushes = 0
         while not self._ended.wait(PUSH_EVERY):
+            if pushes % PUSHES_PER_LOOK == 0:
+                self._look()
+            pushes += 1
             self.push()
+
+    def _look(self) -> None:
+        """Note what this worker takes of the machine."""
+        found = Resources.now()
+        for name, value in found.gauges():
+            self._metrics.set_gauge(name, value, process="worker")
+        grown, self._cpu_seconds = found.cpu_seconds - self._cpu_seconds, found.cpu_seconds
+        self._metrics.inc("router_process_cpu_seconds_total", grown, process="worker")
 
 
 class Ops:

@@ -75,6 +75,8 @@ TOOLS = {
     "javac": "default-jdk-headless",
     "mvn": "maven",
     "nginx": "nginx-light",
+    "prometheus": "prometheus",
+    "promtool": "prometheus",
     "go": "golang-go",
 }
 

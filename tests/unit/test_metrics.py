@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.metrics import FAMILIES, Metrics, Sample, fits, render
+from router.metrics import FAMILIES, Metrics, Sample, Timings, fits, render
+from router.resources import Resources
 
 HISTOGRAM = "router_http_request_seconds"
 
@@ -122,3 +124,30 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert family.name.endswith("_total") == (family.kind == "counter")
         assert bool(family.buckets) == (family.kind == "histogram")
         assert family.sentence.endswith(".")
+
+
+@given(st.lists(st.floats(0, 100), max_size=8))
+def test_timings_are_a_histogram_of_all_times(observed: list[float]) -> None:
+    timings, metrics = Timings("router_broker_sync_seconds"), Metrics()
+    for value in observed:
+        timings.observe(value)
+        metrics.observe("router_broker_sync_seconds", value)
+    shown, expected = parsed(render(timings.samples())), parsed(render(metrics.drain().counters))
+    for key, value in expected.items():
+        assert shown[key] == pytest.approx(value)
+
+
+def test_gauges_of_what_does_not_apply_are_left_out() -> None:
+    shown = render([])
+    assert "\nrouter_polls_waiting 0.0\n" in shown
+    assert "\nrouter_disk_free_bytes " not in shown
+
+
+def test_resources_are_those_of_this_process() -> None:
+    before = Resources.now()
+    with Path("/dev/null").open("rb"):
+        assert Resources.now().open_fds == before.open_fds + 1
+    assert before.max_fds >= before.open_fds > 0
+    assert before.resident_bytes > 1 << 20
+    assert Resources.now().cpu_seconds >= before.cpu_seconds > 0
+    assert all(fits((name, (("process", "worker"),), value)) for name, value in before.gauges())

@@ -34,6 +34,7 @@ from typing import Any, Final, Protocol
 from router.broker.ledger.disk import Disk, gather, write_all
 from router.broker.ledger.faults import StoreError
 from router.broker.ledger.rounds import FileHeader, pack_file_header, pack_round
+from router.metrics import Timings
 
 RELAXED_SYNC: Final = 1.0
 SPARES: Final = 3
@@ -98,6 +99,7 @@ class JournalFiles:
         self.size = 0
         self.free = 0
         self._looked_at = -math.inf
+        self.syncs = Timings("router_broker_sync_seconds")
 
     def start(self, number: int, base: int, *, publish: bool = True) -> None:
         """Begin the file of this number; files below `base` are not needed once it is there."""
@@ -129,8 +131,10 @@ class JournalFiles:
 
     def sync(self) -> None:
         """Return when all rounds are on disk."""
+        began = time.monotonic()
         self._disk.sync_data(self._descriptor)
         now = time.monotonic()
+        self.syncs.observe(now - began)
         if self.free < PLENTY or now - self._looked_at >= LOOK:
             self.free, self._looked_at = self._disk.free(self._folder), now
 
@@ -212,6 +216,11 @@ class Journal:
         self._after, self._report = after, failed
         self.number, self.size, self.free = self._files.number, self._files.size, self._files.free
         self._thread.start()
+
+    @property
+    def syncs(self) -> Timings:
+        """How long syncs took."""
+        return self._files.syncs
 
     @property
     def unsynced(self) -> int:

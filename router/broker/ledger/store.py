@@ -31,6 +31,7 @@ from router.broker.ledger.catalog import Catalog
 from router.broker.ledger.database import Database
 from router.broker.ledger.disk import Disk
 from router.broker.ledger.faults import StoreError, leaves_mark, write_mark
+from router.broker.ledger.figures import Figures, look
 from router.broker.ledger.journal import Journal, JournalFiles
 from router.broker.ledger.keeper import Calls, Keeper, Tools
 from router.broker.ledger.opening import Ground, Opened, build_ledger, open_folder, skip_holes
@@ -42,6 +43,7 @@ from router.broker.ledger.rows import LedgerRow, SubscriptionRecord, TopicRecord
 from router.broker.ledger.sweep import Sweep
 from router.broker.ledger.writing import Limits, SegmentWriter
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
+from router.metrics import Sample
 from router.model import Policies
 
 T = TypeVar("T")
@@ -127,6 +129,20 @@ class Store:
         slow = self._journal.unsynced > self._ground.options.unsynced or self._keeper.behind
         self._pressed = self._pressed or slow
         return slow
+
+    @property
+    def reserve(self) -> int:
+        """Free bytes below which the store is full."""
+        return self._ground.options.reserve
+
+    def sync_samples(self) -> list[Sample]:
+        """Return how long syncs took, and what waits for one."""
+        waiting = float(self._journal.unsynced)
+        return [*self._journal.syncs.samples(), ("router_journal_unsynced_bytes", (), waiting)]
+
+    async def figures(self) -> Figures:
+        """Return what the store takes of its disk; raise OSError."""
+        return await asyncio.to_thread(look, self._ground.folder)
 
     def topics(self) -> Iterable[TopicRecord]:
         """Return all topics."""

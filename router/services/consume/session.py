@@ -55,10 +55,12 @@ class Session:
         "_upto",
         "_wish",
         "mailbox",
+        "waited",
     )
 
     def __init__(self, of: Subscriber, wish: Wish, mailbox: PollMailbox, client: Client) -> None:
         self.mailbox = mailbox
+        self.waited = 0.0
         self._of = of
         self._wish = wish
         self._client = client
@@ -122,7 +124,9 @@ class Session:
                 self._check_busy(claim)
                 return []
             pause = FOREIGN_LOOK if self._busy else self._client.look_every()
+            began = self._of.clock()
             yield self.mailbox, min(left, pause)
+            self.waited += self._of.clock() - began
         return None
 
     def _left(self, claim: Claim) -> float:

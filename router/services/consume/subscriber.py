@@ -92,6 +92,7 @@ class Subscriber:
         session = self.session(wish, mailbox, client)
         self._waiting.add(mailbox)
         self.metrics.gauge("router_polls_waiting", 1)
+        began = self.clock()
         try:
             messages = yield from session.run()
         except BaseException:
@@ -100,6 +101,9 @@ class Subscriber:
         finally:
             self._waiting.discard(mailbox)
             self.metrics.gauge("router_polls_waiting", -1)
+            self.metrics.observe("router_poll_wait_seconds", session.waited)
+            took = self.clock() - began - session.waited
+            self.metrics.observe("router_poll_service_seconds", max(0.0, took))
         if not messages:
             session.end(Outcome.REFUSED if self.stopping else Outcome.EMPTY)
         return Poll(session, messages)

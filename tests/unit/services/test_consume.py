@@ -303,7 +303,8 @@ def test_polls_and_messages_are_counted(bench: Bench) -> None:
     bench.take()
     bench.poll()
     drained = bench.metrics.drain()
-    assert {(n, labels): v for n, labels, v in drained.counters} == {
+    counted = {(n, labels): v for n, labels, v in drained.counters if n.endswith("_total")}
+    assert counted == {
         ("router_delivered_messages_total", ()): 2,
         ("router_delivered_bytes_total", ()): 3,
         ("router_polls_total", (("outcome", "delivered"),)): 1,

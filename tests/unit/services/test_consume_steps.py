@@ -9,6 +9,7 @@ import pytest
 from router.errors import SubscriptionBusyError
 from router.services.consume import ClientGoneError, Poll, PollMailbox, Present
 from router.waiting import Steps
+from tests.processes import ManualClock
 from tests.unit.services.polling import PATIENCE, Bench, Leaving, until
 
 
@@ -175,3 +176,14 @@ def test_steps_that_were_never_taken_hold_nothing(bench: Bench) -> None:
     assert bench.metrics.drain().gauges == []
     bench.publish(b"a")
     assert bench.take() == [b"a"]
+
+
+def test_waiting_is_counted_apart_from_service(bench: Bench, clock: ManualClock) -> None:
+    bench.subscriber.clock = clock
+    polling = Polling(bench, timeout=5)
+    polling.wait()
+    clock.advance(3)
+    bench.publish(b"a")
+    assert polling.answer() == [b"a"]
+    seconds = {name: n for name, _, n in bench.metrics.drain().counters if name.endswith("_sum")}
+    assert seconds == {"router_poll_wait_seconds_sum": 3, "router_poll_service_seconds_sum": 0}
