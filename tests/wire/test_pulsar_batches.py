@@ -183,6 +183,25 @@ def test_unpack_takes_ack_sets_of_several_signed_words() -> None:
     assert [one.batch_index for one in left] == [63, 64, 129]
 
 
+@pytest.mark.parametrize(
+    ("ack_set", "left"),
+    [
+        ([0b101], [0, 2]),
+        ([0, 1], [64]),
+        ([-1], list(range(64))),
+        ([-1, -1, -1, -1], list(range(130))),
+        ([0], []),
+    ],
+)
+def test_messages_that_an_ack_set_has_no_words_for_are_acknowledged(
+    ack_set: list[int], left: list[int]
+) -> None:
+    """Clients cut a set behind its last bit: what it does not name is not left."""
+    messages = [Message(b"%d" % index) for index in range(130)]
+    found = unpack(pack(messages, "p", 1, 2), LIMIT, ack_set)
+    assert [one.batch_index for one in found] == left
+
+
 def test_unpack_skips_what_compaction_took_out() -> None:
     body = batch(
         (SingleMessageMetadata(payload_size=1), b"a"),

@@ -233,7 +233,7 @@ def _state(partition: int, progress: Progress, first: int, end: int) -> CursorSt
         partition,
         at(offset - 1) if offset > first else None,
         tuple((at(low), at(high - 1)) for low, high in progress.apart),
-        max(0, end - max(offset, first) - progress.behind(end)),
+        progress.backlog(first, end),
     )
 
 

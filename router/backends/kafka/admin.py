@@ -291,12 +291,7 @@ class Admin:
             SubscriptionStats(
                 ids[group],
                 _shown(number, len(end)),
-                max(
-                    0,
-                    end[number]
-                    - max(commit.offset, first[number])
-                    - commit.progress().behind(end[number]),
-                ),
+                commit.progress().backlog(first[number], end[number]),
                 int(_shown(number, len(end)) in in_use(group, name)),
             )
             for group, commits in found.items()

@@ -175,7 +175,6 @@ class _Attempt:
         if code not in {0, DUPLICATE}:
             self.unknown |= code in _UNKNOWN
             self._cluster.check(self._topic, code, f"topic {self._topic}", deadline)
-        self.unknown = False
         lane.next += count
         return offset
 

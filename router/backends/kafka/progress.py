@@ -58,9 +58,11 @@ class Progress:
         place = bisect_right(self.apart, (offset, 1 << 63)) - 1
         return place >= 0 and offset < self.apart[place][1]
 
-    def behind(self, end: int) -> int:
-        """Return how many messages behind the offset are acknowledged, before an end."""
-        return sum(max(0, min(high, end) - low) for low, high in self.apart)
+    def backlog(self, first: int, end: int) -> int:
+        """Return how many messages are not acknowledged of those from `first` to before `end`."""
+        begin = max(self.offset, first)
+        done = sum(max(0, min(high, end) - max(low, begin)) for low, high in self.apart)
+        return max(0, end - begin - done)
 
     def text(self) -> str:
         """Return the ranges as the end of a note; raise NotSupportedError if there are too many."""

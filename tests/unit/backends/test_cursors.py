@@ -72,6 +72,15 @@ def test_a_broker_tells_of_ranges_and_of_parts_of_entries() -> None:
     )
 
 
+def test_messages_that_a_brokers_ack_set_has_no_words_for_are_acknowledged() -> None:
+    part = pb.MessageIdData(ledgerId=7, entryId=5, ack_set=[-2], batch_size=100)
+    told = told_by_broker(pb.CursorState(ledger_id=7, mark_delete=4, partial=[part]))
+    assert told.acknowledged == (
+        (Position(7, 5, 0, 0), Position(7, 5, 0, 0)),
+        (Position(7, 5, 0, 64), Position(7, 5, 0, 99)),
+    )
+
+
 @pytest.mark.parametrize("dots", ["..", "\u2025"])
 def test_apache_pulsar_tells_of_ranges_that_begin_behind_their_lower_end(dots: str) -> None:
     cursor = {

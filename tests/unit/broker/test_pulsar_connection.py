@@ -15,9 +15,11 @@ from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.leases import Leases
 from router.broker.ledger import Store, StoreOptions
+from router.broker.ledger.disk import Disk
 from router.broker.pulsar import ListenerOptions, LogMessages, connection, producers, producing
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context
+from router.broker.pulsar.producers import NOWHERE
 from router.broker.registry import FileRegistry
 from router.broker.topic_admin import TopicAdmin
 from router.broker.topics import TopicOptions, Topics
@@ -25,6 +27,7 @@ from router.coordination.single import SingleNode
 from router.model import Message, TopicName
 from router.wire.pulsar import FrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
+from tests.unit.broker.ledger.disks import HeldDisk
 
 TOPIC = "persistent://public/default/t"
 
@@ -96,8 +99,26 @@ class Client:
         done = asyncio.Event()
         self.store.after_sync(done.set)
         await done.wait()
+        await self.idle()
+
+    async def idle(self) -> None:
+        """Wait until everything is written that waits for nothing but the event loop."""
         for _ in range(5):
             await asyncio.sleep(0)
+
+    async def silent_until_synced(self, disk: HeldDisk, *frames: bytes) -> None:
+        """Send frames while the disk holds its syncs; demand that nothing comes before they end."""
+        self.transport.writes = []
+        disk.hold()
+        try:
+            self.send(*frames)
+            async with asyncio.timeout(20):
+                await asyncio.to_thread(disk.held.wait)
+            await self.idle()
+            assert self.kinds() == []
+        finally:
+            disk.release()
+        await self.settle()
 
     def received(self) -> list[pb.BaseCommand]:
         """What was written since the last call."""
@@ -157,9 +178,10 @@ def with_client(
     peer: object = ("127.0.0.1", 1),
     connections: int = 10,
     cache: int = 1 << 20,
+    disk: Disk | None = None,
 ) -> None:
     async def run() -> None:
-        store = await Store.open(folder, StoreOptions(cache=cache), lambda: 1_000.0)
+        store = await Store.open(folder, StoreOptions(cache=cache), lambda: 1_000.0, disk)
         topics = Topics(store, TopicOptions(), lambda: 1_000.0)
         counters = Counters(lambda: 1_000.0)
         later = asyncio.get_running_loop().call_later
@@ -209,12 +231,112 @@ def test_receipts_of_a_round_leave_in_one_write(folder: Path) -> None:
 
 
 def test_nothing_is_answered_before_it_is_stored(folder: Path) -> None:
+    disk = HeldDisk()
+
     async def test(client: Client, _: Context) -> None:
         await open_both(client)
-        client.send(flow(10), send(0))
-        assert client.transport.writes == []
-        await client.settle()
+        await client.silent_until_synced(disk, flow(10), send(0))
         assert client.kinds() == ["SEND_RECEIPT", "MESSAGE"]
+
+    with_client(folder, test, disk=disk)
+
+
+DEDUPLICATED = encode(
+    command(
+        pb.BaseCommand.PRODUCER,
+        topic=TOPIC,
+        producer_id=0,
+        request_id=1,
+        producer_name="p",
+        user_provided_producer_name=True,
+        metadata=[pb.KeyValue(key=producers.DEDUPLICATE, value="true")],
+    )
+)
+
+
+def test_a_repeated_send_is_answered_when_the_first_is_stored_and_not_before(
+    folder: Path,
+) -> None:
+    disk = HeldDisk()
+
+    async def test(client: Client, _: Context) -> None:
+        client.send(DEDUPLICATED)
+        await client.settle()
+        await client.silent_until_synced(disk, send(5), send(5), send(4))
+        receipts = [received.send_receipt for received in client.received()]
+        assert [receipt.sequence_id for receipt in receipts] == [5, 5, 4]
+        assert [receipt.message_id.entryId for receipt in receipts] == [0, 0, NOWHERE]
+
+    with_client(folder, test, disk=disk)
+
+
+def test_a_producer_that_comes_back_is_told_what_is_stored_when_it_is(folder: Path) -> None:
+    """Its client forgets what it is told is stored."""
+    disk = HeldDisk()
+
+    async def test(client: Client, context: Context) -> None:
+        lost = Client(context)
+        lost.send(CONNECT, DEDUPLICATED)
+        await lost.settle()
+        disk.hold()
+        lost.send(send(6))
+        lost.connection.connection_lost(None)
+        await client.silent_until_synced(disk, DEDUPLICATED)
+        (opened,) = client.received()
+        assert opened.producer_success.last_sequence_id == 6
+
+    with_client(folder, test, disk=disk)
+
+
+def ack(request_id: int, *places: pb.MessageIdData, cumulative: bool = False) -> bytes:
+    kind = pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual
+    asked = command(
+        pb.BaseCommand.ACK,
+        consumer_id=0,
+        ack_type=kind,
+        message_id=list(places),
+        request_id=request_id,
+    )
+    return encode(asked)
+
+
+@pytest.mark.parametrize("cumulative", [False, True])
+def test_an_acknowledgement_is_answered_when_it_is_on_disk(folder: Path, cumulative: bool) -> None:
+    disk = HeldDisk()
+
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0), send(1))
+        await client.settle()
+        received = [one.message.message_id for one in client.received() if one.HasField("message")]
+        # The second of these acknowledges nothing new; what it repeats is not on disk yet.
+        acks = [ack(number, received[1], cumulative=cumulative) for number in (7, 8)]
+        await client.silent_until_synced(disk, *acks)
+        answers = [one.ackResponse for one in client.received()]
+        assert [answer.request_id for answer in answers] == [7, 8]
+        assert not any(answer.HasField("error") for answer in answers)
+
+    with_client(folder, test, disk=disk)
+
+
+def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_receipts(
+    folder: Path,
+) -> None:
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        store = messages_of(context).topics.store
+        (topic,) = store.topics()
+        ledger = store.ledger(topic.ledger_ids[0])
+        client.send(send(0))
+        # The producer is there still, as it is while its connection is being told.
+        ledger.terminated = True
+        client.send(send(1), send(2))
+        await client.settle()
+        receipt, *refused = client.received()
+        assert receipt.send_receipt.sequence_id == 0
+        assert [one.send_error.sequence_id for one in refused] == [1, 2]
+        assert {one.send_error.error for one in refused} == {pb.TopicTerminatedError}
+        assert ledger.next_entry == 1
 
     with_client(folder, test)
 

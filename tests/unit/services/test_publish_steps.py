@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from router.backends import Batch, Receipt
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.model import Message
+from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion
 from router.services.publish import PATIENCE, Published
 from router.waiting import LULL, Steps, Wait
 from tests.unit.services.test_publish import ALICE, TOPIC, Bench, Recorded
@@ -26,8 +27,10 @@ class Meeting(Recorded):
         self.meanwhile: Callable[[], None] = lambda: None
         self.under_way: set[int] = set()
         self.held: list[bytes] = []
+        self.timeouts: list[float] = []
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
+        self.timeouts.append(timeout)
         assert batch.partition not in self.under_way, "two appends at once"
         self.under_way.add(batch.partition)
         self.batches.append(batch)
@@ -264,6 +267,57 @@ def test_who_waited_too_long_leads_nobody_and_hands_on(crowd: Crowd) -> None:
     assert isinstance(late.error, BackendTimeoutError)
     assert fresh.result == Published(1)
     assert crowd.backend.held == [b"first", b"c"]
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_as_many_messages_are_joined_as_an_entry_takes_and_not_one_more(
+    crowd: Crowd, more: int
+) -> None:
+    large = [Message(b"")] * (MAX_MESSAGES - 1)
+    check_joined(crowd, large, [Message(b"")] * (1 + more), joined=not more)
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_as_many_bytes_are_joined_as_an_entry_takes_and_not_one_more(
+    crowd: Crowd, more: int
+) -> None:
+    # Each message weighs more in an entry than its value.
+    weight = Portion([Message(b"")]).weight
+    values = [900_000] * 4 + [MAX_BYTES - 4 * 900_000 - 6 * weight - 100]
+    large = [Message(bytes(size)) for size in values]
+    check_joined(crowd, large, [Message(bytes(100 + more))], joined=not more)
+
+
+def check_joined(
+    crowd: Crowd, first: list[Message], second: list[Message], *, joined: bool
+) -> None:
+    """Publish both while another's append is under way; they go in one append or in two."""
+    publishing = crowd.bench.publisher.publishing
+    walkers = [Walker(publishing(TOPIC, sent, ALICE)) for sent in (first, second)]
+
+    def meanwhile() -> None:
+        crowd.backend.meanwhile = lambda: None
+        for walker in walkers:
+            assert walker.step() is not None
+
+    crowd.backend.meanwhile = meanwhile
+    assert crowd.walker(b"alone").step() is None
+    crowd.finish(walkers)
+    assert [walker.result for walker in walkers] == [Published(len(first)), Published(len(second))]
+    sizes = [len(first) + len(second)] if joined else [len(first), len(second)]
+    assert [len(batch.messages) for batch in crowd.backend.batches] == [1, *sizes]
+
+
+def test_joined_append_has_until_the_latest_of_its_deadlines(crowd: Crowd) -> None:
+    """One that came early must not take the time away that the others have."""
+    leader, early = crowd.while_first_appends(b"a", b"b")
+    assert leader.step() == (LULL, PATIENCE)
+    crowd.bench.clock.advance(crowd.bench.timeout - 1)
+    late = crowd.walker(b"c")
+    assert late.step() is not None
+    crowd.finish([leader, early, late])
+    assert [len(batch.messages) for batch in crowd.backend.batches] == [1, 3]
+    assert crowd.backend.timeouts == [crowd.bench.timeout] * 2
 
 
 MOST = 6

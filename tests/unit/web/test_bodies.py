@@ -22,6 +22,7 @@ from router.errors import (
 )
 from router.model import Message, Position, Stored
 from router.web.bodies import Bounds, inflate, read, write
+from router.web.bodies.inflate import FREE, MEMBERS
 from router.web.bodies.objects import DEEPEST, WINDOW, objects
 from router.web.media import Format
 
@@ -218,6 +219,21 @@ def test_empty_body_has_no_messages(kind: str) -> None:
     assert read(kind, b"", None, BOUNDS) == []
 
 
+@pytest.mark.parametrize(
+    "end", [b"\n", b"\r", b"\r\n", b"\n\n\n"], ids=["LF", "CR", "CRLF", "empty lines"]
+)
+@pytest.mark.parametrize("closed", [False, True])
+def test_lines_are_counted_by_the_messages_that_they_make(end: bytes, closed: bool) -> None:
+    bounds = Bounds(1 << 20, 200, messages=3, message=100)
+    for count in range(1, 6):
+        body = end.join([b"line"] * count) + end * closed
+        if count > 3:
+            with pytest.raises(BatchTooLargeError, match="3 messages"):
+                read("text/plain", body, None, bounds)
+        else:
+            assert len(read("text/plain", body, None, bounds)) == count
+
+
 @pytest.mark.parametrize("kind", ["text/plain", JSON])
 def test_body_with_too_many_messages_is_refused(kind: str) -> None:
     bounds = Bounds(1 << 20, 200, messages=3, message=100)
@@ -274,8 +290,25 @@ def test_inflating_stops_at_the_ratio() -> None:
 
 
 def test_inflating_bounds_the_members() -> None:
+    member = gzip.compress(b"x")
+    assert inflate("gzip", member * MEMBERS, BOUNDS) == b"x" * MEMBERS
     with pytest.raises(BadFramingError, match="more follows"):
-        inflate("gzip", gzip.compress(b"") * 2_000, BOUNDS)
+        inflate("gzip", member * (MEMBERS + 1), BOUNDS)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_inflating_takes_as_much_as_the_bounds_allow_and_not_a_byte_more(excess: int) -> None:
+    stored = zlib.compressobj(0, wbits=31)
+    made = stored.compress(os.urandom(1_000 + excess)) + stored.flush()
+    for body, bounds in (
+        (made, Bounds(batch=1_000, ratio=200, messages=1, message=1)),
+        (gzip.compress(bytes(FREE + excess)), Bounds(1 << 20, ratio=1, messages=1, message=1)),
+    ):
+        if excess:
+            with pytest.raises(BatchTooLargeError):
+                inflate("gzip", body, bounds)
+        else:
+            assert len(inflate("gzip", body, bounds)) in {1_000, FREE}
 
 
 def test_inflating_an_unknown_coding_is_refused() -> None:

@@ -220,6 +220,31 @@ class MemoryDisk(Disk):
         return after
 
 
+class HeldDisk(MemoryDisk):
+    """A disk whose syncs of files wait while it is told to hold them; `held`: one waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open = threading.Event()
+        self._open.set()
+        self.held = threading.Event()
+
+    def hold(self) -> None:
+        """Let no sync end from now on."""
+        self.held.clear()
+        self._open.clear()
+
+    def release(self) -> None:
+        """Let them end again."""
+        self._open.set()
+
+    def sync_data(self, descriptor: int) -> None:
+        if not self._open.is_set():
+            self.held.set()
+            assert self._open.wait(HOLD_SECONDS)
+        super().sync_data(descriptor)
+
+
 class Renamed(Content):
     """A change of name."""
 
@@ -229,6 +254,7 @@ class Renamed(Content):
 
 
 GONE = Content()
+HOLD_SECONDS = 20
 SECTOR = 64
 
 

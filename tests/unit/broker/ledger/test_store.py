@@ -17,10 +17,15 @@ from hypothesis import strategies as st
 
 from router.broker.ledger import Ack, Store, StoreError, StoreOptions
 from router.broker.ledger.records import HEAD
-from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
+from router.errors import (
+    DiskFullError,
+    TopicExistsError,
+    TopicNotFoundError,
+    TopicTerminatedError,
+)
 from router.model import Policies
 from router.settings import load
-from tests.unit.broker.ledger.disks import MemoryDisk
+from tests.unit.broker.ledger.disks import HeldDisk, MemoryDisk
 from tests.unit.broker.ledger.rig import (
     NOW_MS,
     SMALL,
@@ -119,6 +124,69 @@ def test_callbacks_come_in_order_and_listeners_once_a_round(folder: Path) -> Non
             assert seen == ["stored 0", "stored 1", "stored 2", "synced", "heard 3"]
             store.after_sync(lambda: seen.append("at once"))
             assert seen[-1] == "at once"
+
+    run(work())
+
+
+def test_nothing_is_confirmed_before_its_sync_whatever_round_it_is_in(folder: Path) -> None:
+    async def work() -> None:
+        disk, seen = HeldDisk(), list[str]()
+        (folder / "data").mkdir()
+        async with opened(folder, disk=disk) as store:
+            ledger = await one_ledger(store)
+            record = await store.create_subscription(ledger.id, "g", -1, {})
+            await fill(store, ledger, [b"a", b"b", b"c"])
+
+            def say(what: str) -> Callable[[], None]:
+                return lambda: seen.append(what)
+
+            def work_on(which: str) -> None:
+                ledger.append(b"x", 1, NOW_MS, lambda _: seen.append(f"{which} entry"), ("p", 1))
+                store.acknowledge(record, Ack(0), say(f"{which} acknowledgement"))
+                store.acknowledge(record, Ack(0), say(f"{which} acknowledgement again"))
+                store.reset(record, -1, say(f"{which} reset"))
+                store.after_sync(say(f"{which} end"))
+
+            disk.hold()
+            try:
+                store.acknowledge(record, Ack(1), say("acknowledgement alone"))
+                await until(disk.held.is_set)
+                # The round is written and not synced.
+                store.acknowledge(record, Ack(1), say("acknowledgement alone again"))
+                store.after_sync(say("end alone"))
+                work_on("second")
+                assert (seen, ledger.durable_entry) == ([], 3)
+                assert ledger.cached(3) is None
+            finally:
+                disk.release()
+            await synced(store)
+        assert seen == [
+            "acknowledgement alone",
+            "acknowledgement alone again",
+            "end alone",
+            "second entry",
+            "second acknowledgement",
+            "second acknowledgement again",
+            "second reset",
+            "second end",
+        ]
+
+    run(work())
+
+
+def test_a_terminated_ledger_takes_no_more_entries_also_after_a_restart(folder: Path) -> None:
+    async def work() -> None:
+        async with killed(folder) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [b"last"])
+            await store.terminate(ledger)
+            with pytest.raises(TopicTerminatedError):
+                ledger.append(b"too late", 1, NOW_MS, ignore)
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            with pytest.raises(TopicTerminatedError):
+                ledger.append(b"too late", 1, NOW_MS, ignore)
+            assert [entry.payload for entry in await read_all(ledger)] == [b"last"]
 
     run(work())
 
