@@ -122,19 +122,17 @@ def until_waiting(stack: Stack, polls: int) -> None:
         time.sleep(0.01)
 
 
-def test_waiting_poll_wakes_within_milliseconds(stack: Stack) -> None:
+def test_waiting_poll_is_answered_by_what_is_published_and_not_by_the_end_of_its_time(
+    stack: Stack,
+) -> None:
     publish(stack)
     poll(stack)
     with ThreadPoolExecutor() as pool:
-        took = []
         for turn in range(5):
-            answer = pool.submit(poll, stack, PATIENCE)
+            answer = pool.submit(poll, stack, 2 * PATIENCE)
             until_waiting(stack, 1)
-            begin = time.monotonic()
             publish(stack, b"%d" % turn)
             assert answer.result(PATIENCE) == [str(turn)]
-            took.append(time.monotonic() - begin)
-    assert min(took) < 0.2
 
 
 def test_client_that_goes_away_while_its_poll_waits_loses_nothing(

@@ -28,7 +28,38 @@ from tests.unit.broker.test_pulsar_connection import MemoryTransport
 
 SECRET = b"s" * 32
 NOW = 1_000.0
+TURNS = 10
 Test = Callable[[Context], Awaitable[None]]
+
+
+class ManualLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time passes only when a test says so."""
+
+    def __init__(self) -> None:
+        self._now = NOW
+        super().__init__()
+
+    def time(self) -> float:
+        """Return the time."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; what is due then happens in the next turns of the loop."""
+        self._now += seconds
+
+
+async def idle() -> None:
+    """Wait until everything is done that is due."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
+async def later(seconds: float) -> None:
+    """Let time pass, and what is due then happen."""
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, ManualLoop)
+    loop.advance(seconds)
+    await idle()
 
 
 class Client:
@@ -54,18 +85,16 @@ class Client:
 
     async def kinds(self) -> list[str]:
         """What was written since the last call."""
-        await asyncio.sleep(0.01)
+        await idle()
         data, self.transport.writes = b"".join(self.transport.writes), []
         return [
             pb.BaseCommand.Type.Name(frame.command.type) for frame in FrameReader().receive(data)
         ]
 
-    async def ended(self) -> bool:
-        for _ in range(1_000):
-            if self.transport.ended:
-                return True
-            await asyncio.sleep(0.01)
-        return False
+    @property
+    def ended(self) -> bool:
+        """Whether the broker closed the connection."""
+        return self.transport.ended
 
 
 def token(lasts: float | None, name: str = "anna") -> str:
@@ -80,8 +109,8 @@ def guarded(folder: Path, test: Test) -> None:
     async def run() -> None:
         registry = await FileRegistry.open(folder)
         counters = Counters(time.monotonic)
-        later = asyncio.get_running_loop().call_later
-        leases = Leases(1, 5.0, SingleNode(), counters, time.monotonic, later)
+        loop = asyncio.get_running_loop()
+        leases = Leases(1, 5.0, SingleNode(), counters, time.monotonic, loop.call_later)
         admin = Admin(NoLog(1, "elsewhere"), registry, counters, leases, lambda: None)
         options = ListenerOptions("message-router test", 1_000, 10.0)
         gate = Gate(settings, Owners(registry), counters, lambda: NOW, time.monotonic)
@@ -94,21 +123,20 @@ def guarded(folder: Path, test: Test) -> None:
             assert not context.strangers
             await registry.close()
 
-    asyncio.run(run())
+    with asyncio.Runner(loop_factory=ManualLoop) as runner:
+        runner.run(run())
 
 
-def test_stranger_is_let_go_when_it_does_not_say_who_it_is_in_time(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(authentication, "HANDSHAKE", 0.2)
-
+def test_stranger_is_let_go_when_it_does_not_say_who_it_is_in_time(folder: Path) -> None:
     async def test(context: Context) -> None:
         silent, known, local = Client(context), Client(context), Client(context, "")
         known.connect(token(None))
-        assert await silent.ended()
-        await asyncio.sleep(0.3)
-        assert not known.transport.ended
-        assert not local.transport.ended
+        await later(authentication.HANDSHAKE - 1)
+        assert not silent.ended
+        await later(1)
+        assert silent.ended
+        await later(10 * authentication.HANDSHAKE)
+        assert (known.ended, local.ended) == (False, False)
 
     guarded(folder, test)
 
@@ -143,41 +171,54 @@ def test_stranger_that_sends_much_is_let_go(folder: Path) -> None:
 
 
 def test_client_that_can_renew_its_token_is_asked_and_closed_when_it_does_not(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path,
 ) -> None:
-    monkeypatch.setattr(authentication, "REFRESH", 0.2)
-
     async def test(context: Context) -> None:
         client = Client(context)
-        client.connect(token(0.05))
+        client.connect(token(50))
+        await later(49)
         assert await client.kinds() == ["CONNECTED"]
-        await asyncio.sleep(0.1)
+        await later(1)
         assert await client.kinds() == ["AUTH_CHALLENGE"]
+        await later(authentication.REFRESH - 1)
         client.send(pb.BaseCommand.PING)
         assert await client.kinds() == ["PONG"]
-        assert await client.ended()
+        assert not client.ended
+        await later(1)
+        assert client.ended
         assert await client.kinds() == ["ERROR"]
 
     guarded(folder, test)
 
 
+@pytest.mark.parametrize("nap", [0.5, authentication.LONGEST_NAP])
 def test_renewed_token_lasts_as_long_as_it_says(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, nap: float
 ) -> None:
-    monkeypatch.setattr(authentication, "LONGEST_NAP", 0.01)
+    monkeypatch.setattr(authentication, "LONGEST_NAP", nap)
+
+    def renew(client: Client, lasts: float) -> None:
+        fresh = pb.AuthData(auth_method_name="token", auth_data=token(lasts).encode())
+        client.send(pb.BaseCommand.AUTH_RESPONSE, response=fresh)
 
     async def test(context: Context) -> None:
         client = Client(context)
-        # The last one comes unasked, and changes nothing.
-        client.connect(token(0.02))
-        await asyncio.sleep(0.1)
+        client.connect(token(20))
+        await later(20)
         assert await client.kinds() == ["CONNECTED", "AUTH_CHALLENGE"]
-        for lasts, asked in ((0.05, ["AUTH_CHALLENGE"]), (60, []), (0.01, [])):
-            fresh = pb.AuthData(auth_method_name="token", auth_data=token(lasts).encode())
-            client.send(pb.BaseCommand.AUTH_RESPONSE, response=fresh)
-            await asyncio.sleep(0.1)
-            assert await client.kinds() == asked
-        assert not client.transport.ended
+        renew(client, 50)
+        await later(authentication.REFRESH + 1)  # it is not waited for any more
+        await later(49 - authentication.REFRESH - 1)
+        assert await client.kinds() == []
+        await later(1)
+        assert await client.kinds() == ["AUTH_CHALLENGE"]
+        renew(client, 10_000)
+        renew(client, 10)  # comes unasked, and changes nothing
+        await later(9_999)
+        assert await client.kinds() == []
+        assert not client.ended
+        await later(1)
+        assert await client.kinds() == ["AUTH_CHALLENGE"]
 
     guarded(folder, test)
 
@@ -185,9 +226,13 @@ def test_renewed_token_lasts_as_long_as_it_says(
 def test_client_that_cannot_renew_its_token_ends_with_it(folder: Path) -> None:
     async def test(context: Context) -> None:
         client = Client(context)
-        client.connect(token(0.05), refreshes=False)
-        assert await client.ended()
-        assert await client.kinds() == ["CONNECTED", "ERROR"]
+        client.connect(token(50), refreshes=False)
+        await later(49)
+        assert await client.kinds() == ["CONNECTED"]
+        assert not client.ended
+        await later(1)
+        assert client.ended
+        assert await client.kinds() == ["ERROR"]
 
     guarded(folder, test)
 
