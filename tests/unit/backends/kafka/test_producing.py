@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatch
 
 from router.backends.kafka import cluster as cluster_module
+from router.backends.kafka import producing
 from router.backends.kafka.address import Access
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import LateError, LostError
-from router.backends.kafka.producing import Producers
+from router.backends.kafka.producing import LAST_SEQUENCE, Producers
 from router.errors import BackendTimeoutError, BackendUnavailableError
 from router.model import Message
 
@@ -35,13 +36,13 @@ class Broker(Cluster):
         super().__init__(Access(()))
         self.log: list[bytes] = []
         self._script = script
-        self._ids = 0
+        self.ids = 0
         self.gone: BaseException | None = None
         self._seen: dict[int, tuple[int, int, int]] = {}
 
     def ask(self, request: Any, deadline: float, node: int | None = None) -> Any:
-        self._ids += 1
-        return SimpleNamespace(error_code=0, producer_id=self._ids, producer_epoch=0)
+        self.ids += 1
+        return SimpleNamespace(error_code=0, producer_id=self.ids, producer_epoch=0)
 
     def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
         assert request.acks == -1, "stored by the leader alone, acknowledged data may be lost"
@@ -162,3 +163,26 @@ def test_a_publish_after_one_that_was_broken_off_is_stored() -> None:
         producers.publish("t", 0, [Message(b"1")], time.monotonic() + 1)
     producers.publish("t", 0, [Message(b"2")], time.monotonic() + 1)
     assert broker.log == [b"1", b"2"]
+
+
+def test_a_lane_keeps_its_producer_while_kafka_does_and_numbers_last() -> None:
+    broker = Broker([])
+    producers = Producers(broker, lambda: 0)
+    for _ in range(3):
+        producers.publish("t", 0, [Message(b"1"), Message(b"2")], time.monotonic() + 1)
+    assert broker.ids == 1
+    producers._lane("t", 0).next = LAST_SEQUENCE - 1
+    producers.publish("t", 0, [Message(b"3"), Message(b"4")], time.monotonic() + 1)
+    assert broker.ids == 2
+    assert broker.log == [b"1", b"2"] * 3 + [b"3", b"4"]
+
+
+def test_the_lane_used_longest_ago_goes_when_there_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producing, "MOST_LANES", 2)
+    broker = Broker([])
+    producers = Producers(broker, lambda: 0)
+    for partition in (0, 1, 0, 2, 0):
+        producers.publish("t", partition, [Message(b"1")], time.monotonic() + 1)
+    assert broker.ids == 3
