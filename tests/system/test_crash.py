@@ -191,7 +191,8 @@ def _end(stack: Stack, publishers: list[Publisher], pollers: list[Poller]) -> No
             poller.stopping.set()
         for poller in pollers:
             poller.join(60)
-    refused = [told for client in (*publishers, *pollers) for told in client.refused]
+    refused = [told for publisher in publishers for told in publisher.refused]
+    refused += [told for poller in pollers for told in poller.refused]
     wrong = [told for told in refused if told[0] not in AWAY]
     assert not wrong, f"answers that none of it explains: {wrong[:5]}, {len(wrong)} in all"
 
