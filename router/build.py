@@ -1,8 +1,9 @@
 """Which build of the router this is: version, and a fingerprint of the package's source files.
 
-Clients and the broker of a node name their build when they meet, so that after an upgrade the old
-broker is asked to leave. Sizes and modification times are enough for that, and cost a millisecond
-where hashing the files' contents would cost ten on every start.
+A client and the broker of a node name their build and the version of the node protocol when they
+meet: builds may differ, the version may not. Sizes and modification times of files are enough to
+tell builds apart, and cost a millisecond where hashing their contents would cost ten on every
+start.
 """
 
 from __future__ import annotations
@@ -16,6 +17,11 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "1.0.0"
+NODE_PROTOCOL: Final = 1
+"""Version of the commands between the processes of a node (1000 and up in `pulsar.proto`).
+
+It grows with each change that a process of the older version would misread or not answer.
+"""
 
 
 @cache

@@ -78,13 +78,11 @@ class Admin:
         registry: Registry,
         counters: Counting,
         leases: Confirming,
-        drain: Callable[[], None],
     ) -> None:
         self._topics = topics
         self._registry = registry
         self._counters = counters
         self._leases = leases
-        self._drain = drain
         self.watch = counters.watch
 
     def answer_now(self, peer: object, asked: pb.CommandAdmin) -> pb.CommandAdminResponse | None:
@@ -96,8 +94,6 @@ class Admin:
             response.token.CopyFrom(self._counters.take_token(asked.take_token))
         elif asked.HasField("push_metrics"):
             self._counters.push(peer, asked.push_metrics)
-        elif asked.HasField("drain"):
-            self._drain()
         else:
             return None
         return response

@@ -31,12 +31,17 @@ class FolderBusyError(FolderError):
 
 @contextmanager
 def hold(
-    folder: Path, patience: float, pause: Callable[[float], None] = time.sleep
+    folder: Path,
+    patience: float,
+    pause: Callable[[float], None] = time.sleep,
+    *,
+    even_if_served: bool = False,
 ) -> Iterator[None]:
     """Hold the folder, made if it is not there, for this process alone; the kernel lets go of it.
 
-    Where another broker holds it and answers, or neither answers nor leaves for `patience` seconds,
-    raises FolderBusyError. Raises FolderError where the folder is marked READ-ONLY, or is none.
+    Raises FolderBusyError where another broker holds it for `patience` seconds; `even_if_served`:
+    wait for one that answers too, where otherwise the error comes at once. Raises FolderError where
+    the folder is marked READ-ONLY, or is none.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -46,7 +51,7 @@ def hold(
             f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
         ) from error
     try:
-        _lock(descriptor, folder, patience, pause)
+        _lock(descriptor, folder, patience, pause, even_if_served=even_if_served)
         _refuse_mark(folder)
         _sign(descriptor, folder)
         yield
@@ -57,13 +62,20 @@ def hold(
         os.close(descriptor)
 
 
-def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float], None]) -> None:
+def _lock(
+    descriptor: int,
+    folder: Path,
+    patience: float,
+    pause: Callable[[float], None],
+    *,
+    even_if_served: bool,
+) -> None:
     for _ in range(max(1, round(patience / PAUSE))):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             # It may be on its way out: then the folder is ours in a moment.
-            if _answers(folder):
+            if not even_if_served and _answers(folder):
                 break
             pause(PAUSE)
         else:

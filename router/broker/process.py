@@ -2,11 +2,12 @@
 
 Theory of operation. One process serves a data folder; the lock in the folder decides which
 (router/broker/folder.py). It opens the store first and its sockets last, so that whoever reaches
-it is served. It ends for one of four reasons, which `Ending` lists: it was told to (a signal, or
-the administration's `drain`), its last client left long enough ago and nobody asked it to stay, or
-the store failed. In the first three it stops accepting, lets appends under way finish, and closes
-the store, so that the next start has nothing to recover. After a failed write or sync it must not
-touch the store again: what the disk holds then is for recovery to find out.
+it is served. It ends for one of four reasons, which `Ending` lists: a signal told it to; it was
+started by a command (no `--stay`), and its last client left long enough ago, or a supervisor took
+the folder (router/supervised.py); or the store failed. In the first three it stops accepting, lets
+appends under way finish, and closes the store, so that the next start has nothing to recover. No
+client can end it. After a failed write or sync it must not touch the store again: what the disk
+holds then is for recovery to find out.
 
 A failed store ends the process though reading might still go on, because only a new process may
 trust what it reads back. The alternative, going on read-only, would serve pages that never reached
@@ -33,7 +34,7 @@ from typing import Any, Final
 import structlog
 import uvloop
 
-from router import log, node_socket
+from router import log, node_socket, supervised
 from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.descriptors import raise_limit
@@ -58,6 +59,8 @@ from router.settings import Settings, without_password
 LOG: Final = "broker.log"
 PATIENCE: Final = 5.0
 DRAIN: Final = 10.0
+HANDOVER_SECONDS: Final = DRAIN + PATIENCE
+"""Time in which a broker that was told to leave has left."""
 LOOK: Final = 0.25
 
 _STARTED: Final = time.time()  # noqa: TID251 - a time of day is shown, not counted with
@@ -70,6 +73,7 @@ class Ending(Enum):
 
     TOLD = os.EX_OK
     LEFT_ALONE = -1
+    HANDED_OVER = -2
     STORE_FAILED = os.EX_IOERR
 
     @property
@@ -88,12 +92,16 @@ def run(settings: Settings, *, stay: bool) -> int:
     raise_limit()
     try:
         check(settings)
-        with hold(folder, PATIENCE):
+        if not stay and supervised.holder(folder) is not None:
+            return os.EX_OK
+        # A supervisor's broker gets the folder from one that a command started, which leaves.
+        patience = HANDOVER_SECONDS if stay else PATIENCE
+        with hold(folder, patience, even_if_served=stay):
             return _run(folder, settings, stay)
     except SettingError as error:
         return _refuse(str(error), os.EX_CONFIG)
     except FolderBusyError as error:
-        # Who spawned this one only wanted that somebody serves.
+        # The command that started this one wants a broker, and there is one.
         return _refuse(str(error), error.status) if stay else os.EX_OK
     except FolderError as error:
         return _refuse(str(error), error.status)
@@ -149,7 +157,8 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
         _log.info("broker-started", folder=str(folder), build=build_id(), seconds=seconds)
         if stay:
             _announce(folder, {"pulsar": tcp, "pulsar+ssl": tls})
-        ending = await broker.ending(None if stay else settings.seconds("broker.linger"))
+        guest = None if stay else _Guest(folder, settings.seconds("broker.linger"))
+        ending = await broker.ending(guest)
         return await broker.end(ending)
 
 
@@ -175,6 +184,24 @@ class _Guard:
             self.gate.close()
 
 
+class _Guest:
+    """Why a broker that a command started leaves: no clients, or a supervisor of the folder."""
+
+    def __init__(self, folder: Path, linger: float) -> None:
+        self._folder = folder
+        self._linger = linger
+        self._alone_since = time.monotonic()
+
+    def ending(self, busy: bool) -> Ending | None:
+        """Return why to leave now, None: not now; `busy`: there are clients."""
+        if supervised.holder(self._folder) is not None:
+            return Ending.HANDED_OVER
+        now = time.monotonic()
+        if busy:
+            self._alone_since = now
+        return Ending.LEFT_ALONE if now - self._alone_since >= self._linger else None
+
+
 class _Broker:
     """The parts of a running broker."""
 
@@ -195,18 +222,17 @@ class _Broker:
             loop.call_later,
         )
         served = keeping.serve(leases, counters)
-        admin = Admin(served.topics, guard.registry, counters, leases, self._told.set)
+        admin = Admin(served.topics, guard.registry, counters, leases)
         options = ListenerOptions.from_settings(settings, f"message-router {build_id()}")
         self.listener = PulsarListener(served.messages, admin, leases, options, guard.gate)
         for told in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(told, self._told.set)
 
-    async def ending(self, linger: float | None) -> Ending:
-        """Wait for a reason to end; `linger`: how long to stay without clients, None: for ever."""
+    async def ending(self, guest: _Guest | None) -> Ending:
+        """Wait for a reason to end; a `guest` has reasons of its own."""
         told = asyncio.create_task(self._told.wait())
-        alone_since = time.monotonic()
         while True:
-            pause = LOOK if linger is not None else None
+            pause = LOOK if guest is not None else None
             waits: set[asyncio.Future[Any]] = {told, self._keeping.failed}
             await asyncio.wait(waits, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
             if self._keeping.failed.done():
@@ -214,11 +240,9 @@ class _Broker:
                 return Ending.STORE_FAILED
             if told.done():
                 return Ending.TOLD
-            if self.listener.connections:
-                alone_since = time.monotonic()
-            if linger is not None and time.monotonic() - alone_since >= linger:
+            if guest is not None and (ending := guest.ending(bool(self.listener.connections))):
                 told.cancel()
-                return Ending.LEFT_ALONE
+                return ending
 
     async def end(self, ending: Ending) -> Ending:
         """Stop serving, close the store, and return how it ended after all."""

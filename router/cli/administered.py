@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -88,7 +89,8 @@ def _run(settings: Settings) -> None:
         ),
     ]
     try:
-        Supervisor(children, _report).run(_announcer(settings))
+        with closing(broker_command.supervise(settings)) as supervision:
+            Supervisor(children, _report, supervision.close).run(_announcer(settings))
     except GaveUpError as error:
         _report(str(error))
         raise SystemExit(error.status) from error

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-import time
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Final, NoReturn
 
 import click
 
+from router import supervised
 from router.broker.folder import LOCK, MARK
 from router.build import module_command, module_path
 from router.cli.options import (
@@ -27,7 +28,6 @@ from router.cli.supervise import Child, Exit, GaveUpError, meaning
 from router.settings import Settings
 
 PATIENCE: Final = 15.0
-MARGIN: Final = 3.0
 EARLY_DEATHS: Final = 5
 # Exit statuses after which a start would end the same way: damaged data, no folder, bad settings.
 _HOPELESS: Final = {os.EX_USAGE, os.EX_DATAERR, os.EX_CANTCREAT, os.EX_CONFIG}
@@ -60,8 +60,22 @@ def command(config: Path | None, **flags: str | None) -> None:
         from router.cli import administered  # noqa: PLC0415
 
         administered.serve(config, flags)
-    else:
+        return
+    with closing(supervise(settings)) as supervision:
+        supervision.outlive_exec()
         run(settings)
+
+
+def supervise(settings: Settings) -> supervised.Supervision:
+    """Return the lock by which this process alone keeps a broker running on the data folder.
+
+    Exits with a sentence where another process has it.
+    """
+    try:
+        return supervised.take(Path(settings.text("data.dir")).absolute())
+    except supervised.SupervisedError as error:
+        click.echo(f"router: {error}", err=True)
+        raise SystemExit(error.status) from error
 
 
 def run(settings: Settings) -> NoReturn:
@@ -75,20 +89,19 @@ def run(settings: Settings) -> NoReturn:
 def child(settings: Settings) -> Child:
     """Return the broker as a child to supervise."""
     folder = Path(settings.text("data.dir"))
-    grace = time.monotonic() + settings.seconds("broker.linger") + MARGIN
     return Child(
         "the broker",
         run=partial(run, settings),
-        judge=lambda end: judge(end, folder, time.monotonic() < grace),
+        judge=lambda end: judge(end, folder),
         patience=PATIENCE,
     )
 
 
-def judge(end: Exit, folder: Path, grace: bool) -> None:
+def judge(end: Exit, folder: Path) -> None:
     """Let a broker start again unless it would end the same way; it has said itself why.
 
-    A folder that another broker holds is waited for within the grace: one that a command started
-    leaves a few seconds after that command.
+    A folder that another broker holds (EX_TEMPFAIL) is waited for: this supervisor has its lock, so
+    that broker leaves.
     """
     if (folder / MARK).exists() or end.status in _HOPELESS:
         raise GaveUpError(
@@ -96,8 +109,6 @@ def judge(end: Exit, folder: Path, grace: bool) -> None:
             f" `router check --data {folder}` says what is wrong",
             max(end.status, os.EX_DATAERR),
         )
-    if end.status == os.EX_TEMPFAIL and not grace:
-        raise GaveUpError(f"another router uses the data folder {folder}", os.EX_TEMPFAIL)
     if 0 < end.status < os.EX_IOERR and end.early_deaths >= EARLY_DEATHS:
         raise GaveUpError(f"the broker cannot start ({meaning(end.status)})", end.status)
 

@@ -9,7 +9,7 @@ from typing import Final
 
 import click
 
-from router import node_socket
+from router import node_socket, supervised
 from router.broker import listening
 from router.broker.ledger.check import Finding, check, repair
 from router.broker.ledger.faults import StoreError
@@ -74,7 +74,9 @@ def listed(settings: Settings, *, changed: bool) -> list[str]:
 
 
 def served(folder: Path) -> bool:
-    """Return whether a broker answers there."""
+    """Return whether a broker answers there, or a supervisor is about to have one."""
+    if supervised.holder(folder) is not None:
+        return True
     try:
         node_socket.connect(folder, 1.0).close()
     except OSError:

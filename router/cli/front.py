@@ -76,8 +76,9 @@ def run(settings: Settings, ready: Callable[[], bool], *, only_admin: bool = Fal
 
     `only_admin`: they serve Pulsar's administration and lookups and nothing else.
 
-    No worker starts before `ready`: a broker that some command started would have clients again,
-    and never leave the folder to the one that the supervisor starts.
+    No worker starts before `ready`: a broker that some command started leaves the folder to the
+    one that the supervisor starts, and a worker that has a connection to the first would lose it
+    at once.
     """
     from gunicorn.app.base import BaseApplication  # noqa: PLC0415 - half the start-up time of serve
     from gunicorn.errors import HaltServer  # noqa: PLC0415 - the same

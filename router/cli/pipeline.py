@@ -234,6 +234,4 @@ def _settings(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) ->
     declared = dict(pipeline.source.settings)
     if pipeline.source.url:
         declared["backend.url"] = pipeline.source.url
-    # A broker that serves others is not replaced for a pipeline, however it was installed.
-    given = {"broker.replace": "false"} | declared | flags
-    return load(config_file(os.environ, config), os.environ, given)
+    return load(config_file(os.environ, config), os.environ, declared | flags)

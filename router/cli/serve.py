@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import socket
 import ssl
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -106,10 +106,21 @@ def serve(settings: Settings) -> None:
     if _has_broker(settings):
         children.insert(0, broker_command.child(settings))
     try:
-        Supervisor(children, _report).run(Announcer(settings, ready).watch)
+        with _supervision(settings) as forked:
+            Supervisor(children, _report, forked).run(Announcer(settings, ready).watch)
     except GaveUpError as error:
         _report(str(error))
         raise SystemExit(error.status) from error
+
+
+@contextmanager
+def _supervision(settings: Settings) -> Iterator[Callable[[], None]]:
+    """Hold the lock of the data folder, if there is a broker; give what lets go of it."""
+    if not _has_broker(settings):
+        yield lambda: None
+        return
+    with closing(broker_command.supervise(settings)) as supervision:
+        yield supervision.close
 
 
 def _has_broker(settings: Settings) -> bool:

@@ -83,9 +83,16 @@ class Child:
 class Supervisor:
     """Runs children until a signal, or until one of them cannot be helped."""
 
-    def __init__(self, children: Sequence[Child], report: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        children: Sequence[Child],
+        report: Callable[[str], None],
+        forked: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`forked` is called in each child first: it gives up what is this process's alone."""
         self._children = children
         self._report = report
+        self._forked = forked
 
     def run(self, watch: Callable[[], float]) -> None:
         """Keep the children alive until SIGTERM, SIGINT or SIGHUP, then stop them, last one first.
@@ -130,6 +137,7 @@ class Supervisor:
             return pid
         for sibling in self._children:
             sibling.pid = 0  # not ours: nothing here may ever signal them
+        self._forked()
         os.setpgid(0, 0)
         library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:

@@ -96,14 +96,7 @@ BROKER: Final[tuple[Setting, ...]] = (
         "broker.spawn",
         flag,
         "true",
-        "Start a broker when none answers; `serve` says no to its workers, whose broker it starts.",
-    ),
-    Setting(
-        "broker.replace",
-        flag,
-        "true",
-        "Have a broker of another build leave, so that an upgrade takes it along; pipelines never"
-        " do.",
+        "Start a broker when none answers and no `serve` or `router broker` runs on the folder.",
     ),
     Setting(
         "broker.connections",

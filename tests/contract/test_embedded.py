@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,10 @@ import pytest
 
 from router.backends import Batch, Outcome, Start, embedded
 from router.backends.embedded import BrokerNode
-from router.backends.embedded import spawn as spawning
+from router.backends.pulsar import connection as connecting
+from router.backends.pulsar import refusals
+from router.backends.pulsar.refusals import NotServedError
+from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
@@ -153,29 +157,46 @@ def test_a_broker_without_clients_leaves(tmp_path: Path) -> None:
         time.sleep(0.02)
 
 
-def test_a_broker_of_another_build_is_replaced(
+def test_a_broker_of_another_build_is_used_and_stays(
     opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publish(opened, b"1")
     old = broker_pid(tmp_path)
-    monkeypatch.setattr(spawning, "build_id", lambda: "another")
-    newer = open_folder(tmp_path)
-    newer.backend.ready(WAIT)
-    assert broker_pid(tmp_path) != old
-    assert received(newer) == [b"1"]
-    newer.node.close()
-
-
-def test_a_broker_of_another_build_stays_when_it_shall_not_be_replaced(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    publish(opened, b"1")
-    old = broker_pid(tmp_path)
-    monkeypatch.setattr(spawning, "build_id", lambda: "another")
-    guest = open_folder(tmp_path, **{"broker.replace": "false"})
+    monkeypatch.setattr(connecting, "build_id", lambda: "another")
+    guest = open_folder(tmp_path)
     assert received(guest) == [b"1"]
     assert broker_pid(tmp_path) == old
     guest.node.close()
+
+
+def test_a_broker_of_another_node_protocol_stays_and_is_named(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish(opened, b"1")
+    old = broker_pid(tmp_path)
+    monkeypatch.setattr(refusals, "NODE_PROTOCOL", NODE_PROTOCOL + 1)
+    guest = open_folder(tmp_path)
+    with pytest.raises(NotServedError, match=re.escape(build_id())):
+        guest.backend.ready(WAIT)
+    assert broker_pid(tmp_path) == old
+    assert received(opened) == [b"1"]
+    guest.node.close()
+
+
+def test_a_supervisor_gets_the_folder_from_a_broker_that_has_clients(
+    opened: Opened, tmp_path: Path
+) -> None:
+    publish(opened, b"1")
+    spawned = broker_pid(tmp_path)
+    command = [sys.executable, "-m", "router", "broker", "--data", str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as supervised:
+        assert supervised.stdout is not None
+        assert "listens on" in supervised.stdout.readline()
+        publish(opened, b"2")
+        assert broker_pid(tmp_path) == supervised.pid != spawned
+        os.kill(supervised.pid, signal.SIGKILL)
+    publish(opened, b"3")
+    assert received(opened) == [b"1", b"2", b"3"]
 
 
 def test_workers_that_start_at_once_get_one_broker(tmp_path: Path) -> None:

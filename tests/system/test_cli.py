@@ -89,4 +89,4 @@ def test_check_reads_what_a_stopped_broker_left(broker: BrokerProcess) -> None:
 def test_broker_refuses_a_folder_that_is_served(broker: BrokerProcess) -> None:
     result = router(broker.folder, "broker")
     assert result.returncode == os.EX_TEMPFAIL
-    assert b"another broker" in result.stderr
+    assert b"another router" in result.stderr

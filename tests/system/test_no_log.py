@@ -163,21 +163,6 @@ def test_spawned_broker_leaves_when_its_last_client_left(tmp_path: Path, start: 
     assert broker.wait(WAIT) == os.EX_OK
 
 
-def test_broker_ends_well_when_administration_drains_it(tmp_path: Path, start: Start) -> None:
-    broker = start("--stay")
-    with node_of(tmp_path) as node:
-        drained = node.link.call(
-            lambda number: pb.BaseCommand(
-                type=pb.BaseCommand.ADMIN,
-                admin=pb.CommandAdmin(request_id=number, drain=pb.Nothing()),
-            ),
-            time.monotonic() + WAIT,
-            again=False,
-        )
-        assert not drained.HasField("code")
-    assert broker.wait(WAIT) == os.EX_OK
-
-
 def test_damaged_registry_is_refused_with_a_sentence(tmp_path: Path, start: Start) -> None:
     (tmp_path / "registry.db").write_bytes(b"nonsense" * 1000)
     broker = start("--stay")

@@ -37,5 +37,4 @@ def _link(settings: Settings) -> Link:
     folder = Path(settings.text("data.dir")).absolute()
     variables = {variable(name): value.text for name, value in settings.values.items()}
     variables[variable("data.dir")] = str(folder)
-    spawn, replace = settings.flag("broker.spawn"), settings.flag("broker.replace")
-    return Link(Spawner(folder, variables, spawn=spawn, replace=replace).dial)
+    return Link(Spawner(folder, variables, spawn=settings.flag("broker.spawn")).dial)

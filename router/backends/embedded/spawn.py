@@ -1,16 +1,15 @@
 """Connect or spawn: a connection to the broker of a data folder, which is started if need be.
 
-Theory of operation. Dial the folder's socket. If nobody answers, start `python -m router.broker` in
-a session of its own and dial until it does. Workers that do so at the same time start several; a
-lock on the folder lets exactly one of them serve it, and the others leave. Starts back off from
-0.1 s to 5 s while they fail. A broker of another build is asked to drain, so that an upgrade of the
-router takes the broker along. A folder that is marked READ-ONLY stays without a broker until
-somebody looked at its disk.
+Theory of operation. Dial the folder's socket. If there is no answer and no process supervises the
+folder (router/supervised.py), start `python -m router.broker` in a session of its own; dial until
+a broker answers. Processes that do so at the same time start several brokers; a lock on the folder
+lets exactly one of them serve it, and the others leave. Starts back off from 0.1 s to 5 s while
+they fail. A broker that runs is used, never ended: a build with the same version of the node
+protocol works with it, and another one says which builds differ. A folder that is marked READ-ONLY
+stays without a broker until an operator looked at its disk.
 
-The alternative, to let only a supervisor start brokers, leaves `flask run`, tests and pipelines
-without one; where there is a supervisor, the setting `broker.spawn` is false. Who only reads and
-writes topics, and may come from another machine's installation, leaves a broker of another build in
-its place: `broker.replace` is false.
+The alternative, to let only a supervisor start brokers, leaves `flask run`, commands and pipelines
+without one.
 """
 
 from __future__ import annotations
@@ -23,12 +22,11 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from router import node_socket
-from router.backends.pulsar.connection import OURS, Connection, shake_hands
-from router.backends.pulsar.link import NotServedError
-from router.build import build_id, module_command, module_path
-from router.errors import BackendTimeoutError, BackendUnavailableError
-from router.wire.pulsar import pulsar_pb2 as pb
+from router import node_socket, supervised
+from router.backends.pulsar.connection import Connection, shake_hands
+from router.backends.pulsar.refusals import NotServedError
+from router.build import module_command, module_path
+from router.errors import BackendUnavailableError
 
 LOG: Final = "broker.log"
 MARK: Final = "READ-ONLY"
@@ -47,13 +45,10 @@ class Spawner:
         variables: Mapping[str, str],
         *,
         spawn: bool = True,
-        replace: bool = True,
     ) -> None:
         self._folder = folder
         self._variables = dict(variables)
         self._spawn = spawn
-        # Once only: if files change under a running worker, no broker will ever be of its build.
-        self._replaced = not replace
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = 0.0
         self._not_before = 0.0
@@ -61,15 +56,10 @@ class Spawner:
     def dial(self, deadline: float) -> Connection:
         """Return a connection; raise NotServedError, or BackendUnavailableError at the deadline."""
         while True:
-            connection = self._connect(deadline)
-            if connection is None:
-                self._start()
-            elif self._replaced or connection.server_version == OURS + build_id():
+            if (connection := self._connect(deadline)) is not None:
                 self._pause = 0.0
                 return connection
-            else:
-                self._replaced = True
-                self._drain(connection, deadline)
+            self._start()
             left = deadline - time.monotonic()
             if left <= 0:
                 raise self._unavailable()
@@ -80,6 +70,8 @@ class Spawner:
         try:
             peer = node_socket.connect(self._folder, left)
             return shake_hands(peer, time.monotonic() + left)
+        except NotServedError:
+            raise
         except (OSError, BackendUnavailableError):
             return None
 
@@ -91,7 +83,7 @@ class Spawner:
                 f"the data folder {self._folder} is marked {MARK}: {reason}; "
                 "look at its disk, then run `router check --repair`"
             )
-        if not self._spawn:
+        if not self._spawn or supervised.holder(self._folder) is not None:
             return
         process, now = self._process, time.monotonic()
         if process is not None:
@@ -127,24 +119,11 @@ class Spawner:
         Thread(target=process.wait, name="broker-reaper", daemon=True).start()
         return process
 
-    def _drain(self, connection: Connection, deadline: float) -> None:
-        """Have a broker of another build leave, and wait until it did."""
-        request_id = connection.next_id()
-        command = pb.CommandAdmin(request_id=request_id, drain=pb.Nothing())
-        try:
-            connection.call(
-                request_id, pb.BaseCommand(type=pb.BaseCommand.ADMIN, admin=command), deadline
-            )
-            while connection.error is None and time.monotonic() < deadline:
-                time.sleep(LOOK)
-        except (BackendUnavailableError, BackendTimeoutError):
-            pass  # it left before it answered, or does not listen: the next dial will tell
-        finally:
-            connection.close()
-
     def _unavailable(self) -> BackendUnavailableError:
         wait = max(FIRST_PAUSE, self._not_before - time.monotonic())
+        supervisor = supervised.holder(self._folder)
+        whose = f", which process {supervisor} keeps running," if supervisor else ""
         return BackendUnavailableError(
-            f"the broker of {self._folder} does not answer; its log is {self._folder / LOG}",
+            f"the broker of {self._folder}{whose} does not answer; its log is {self._folder / LOG}",
             retry_after=wait,
         )

@@ -28,14 +28,13 @@ from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
-from router.backends.pulsar.refusals import refusal
+from router.backends.pulsar.refusals import OURS, check_build, refusal
 from router.backends.pulsar.tls import Stream
 from router.build import build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
-OURS: Final = "message-router "
 PROTOCOL: Final = 20
 CHUNK: Final = 256 * 1024
 SILENCE: Final = 30.0
@@ -349,7 +348,8 @@ def shake_hands(
 ) -> Connection:
     """Make a connection of a socket that just connected; close the socket on failure.
 
-    Raises OSError, BackendUnavailableError.
+    Raises OSError, BackendUnavailableError, and NotServedError where the peer is a broker of ours
+    with another version of the node protocol.
     """
     try:
         connect = pb.CommandConnect(
@@ -380,6 +380,7 @@ def shake_hands(
 
 def _connected(command: pb.BaseCommand) -> pb.CommandConnected:
     if command.type == pb.BaseCommand.CONNECTED:
+        check_build(command.connected)
         return command.connected
     if command.type == pb.BaseCommand.ERROR:
         raise refusal(command.error.error, command.error.message)

@@ -15,6 +15,7 @@ from threading import Condition
 from typing import Any, Final
 
 from router.backends.pulsar.connection import Connection, LostError
+from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -26,10 +27,6 @@ Dial = Callable[[float], Connection]
 
 Make = Callable[[int], pb.BaseCommand]
 """Builds a request with this request id."""
-
-
-class NotServedError(BackendUnavailableError):
-    """Nobody will answer here however long one waits."""
 
 
 class Link:

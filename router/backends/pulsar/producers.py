@@ -28,8 +28,7 @@ from typing import Any, Final
 
 from router.backends import Batch, Receipt
 from router.backends.pulsar.connection import Connection, LostError
-from router.backends.pulsar.link import NotServedError
-from router.backends.pulsar.refusals import ProducerNameBusyError
+from router.backends.pulsar.refusals import NotServedError, ProducerNameBusyError
 from router.backends.pulsar.routes import Routes
 from router.errors import (
     BackendTimeoutError,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from router.build import NODE_PROTOCOL, build_id
 from router.errors import (
     BackendUnavailableError,
     BadNameError,
@@ -27,6 +28,12 @@ from router.errors import (
     from_code,
 )
 from router.wire.pulsar import pulsar_pb2 as pb
+
+OURS: Final = "message-router "
+
+
+class NotServedError(BackendUnavailableError):
+    """The backend cannot be used however long the caller waits."""
 
 
 class ElsewhereError(BackendUnavailableError):
@@ -88,3 +95,14 @@ def refusal(error: int, message: str) -> RouterError:
     if colon and code in _CODES and error not in _OUR_OWN:
         return from_code(code, sentence)
     return TABLE.get(error, BackendUnavailableError)(message)
+
+
+def check_build(hello: pb.CommandConnected) -> None:
+    """Raise NotServedError for a broker of ours that would misread what this build asks of it."""
+    its = hello.router_protocol
+    if hello.server_version.startswith(OURS) and its != NODE_PROTOCOL:
+        raise NotServedError(
+            f"the broker is of the build {hello.server_version.removeprefix(OURS)} (node protocol"
+            f" {its}), this process of the build {build_id()} (node protocol {NODE_PROTOCOL}): use"
+            " one build for both, or restart the router after an upgrade"
+        )

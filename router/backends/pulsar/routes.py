@@ -17,8 +17,8 @@ from typing import Any, Final, Protocol
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.connection import Connection, shake_hands
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
-from router.backends.pulsar.link import FIRST_PAUSE, Dial, Link, NotServedError
-from router.backends.pulsar.refusals import refusal
+from router.backends.pulsar.link import FIRST_PAUSE, Dial, Link
+from router.backends.pulsar.refusals import NotServedError, refusal
 from router.backends.pulsar.tls import secured
 from router.errors import BackendUnavailableError, SettingError
 from router.wire.pulsar import pulsar_pb2 as pb

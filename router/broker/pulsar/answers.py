@@ -7,18 +7,20 @@ from datetime import UTC, datetime
 from router.broker.dispatch import Consumer, Counting, Subscription
 from router.broker.dispatch.individual import MAX_HELD
 from router.broker.pulsar.positions import NOWHERE
+from router.build import NODE_PROTOCOL
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
-def connected(server_version: str, protocol: int) -> pb.BaseCommand:
-    """Return a CONNECTED."""
+def connected(server_version: str, protocol: int, *, ours: bool) -> pb.BaseCommand:
+    """Return a CONNECTED; clients of our own learn which node protocol is spoken."""
     return pb.BaseCommand(
         type=pb.BaseCommand.CONNECTED,
         connected=pb.CommandConnected(
             server_version=server_version,
             protocol_version=protocol,
             max_message_size=MAX_MESSAGE_SIZE,
+            router_protocol=NODE_PROTOCOL if ours else None,
             feature_flags=pb.FeatureFlags(
                 supports_broker_entry_metadata=True,
                 supports_get_partitioned_metadata_without_auto_creation=True,

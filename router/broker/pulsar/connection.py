@@ -374,7 +374,8 @@ class Connection(asyncio.Protocol):
             **guarded(self._traffic.handlers(), self, self.who, self._context.gate),
             **self._extension.handlers(),
         }
-        self.send(answers.connected(self._context.options.server_version, self.protocol))
+        version = self._context.options.server_version
+        self.send(answers.connected(version, self.protocol, ours=self.ours))
 
     def _pong(self, _frame: Frame) -> None:
         self.write(_PONG)

@@ -148,7 +148,7 @@ _KNOWN: Final = (
 
 
 def _settings(url: str, given: Mapping[str, str]) -> Settings:
-    flags = {"broker.replace": "false", **given}
+    flags = dict(given)
     kind, _, folder = url.partition(":")
     if kind == EMBEDDED:
         flags["backend.url"] = EMBEDDED

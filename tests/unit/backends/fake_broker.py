@@ -11,6 +11,8 @@ from typing import Any
 
 from router.backends.pulsar.connection import Connection, shake_hands
 from router.backends.pulsar.link import Link
+from router.backends.pulsar.refusals import OURS
+from router.build import NODE_PROTOCOL
 from router.wire.pulsar import FrameReader, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -60,6 +62,7 @@ class FakeBroker:
 
     def __init__(self, server_version: str = "message-router test") -> None:
         self.server_version = server_version
+        self.node_protocol = NODE_PROTOCOL
         self.sides: list[Side] = []
         self.seen: list[tuple[pb.BaseCommand, bytes]] = []
         self.on: dict[int, Reaction] = {
@@ -109,7 +112,12 @@ class FakeBroker:
             reaction(side, command, payload)
 
     def _connected(self, side: Side, _command: Any, _payload: bytes) -> None:
-        connected = pb.CommandConnected(server_version=self.server_version, protocol_version=20)
+        ours = self.server_version.startswith(OURS)
+        connected = pb.CommandConnected(
+            server_version=self.server_version,
+            protocol_version=20,
+            router_protocol=self.node_protocol if ours else None,
+        )
         side.send(T.CONNECTED, connected=connected)
 
     def _producer(self, side: Side, command: Any, _payload: bytes) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from router.backends.pulsar import connection as connections
 from router.backends.pulsar.connection import Connection, LostError, shake_hands
+from router.backends.pulsar.refusals import NotServedError
+from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -131,12 +133,30 @@ def test_a_ping_is_answered(broker: FakeBroker) -> None:
 
 def test_what_comes_together_with_the_handshake_is_not_lost(broker: FakeBroker) -> None:
     ping = encode(pb.BaseCommand(type=T.PING, ping=pb.CommandPing()))
-    hello = pb.CommandConnected(server_version="message-router x")
+    hello = pb.CommandConnected(server_version="Pulsar Server4.2.4")
     connected = encode(pb.BaseCommand(type=T.CONNECTED, connected=hello))
     broker.on[T.CONNECT] = lambda side, _command, _payload: side.send_raw(connected + ping)
     connection = broker.connect()
     broker.wait_for(T.PONG)
     connection.close()
+
+
+def test_a_broker_of_another_build_is_used(broker: FakeBroker) -> None:
+    broker.server_version = "message-router 0.9.0+0123456789"
+    connection = broker.connect()
+    assert connection.ours
+    connection.close()
+
+
+def test_a_broker_with_another_node_protocol_is_refused_with_both_builds(
+    broker: FakeBroker,
+) -> None:
+    broker.server_version = "message-router 0.9.0+0123456789"
+    broker.node_protocol = NODE_PROTOCOL + 1
+    with pytest.raises(NotServedError) as refused:
+        broker.link().connection(time.monotonic() + WAIT)
+    assert "0.9.0+0123456789 (node protocol 2)" in str(refused.value)
+    assert build_id() in str(refused.value)
 
 
 def test_a_silent_broker_is_pinged_and_then_given_up(

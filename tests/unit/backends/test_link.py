@@ -7,7 +7,8 @@ from itertools import pairwise
 import pytest
 
 from router.backends.pulsar.connection import Connection, LostError
-from router.backends.pulsar.link import Link, NotServedError
+from router.backends.pulsar.link import Link
+from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError, RouterError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T

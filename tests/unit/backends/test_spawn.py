@@ -1,13 +1,18 @@
 from __future__ import annotations
 
+import os
+import threading
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from router import node_socket, supervised
 from router.backends.embedded.spawn import LOG, Spawner
-from router.backends.pulsar.link import NotServedError
+from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError
+from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side
 
 
 def test_a_folder_marked_read_only_gets_no_broker(tmp_path: Path) -> None:
@@ -24,6 +29,36 @@ def test_where_somebody_else_starts_brokers_none_is_started(tmp_path: Path) -> N
         Spawner(tmp_path, {}, spawn=False).dial(time.monotonic() + 0.1)
     assert caught.value.retry_after is not None
     assert not (tmp_path / LOG).exists()
+
+
+def test_a_supervised_folder_gets_no_broker_from_a_client(tmp_path: Path) -> None:
+    with closing(supervised.take(tmp_path)):
+        with pytest.raises(BackendUnavailableError, match=f"process {os.getpid()} keeps running"):
+            Spawner(tmp_path, {}).dial(time.monotonic() + 0.1)
+        assert not (tmp_path / LOG).exists()
+
+
+def test_a_client_waits_for_the_broker_of_the_supervisor(tmp_path: Path) -> None:
+    broker = FakeBroker()
+    dialled = threading.Event()
+
+    def serve() -> None:
+        dialled.wait(WAIT)
+        with node_socket.listen(tmp_path) as listener:
+            listener.setblocking(True)
+            Side(broker, listener.accept()[0])
+
+    serving = threading.Thread(target=serve)
+    with closing(supervised.take(tmp_path)):
+        spawner = Spawner(tmp_path, {})
+        with pytest.raises(BackendUnavailableError):
+            spawner.dial(time.monotonic())
+        serving.start()
+        dialled.set()
+        connection = spawner.dial(time.monotonic() + WAIT)
+        serving.join(WAIT)
+        assert connection.ours
+        connection.close()
 
 
 def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path: Path) -> None:

@@ -110,7 +110,7 @@ def guarded(folder: Path, test: Test) -> None:
         counters = Counters(time.monotonic)
         loop = asyncio.get_running_loop()
         leases = Leases(1, 5.0, SingleNode(), counters, time.monotonic, loop.call_later)
-        admin = Admin(NoLog(1, "elsewhere"), registry, counters, leases, lambda: None)
+        admin = Admin(NoLog(1, "elsewhere"), registry, counters, leases)
         options = ListenerOptions("message-router test", 1_000, 10.0)
         gate = Gate(settings, Owners(registry), counters, lambda: NOW, time.monotonic)
         context = Context(NoMessages("elsewhere"), admin, leases, options, gate)

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from router import node_socket
-from router.wire.pulsar import pulsar_pb2 as pb
+from router import node_socket, supervised
 from tests.broker.raw import RawClient
+from tests.processes import wait_until
 
 DEADLINE = 20.0
 
@@ -62,6 +62,15 @@ def client(data: Path) -> socket.socket:
         except OSError:
             assert time.monotonic() < until, "no broker"
             time.sleep(0.01)
+
+
+def opened_files(folder: str) -> set[str]:
+    """Return what the descriptors in a folder of /proc stand for."""
+    found = set()
+    for entry in Path(folder).iterdir():
+        with contextlib.suppress(OSError):
+            found.add(str(entry.readlink()))
+    return found
 
 
 def ended(broker: subprocess.Popen[str]) -> tuple[int, str]:
@@ -109,12 +118,35 @@ def test_one_wins_and_the_others_leave_quietly_when_many_are_spawned(
         assert [ended(broker) for broker in losers] == [(os.EX_OK, "")] * 2
 
 
-def test_broker_that_is_to_stay_says_so_when_another_serves(data: Path, start: Start) -> None:
+def test_broker_that_is_to_stay_waits_for_the_one_that_serves(data: Path, start: Start) -> None:
     first = start("--stay")
     with client(data):
-        status, errors = ended(start("--stay"))
-    assert status == os.EX_TEMPFAIL
-    assert f"another broker (process {first.pid}) serves" in errors
+        second = start("--stay", "--pulsar", "127.0.0.1:0")
+        wait_until(lambda: str(data / "broker.lock") in opened_files(f"/proc/{second.pid}/fd"))
+        assert (data / "broker.lock").read_text() == f"{first.pid}\n"
+    first.terminate()
+    assert second.stdout is not None
+    assert "listens on" in second.stdout.readline()
+    assert (data / "broker.lock").read_text() == f"{second.pid}\n"
+
+
+def test_spawned_broker_leaves_when_a_supervisor_takes_the_folder(data: Path, start: Start) -> None:
+    broker = start(ROUTER_BROKER_LINGER="1h")
+    with client(data), contextlib.closing(supervised.take(data)):
+        assert ended(broker)[0] == os.EX_OK
+    assert '"reason": "handed_over"' in (data / "broker.log").read_text()
+
+
+def test_spawned_broker_leaves_a_supervised_folder_alone(data: Path, start: Start) -> None:
+    with contextlib.closing(supervised.take(data)):
+        assert ended(start()) == (os.EX_OK, "")
+    assert not (data / "broker.lock").exists()
+
+
+def test_broker_that_is_to_stay_serves_a_supervised_folder(data: Path, start: Start) -> None:
+    with contextlib.closing(supervised.take(data)):
+        start("--stay")
+        client(data).close()
 
 
 def test_next_broker_serves_when_the_last_was_killed(data: Path, start: Start) -> None:
@@ -181,18 +213,6 @@ def test_acknowledged_messages_are_served_when_the_broker_was_killed(
         raw.subscribe("t")
         raw.send("FLOW", consumer_id=0, messagePermits=10)
         assert [raw.expect("MESSAGE").message_id.entryId for _ in range(3)] == [0, 1, 2]
-
-
-def test_broker_ends_well_when_administration_drains_it(
-    data: Path, start: Start, free_port: int
-) -> None:
-    broker = start("--stay", "--pulsar", f"127.0.0.1:{free_port}")
-    client(data).close()
-    with contextlib.closing(RawClient(f"pulsar://127.0.0.1:{free_port}")) as raw:
-        raw.shake_hands()
-        assert not raw.ask("ADMIN", "ADMIN_RESPONSE", drain=pb.Nothing()).HasField("code")
-        assert raw.closed()
-    assert ended(broker)[0] == os.EX_OK
 
 
 def test_damaged_metadata_is_refused_with_a_sentence(data: Path, start: Start) -> None:

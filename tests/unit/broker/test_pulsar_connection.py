@@ -187,9 +187,7 @@ def with_client(
         later = asyncio.get_running_loop().call_later
         leases = Leases(store.boot, 5.0, SingleNode(), counters, lambda: 1_000.0, later)
         registry = await FileRegistry.open(folder)
-        admin = Admin(
-            TopicAdmin(topics, counters, leases), registry, counters, leases, lambda: None
-        )
+        admin = Admin(TopicAdmin(topics, counters, leases), registry, counters, leases)
         options = ListenerOptions("message-router test", connections, 10.0)
         context = Context(LogMessages(topics, leases, counters.watch), admin, leases, options)
         client = Client(context, peer)

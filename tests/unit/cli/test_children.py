@@ -18,36 +18,31 @@ from router.settings import load
 
 @pytest.mark.parametrize("status", [-signal.SIGKILL, 0, 1, os.EX_IOERR, os.EX_TEMPFAIL])
 def test_broker_is_started_again_after(tmp_path: Path, status: int) -> None:
-    broker.judge(Exit(status, 1.0, 1), tmp_path, grace=True)
+    broker.judge(Exit(status, 1.0, 1), tmp_path)
 
 
-@pytest.mark.parametrize("status", [-signal.SIGKILL, os.EX_IOERR])
+@pytest.mark.parametrize("status", [-signal.SIGKILL, os.EX_IOERR, os.EX_TEMPFAIL])
 def test_broker_is_started_again_however_often_after(tmp_path: Path, status: int) -> None:
-    broker.judge(Exit(status, 0.1, 1_000), tmp_path, grace=False)
+    broker.judge(Exit(status, 0.1, 1_000), tmp_path)
 
 
 @pytest.mark.parametrize("status", [os.EX_DATAERR, os.EX_CONFIG, os.EX_CANTCREAT, os.EX_USAGE])
 def test_broker_is_given_up_after(tmp_path: Path, status: int) -> None:
     with pytest.raises(GaveUpError, match="router check --data") as given_up:
-        broker.judge(Exit(status, 0.1, 1), tmp_path, grace=True)
+        broker.judge(Exit(status, 0.1, 1), tmp_path)
     assert given_up.value.status >= os.EX_USAGE
 
 
 def test_broker_is_given_up_when_the_folder_is_marked(tmp_path: Path) -> None:
     (tmp_path / MARK).write_text("the disk failed")
     with pytest.raises(GaveUpError) as given_up:
-        broker.judge(Exit(os.EX_IOERR, 100.0, 0), tmp_path, grace=True)
+        broker.judge(Exit(os.EX_IOERR, 100.0, 0), tmp_path)
     assert given_up.value.status == os.EX_IOERR
-
-
-def test_broker_is_given_up_when_another_one_does_not_leave(tmp_path: Path) -> None:
-    with pytest.raises(GaveUpError, match="another router"):
-        broker.judge(Exit(os.EX_TEMPFAIL, 0.1, 1), tmp_path, grace=False)
 
 
 def test_broker_is_given_up_when_it_dies_again_and_again(tmp_path: Path) -> None:
     with pytest.raises(GaveUpError, match="exit status 1"):
-        broker.judge(Exit(1, 0.1, broker.EARLY_DEATHS), tmp_path, grace=True)
+        broker.judge(Exit(1, 0.1, broker.EARLY_DEATHS), tmp_path)
 
 
 def test_started_by_knows_whose_child_holds_the_folder(tmp_path: Path) -> None:

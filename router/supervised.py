@@ -1,0 +1,129 @@
+"""Which process supervises a data folder: the lock that `serve` and `router broker` hold.
+
+Theory of operation. The holder of the lock keeps a broker running on the folder. Every other
+process that finds the lock held starts none: it waits for the holder's broker. A broker that a
+command started leaves as soon as the lock is held, so that a supervisor gets the folder however
+many clients use it.
+
+The lock is one of the kernel's open file descriptions (F_OFD_SETLK): it ends with its holder
+however that ends, outlives an exec of the holder, and can be asked for without being taken
+(F_OFD_GETLK). The alternative, flock, has to be taken for a moment to be asked for, and a
+supervisor that starts in that moment finds it taken.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+LOCK: Final = "supervisor.lock"
+PATIENCE_SECONDS: Final = 5.0
+_PAUSE_SECONDS: Final = 0.02
+_FLOCK: Final = struct.Struct("hhqqi0q")
+"""The kernel's `struct flock`: type, whence, start, length, pid."""
+
+
+class SupervisedError(Exception):
+    """Another process supervises the folder, or it cannot be used; `status`: exit status for it."""
+
+    def __init__(self, sentence: str, status: int) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class Supervision:
+    """The lock of a folder, held by this process until it closes it or ends."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def close(self) -> None:
+        """Give up this process's copy of the lock; callable twice.
+
+        A forked child closes its copy and so leaves the lock to its parent alone.
+        """
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def outlive_exec(self) -> None:
+        """Have the program that takes the place of this one hold the lock."""
+        os.set_inheritable(self._descriptor, True)
+
+
+def take(
+    folder: Path, patience: float = PATIENCE_SECONDS, pause: Callable[[float], None] = time.sleep
+) -> Supervision:
+    """Return the lock of a folder, which is made if it is not there; raise SupervisedError.
+
+    A holder that does not leave within `patience` seconds keeps it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SupervisedError(
+            f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
+        ) from error
+    taken = Supervision(descriptor)
+    try:
+        _lock(descriptor, folder, patience, pause)
+        _sign(descriptor, folder)
+    except BaseException:
+        taken.close()
+        raise
+    return taken
+
+
+def holder(folder: Path) -> str | None:
+    """Return the process id of the folder's supervisor as text, None: there is none."""
+    try:
+        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        found = fcntl.fcntl(descriptor, fcntl.F_OFD_GETLK, _whole(fcntl.F_WRLCK))
+        if _FLOCK.unpack(found)[0] == fcntl.F_UNLCK:
+            return None
+        return _name(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, folder: Path, patience: float, pause: Callable[[float], None]) -> None:
+    for tries_left in range(max(1, round(patience / _PAUSE_SECONDS)), -1, -1):
+        try:
+            fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _whole(fcntl.F_WRLCK))
+        except (BlockingIOError, PermissionError):
+            if tries_left:
+                pause(_PAUSE_SECONDS)
+        else:
+            return
+    raise SupervisedError(
+        f"another router (process {_name(descriptor)}) uses the data folder {folder}: stop it, or"
+        " name another folder with --data",
+        os.EX_TEMPFAIL,
+    )
+
+
+def _sign(descriptor: int, folder: Path) -> None:
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+    except OSError as error:
+        raise SupervisedError(
+            f"cannot use the data folder {folder}: {error}", os.EX_IOERR
+        ) from error
+
+
+def _name(descriptor: int) -> str:
+    return os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+
+
+def _whole(kind: int) -> bytes:
+    return _FLOCK.pack(kind, os.SEEK_SET, 0, 0, 0)
