@@ -83,6 +83,7 @@ soak: export SOAK_CROWD_POLLS = 900
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_PIPELINE_KILLS = 250
+soak: export SOAK_SUPERVISED_KILLS = 100
 soak: servers .venv/installed-test
 	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines \
 	    -k "crash or faults or fuzz" \

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from router import node_socket
 from router.broker.folder import LOCK, MARK
+from router.build import build_id
 from tests.processes import wait_until
 from tests.system.stack import Stack, children, command_line, free_port
 from tests.system.traffic import waiting
@@ -237,14 +239,42 @@ def test_serve_finds_the_folder_free_when_its_supervisor_was_killed(router: Stac
     assert poll(router, "from=earliest&timeout=5000") == (200, ["before"])
 
 
-def test_serve_lets_the_broker_of_a_command_leave_first(tmp_path: Path) -> None:
+def test_serve_gets_the_folder_from_the_broker_of_a_command(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "router", "topics", "create", "t", "--data", "data"]
-    environ = os.environ | {"ROUTER_BROKER_LINGER": "2s"}
+    environ = os.environ | {"ROUTER_BROKER_LINGER": "1h"}
     subprocess.run(command, cwd=tmp_path, env=environ, check=True, capture_output=True)
     lingering = (tmp_path / "data" / LOCK).read_text()
     with started(tmp_path) as stack:
-        wait_until(lambda: (tmp_path / "data" / LOCK).read_text() != lingering)
-        wait_until(lambda: published(stack, b"hello"))
+        assert (tmp_path / "data" / LOCK).read_text() != lingering
+        assert publish(stack, b"hello") == 200
+
+
+def test_serve_keeps_its_broker_when_a_command_of_another_build_comes(
+    router: Stack, tmp_path: Path
+) -> None:
+    broker = router.broker()
+    other = tmp_path / "other"
+    shutil.copytree(Path(node_socket.__file__).parent, other / "router")
+    with (other / "router" / "__init__.py").open("a") as text:
+        text.write("# another build\n")
+    program = "from router.build import build_id; print(build_id())"
+    said = [
+        subprocess.run(
+            [sys.executable, "-P", *arguments],
+            cwd=router.folder,
+            env=os.environ | {"PYTHONPATH": str(other)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for arguments in (
+            ["-c", program],
+            ["-m", "router", "topics", "create", "u", "--data", "data"],
+        )
+    ]
+    assert said[0].strip() != build_id()
+    assert "u" in said[1]
+    assert router.broker() == broker
 
 
 def test_gunicorn_serves_the_application_with_the_example_configuration(
