@@ -1,17 +1,22 @@
 # Everything that is done with this project, each step written once.
 #   make serve   install into .venv and start the router here      make serve ARGS="--port 8080"
-#   make check   format, lint, import contracts, types, unit tests
-#   make test    the same, all other tests too, under coverage, and the documentation: what .ci/run runs
+#   make quick   format, lint, types and the fast unit tests: before each commit
+#   make check   format, lint, import contracts, types, all unit and wire tests with their coverage
+#   make test    the same, all tests with real servers and the documentation: what .ci/run runs
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+PYTEST := $(BIN)/python -m pytest
+# The workers of a parallel run; tests/sharing.py says which tests run in one worker.
+WORKERS ?= 2
+PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 METADATA := setup.cfg pyproject.toml
 ARGS ?=
 
-.PHONY: serve check test bench soak docs generate clean servers format lint contracts types unit covered
+.PHONY: serve quick check test bench soak docs generate clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -20,9 +25,11 @@ help:
 serve: .venv/installed
 	@exec $(BIN)/router serve $(ARGS)
 
+quick: format lint types fast
+
 check: format lint contracts types unit
 
-test: servers format lint contracts types covered docs
+test: servers check integration alone docs
 
 # The real servers that tests start: one sentence when something is missing, before anything is installed.
 servers:
@@ -41,16 +48,19 @@ contracts: .venv/installed-test
 types: .venv/installed-test
 	$(BIN)/mypy
 
-unit: .venv/installed-test
-	$(BIN)/python -m pytest tests/unit tests/wire $(ARGS)
+fast: .venv/installed-test
+	$(PYTEST) $(PARALLEL) -m "not slow" tests/unit $(ARGS)
 
-# Every process that the tests start measures itself too; their files are joined for the report.
-covered: servers .venv/installed-test
-	rm -rf .cache/coverage
-	mkdir -p .cache/coverage
-	$(BIN)/coverage run --concurrency=thread -m pytest $(ARGS)
-	$(BIN)/coverage combine --quiet
-	$(BIN)/coverage report
+unit: .venv/installed-test
+	$(PYTEST) $(PARALLEL) -m "not alone" --cov=router tests/unit tests/wire $(ARGS)
+
+# All that starts the product, or a server that is not ours.
+integration: servers .venv/installed-test
+	$(PYTEST) $(PARALLEL) -m "not alone" --ignore=tests/unit --ignore=tests/wire tests $(ARGS)
+
+# Tests that measure memory, or how long something takes, have the machine for themselves.
+alone: .venv/installed-test
+	$(PYTEST) -m alone tests $(ARGS)
 
 bench: .venv/installed-test
 	$(BIN)/python -m bench $(ARGS)
@@ -85,7 +95,7 @@ soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: servers .venv/installed-test
-	$(BIN)/python -m pytest tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines \
+	$(PYTEST) tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines \
 	    -k "crash or faults or fuzz" \
 	    -o timeout=7200 $(ARGS)
 

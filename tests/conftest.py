@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
 import pytest
-from coverage.config import CoverageConfig
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from tests.ports import free_port as find_free_port
 from tests.processes import BrokerProcess, ManualClock
 from tests.servers.fixtures import (
     apache_pulsar,
@@ -21,16 +20,8 @@ from tests.servers.fixtures import (
     new_zookeeper,
     zookeeper,
 )
+from tests.sharing import share
 from tests.system.stack import Stack
-from tests.system.stack import free_port as find_free_port
-
-# The tests' own process is measured for threads alone: with coverage's support for greenlets, which
-# makes one for every thread that ever ran, the interpreter (3.11) was seen to spin for ever while
-# it took one down. The processes that tests start do run on greenlets, and are measured for both.
-if measured := os.environ.get("COVERAGE_PROCESS_CONFIG"):
-    _config = CoverageConfig.deserialize(measured)
-    _config.concurrency = ["thread", "gevent"]
-    os.environ["COVERAGE_PROCESS_CONFIG"] = _config.serialize()
 
 # A run in the background begins with interrupts ignored, and so would all that it starts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -38,6 +29,13 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Fixtures that are written elsewhere, for every test to name.
 __all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper", "zookeeper"]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Form the groups of a parallel run, before pytest-xdist reads them."""
+    share(items)
+
 
 set_hypothesis_home_dir(".cache/hypothesis")
 # Two cores that other things share: how long one example takes says nothing about it.

@@ -9,8 +9,8 @@ import pulsar
 import pytest
 
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 Connect = Callable[[BrokerProcess], RawClient]
 

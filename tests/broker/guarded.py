@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from router.cli import main
 from router.cli.user import hashed
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess
 from tests.servers.certificates import Authority
-from tests.system.stack import free_port
 
 PERMISSIONS = """\
 anna     orders.*  publish, subscribe

@@ -13,8 +13,8 @@ from router.wire.pulsar import FrameReader, ProtocolError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import greeted
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 from tests.wire.mutating import SECONDS, SEED, TOPICS, command_by_chance, damaged, golden_frames
 
 MEBIBYTES = 500

@@ -11,8 +11,8 @@ import pulsar
 import pytest
 
 from tests.broker.conftest import official_client
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 SOON = 5_000
 NOTHING = 300

@@ -12,8 +12,8 @@ import pytest
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import Connect, greeted, official_client
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 SOON = 10_000
 NOTHING = 300

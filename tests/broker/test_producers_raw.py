@@ -10,8 +10,8 @@ import pytest
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import Connect, greeted
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 EXCLUSIVE = pb.Exclusive
 WAIT = pb.WaitForExclusive

@@ -10,8 +10,8 @@ import pytest
 
 from tests.broker.conftest import official_client
 from tests.broker.raw import RawClient
+from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
-from tests.system.stack import free_port
 
 SOON = 10_000
 NOTHING = 300

@@ -14,7 +14,7 @@ from router.backends import kafka as kafka_backend
 from router.errors import BackendUnavailableError
 from router.model import NOT_PARTITIONED, Message, Policies, Subscription, TopicName
 from tests.contract.conftest import WAIT, Bell, Trusting
-from tests.servers.java import free_port
+from tests.ports import free_port
 from tests.servers.kafka import PASSWORD, USER, Kafka
 
 pytestmark = [pytest.mark.contract, pytest.mark.java, pytest.mark.timeout(120)]

@@ -14,7 +14,7 @@ from router.cli import broker, serve
 from router.settings import duration, load
 from tests.deploy.nginx import Nginx
 from tests.deploy.tools import DEPLOY, run
-from tests.system.stack import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

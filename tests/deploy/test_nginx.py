@@ -15,7 +15,7 @@ from router.settings import duration, load, size
 from tests.deploy.nginx import Nginx
 from tests.deploy.tools import DEPLOY, run
 from tests.deploy.upstreams import Seen, Upstream
-from tests.system.stack import free_port
+from tests.ports import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 

@@ -14,9 +14,10 @@ import pytest
 import yaml
 
 from tests.deploy.tools import DEPLOY, run
+from tests.ports import free_port
 from tests.servers import maven
 from tests.servers.prometheus import Prometheus
-from tests.system.stack import Stack, free_port
+from tests.system.stack import Stack
 from tests.unit.web.applications import HASHES, header
 
 FOLDER = DEPLOY / "prometheus"

@@ -9,9 +9,9 @@ from urllib.request import urlopen
 import pytest
 
 from tests.interop.brokers import Broker
+from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
 from tests.servers.pulsar import Pulsar
-from tests.system.stack import free_port
 
 PATIENCE = 60.0
 

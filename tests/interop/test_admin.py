@@ -21,9 +21,9 @@ import pytest
 
 from tests.interop.programs import compiled
 from tests.interop.world import official_client
+from tests.ports import free_port
 from tests.processes import BrokerProcess
 from tests.servers.pulsar import Pulsar
-from tests.system.stack import free_port
 
 pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 

@@ -19,8 +19,8 @@ from router.model import Message
 from router.pipelines import connectors
 from tests.contract.conftest import open_with_node
 from tests.pipelines.topics import create, publish, read
+from tests.ports import free_port
 from tests.processes import wait_until
-from tests.system.stack import free_port
 
 HOME = Path(pyspark.__file__).parent
 DEADLINE = 420.0

@@ -16,8 +16,8 @@ import pytest
 
 from router.pipelines.progress import read_status
 from tests.pipelines.quick import ready
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
 

@@ -9,31 +9,16 @@ from __future__ import annotations
 
 import abc
 import contextlib
-import random
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
+from tests.ports import free_port
 from tests.servers import maven
 
 DEADLINE = 100.0
 FAST_START = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now, and that no connection gets by chance.
-
-    A port of the kernel's own range could be given to a client that tries to reconnect to it while
-    the server is down: it would talk to itself, and the server could not come back.
-    """
-    lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    while True:
-        port = random.randrange(10_000, max(lowest, 11_000))
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
 
 
 class JavaServer(abc.ABC):

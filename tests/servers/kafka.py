@@ -1,20 +1,27 @@
 """A real Apache Kafka of one node (KRaft) on loopback, behind proxies or secured when asked for.
 
-Its folder is formatted with Kafka's own tool, at the price of one more start of a JVM: with a
-meta.properties written by hand it comes up as well, but with features of the first KRaft releases
-(transactions of version 0, for one), which is not what operators run. What `secure` and `proxied`
-add are further listeners of the same server, since a listener names one address to its clients.
+Its folder is a copy of one that Kafka's own tool formatted: once for each version, since that is
+one more start of a JVM. With a meta.properties written by hand it comes up as well, but with
+features of the first KRaft releases (transactions of version 0, for one), which is not what
+operators run. The quorum is a static one: the voters of a dynamic one, addresses included, would
+be part of the formatted folder. What `secure` and `proxied` add are further listeners of the same
+server, since a listener names one address to its clients.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shutil
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 
+from tests.ports import free_port
+from tests.servers import maven
 from tests.servers.certificates import Authority
-from tests.servers.java import JavaServer, free_port
+from tests.servers.java import JavaServer
 from tests.servers.proxy import TcpProxy
 
 USER = "router"
@@ -137,7 +144,7 @@ class Kafka(JavaServer):
         return {
             "process.roles": "broker,controller",
             "node.id": 1,
-            "controller.quorum.bootstrap.servers": self._listeners["CONTROLLER"],
+            "controller.quorum.voters": f"1@{self._listeners['CONTROLLER']}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",
             "listeners": _pairs(self._listeners, "://"),
@@ -164,13 +171,27 @@ class Kafka(JavaServer):
         return [str(path)]
 
     def _format(self, path: Path) -> None:
+        """Copy the formatted folder, which is made if this version of Kafka has none yet."""
         users = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
-        self.run(
-            "kafka.tools.StorageTool",
-            *("format", "--standalone", "--cluster-id", CLUSTER, "--config", str(path)),
-            *(["--add-scram", users] if self._secure else []),
-            seconds=FORMAT_SECONDS,
-        )
+        options = ("format", "--cluster-id", CLUSTER, "--add-scram", users)
+        version = hashlib.sha256(repr((maven.PINS["kafka"], options)).encode()).hexdigest()[:16]
+        formatted = maven.cache() / f"kafka-formatted-{version}"
+        if not formatted.is_dir():
+            with maven.locked(maven.cache() / "kafka-formatted.lock"):
+                if not formatted.is_dir():
+                    self._make_formatted(formatted, path.read_text(), options)
+        shutil.copytree(formatted, self.folder / "logs")
+
+    def _make_formatted(self, folder: Path, config: str, options: tuple[str, ...]) -> None:
+        """Have Kafka's own tool format a folder, which is there when it is whole."""
+        with tempfile.TemporaryDirectory(prefix="kafka-", dir=folder.parent) as scratch:
+            logs = Path(scratch) / "logs"
+            path = Path(scratch) / "server.properties"
+            path.write_text(config.replace(f"log.dirs={self.folder / 'logs'}", f"log.dirs={logs}"))
+            self.run(
+                "kafka.tools.StorageTool", *options, "--config", str(path), seconds=FORMAT_SECONDS
+            )
+            logs.rename(folder)
 
     def _ready(self) -> bool:
         """Whether it said that it started, which it does last, and its listener is open."""

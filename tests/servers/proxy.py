@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
-from tests.servers.java import free_port
+from tests.ports import free_port
 
 BUFFER = 262_144
 RESET = struct.pack("ii", 1, 0)

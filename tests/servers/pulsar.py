@@ -17,8 +17,9 @@ from typing import Any
 
 import jwt
 
+from tests.ports import free_port
 from tests.servers.certificates import Authority
-from tests.servers.java import JavaServer, free_port
+from tests.servers.java import JavaServer
 
 ADMIN = "admin"
 SECRET = b"a secret of the tests, 32 bytes long or more"

@@ -11,14 +11,9 @@ import sys
 import time
 from pathlib import Path
 
+from tests.ports import free_port
+
 DEADLINE = 60.0
-
-
-def free_port() -> int:
-    """Return a port of loopback that nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def children(pid: int) -> list[int]:

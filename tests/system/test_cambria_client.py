@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.processes import wait_until
 from tests.servers.certificates import Authority
 from tests.system.cambria.client import Cambria, compiled, running
-from tests.system.stack import Stack, free_port
+from tests.system.stack import Stack
 from tests.unit.web.applications import HASHES
 
 pytestmark = [pytest.mark.system, pytest.mark.java, pytest.mark.timeout(120)]

@@ -21,8 +21,8 @@ from tests.system.stack import Stack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
-BROKER_KILLS = int(os.environ.get("SOAK_BROKER_KILLS", "40"))
-STACK_KILLS = int(os.environ.get("SOAK_STACK_KILLS", "8"))
+BROKER_KILLS = int(os.environ.get("SOAK_BROKER_KILLS", "10"))
+STACK_KILLS = int(os.environ.get("SOAK_STACK_KILLS", "3"))
 TOPICS = {"one": 1, "two": 1, "parts": 4}
 # What a client may be answered while a part of the product is not there.
 AWAY = {503, 504}

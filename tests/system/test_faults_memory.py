@@ -14,8 +14,8 @@ import uvloop
 
 from router.wire.pulsar import Frame
 from tests.broker.flood import Talker, entry
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 

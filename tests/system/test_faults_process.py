@@ -18,8 +18,9 @@ from pathlib import Path
 import pytest
 
 from router.broker.folder import LOCK
+from tests.ports import free_port
 from tests.processes import wait_until
-from tests.system.stack import Stack, free_port
+from tests.system.stack import Stack
 from tests.system.traffic import (
     Answer,
     Wire,

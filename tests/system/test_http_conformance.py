@@ -20,7 +20,8 @@ from tests.deploy.nginx import Nginx
 from tests.http import corpus
 from tests.http.client import Answer, Exchange, talk
 from tests.http.mutating import by_chance, mutated
-from tests.system.stack import Stack, free_port
+from tests.ports import free_port
+from tests.system.stack import Stack
 
 MUTATIONS = int(os.environ.get("SOAK_HTTP_MUTATIONS", "3"))
 SECONDS = float(os.environ.get("SOAK_FUZZ_SECONDS", "5"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import requests
@@ -37,16 +38,44 @@ def stacks(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
         stack.stop()
 
 
-@pytest.fixture(params=["gevent", "llhttp", "gthread"])
-def stack(stacks: Callable[..., Stack], request: pytest.FixtureRequest) -> Stack:
-    """The router with each kind of worker."""
-    return stacks(server_worker_class=request.param)
+KINDS = ["gevent", "llhttp", "gthread"]
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Stack]]:
+    """Give the router with one kind of worker, started once for all tests of the module."""
+    made: dict[str, Stack] = {}
+
+    def find(kind: str) -> Stack:
+        if kind not in made:
+            folder = tmp_path_factory.mktemp(kind)
+            made[kind] = Stack(folder, "--backend", "memory", server_worker_class=kind)
+            made[kind].start()
+        return made[kind]
+
+    yield find
+    for stack in made.values():
+        stack.stop()
+
+
+def emptied(stack: Stack) -> Iterator[Stack]:
+    """Give a router that has no topics, and leave it so."""
+    yield stack
+    for topic in requests.get(f"{stack.url}/topics", timeout=PATIENCE).json()["topics"]:
+        path = quote(topic, safe="")
+        assert requests.delete(f"{stack.url}/topics/{path}", timeout=PATIENCE).status_code == 200
+
+
+@pytest.fixture(params=KINDS)
+def stack(running: Callable[[str], Stack], request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The router with each kind of worker, without topics."""
+    yield from emptied(running(request.param))
 
 
 @pytest.fixture(params=["gevent", "llhttp"])
-def gevent(stacks: Callable[..., Stack], request: pytest.FixtureRequest) -> Stack:
-    """The router with each kind of worker that runs requests in greenlets."""
-    return stacks(server_worker_class=request.param)
+def gevent(running: Callable[[str], Stack], request: pytest.FixtureRequest) -> Iterator[Stack]:
+    """The router with each kind of worker that runs requests in greenlets, without topics."""
+    yield from emptied(running(request.param))
 
 
 def publish(stack: Stack, body: bytes = b"x", **more: Any) -> requests.Response:
@@ -165,7 +194,9 @@ def test_client_that_goes_away_just_before_a_message_loses_nothing(
         assert poll(gevent, SOON) == [str(turn)]
 
 
-def test_stop_answers_waiting_polls(stack: Stack) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_stop_answers_waiting_polls(stacks: Callable[..., Stack], kind: str) -> None:
+    stack = stacks(server_worker_class=kind)
     publish(stack)
     poll(stack)
     with ThreadPoolExecutor() as pool:
@@ -236,7 +267,7 @@ def test_requests_that_cannot_be_read_are_refused_in_json(
     assert raw.ended()
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_body_over_the_limit_is_refused_and_the_connection_goes_on(
     stacks: Callable[..., Stack], connect: Connect, kind: str
 ) -> None:
@@ -315,7 +346,7 @@ def test_many_publishers_on_one_worker_lose_nothing(stack: Stack) -> None:
         assert own == [f"{sender}.{turn}" for turn in range(20)]
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_refusal_reaches_a_client_that_sends_on_and_closes(
     stacks: Callable[..., Stack], kind: str
 ) -> None:

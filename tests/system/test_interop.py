@@ -16,7 +16,8 @@ import pytest
 from router.wire.pulsar import join_payload
 from router.wire.pulsar.pulsar_pb2 import MessageMetadata
 from tests.broker.raw import RawClient
-from tests.system.stack import Stack, free_port
+from tests.ports import free_port
+from tests.system.stack import Stack
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 

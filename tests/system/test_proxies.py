@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.ports import free_port
 from tests.servers.certificates import Authority
-from tests.servers.java import free_port
 from tests.servers.nginx import Nginx
 from tests.system.stack import Stack
 

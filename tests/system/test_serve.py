@@ -21,8 +21,9 @@ import pytest
 from router import node_socket
 from router.broker.folder import LOCK, MARK
 from router.build import build_id
+from tests.ports import free_port
 from tests.processes import wait_until
-from tests.system.stack import Stack, children, command_line, free_port
+from tests.system.stack import Stack, children, command_line
 from tests.system.traffic import waiting
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]

@@ -18,9 +18,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.processes import wait_until
 from tests.servers.certificates import Authority, Certificate
-from tests.system.stack import Stack, free_port
+from tests.system.stack import Stack
 from tests.system.traffic import (
     PATIENCE,
     TEXT,

@@ -8,7 +8,7 @@ from router.cli.options import SECRETS, environment, shown
 from router.settings import BY_NAME, load
 
 
-@pytest.mark.parametrize("name", SECRETS)
+@pytest.mark.parametrize("name", sorted(SECRETS))
 def test_shown_hides_secrets(name: str) -> None:
     assert name in BY_NAME
     assert shown(name, "hunter2") == "***"

@@ -269,7 +269,9 @@ def test_inflating_what_is_cut_is_refused(body: bytes, data: st.DataObject) -> N
         inflate("gzip", made[:cut], BOUNDS)
 
 
-@pytest.mark.parametrize("body", [b"plain", gzip.compress(b"x") + b"rest", zlib.compress(b"x")])
+@pytest.mark.parametrize(
+    "body", [b"plain", gzip.compress(b"x", mtime=0) + b"rest", zlib.compress(b"x")]
+)
 def test_inflating_what_is_no_gzip_is_refused(body: bytes) -> None:
     with pytest.raises(BadFramingError):
         read("application/cambria-zip", body, None, BOUNDS)

@@ -514,6 +514,7 @@ def test_relaxed_storage_takes_a_torn_middle_for_the_end(folder: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.alone
 def test_ten_thousand_topics_open_in_under_five_seconds(folder: Path) -> None:
     async def fill_all() -> None:
         async with killed(folder, ROOMY) as store:

@@ -12,8 +12,8 @@ from flask.testing import FlaskClient
 
 from router.app import create_app
 from router.settings import load
+from tests.ports import free_port
 from tests.processes import BrokerProcess
-from tests.system.stack import free_port
 
 Site = Callable[..., FlaskClient]
 
