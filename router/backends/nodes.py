@@ -142,6 +142,13 @@ class Node(Protocol):
         """Queue for the partitions (0: one, NOT_PARTITIONED); answer at once with what is free."""
         ...
 
+    def ready(self, timeout: float) -> None:
+        """Return if leases can be had, so that polls are served, and the registry answers.
+
+        Raises CoordinationUnavailableError, BackendUnavailableError, BackendTimeoutError.
+        """
+        ...
+
     def take_token(
         self, bucket: str, per_minute: float, burst: int, timeout: float
     ) -> float | None:

@@ -13,6 +13,7 @@ from router.errors import RouterError
 from router.metrics import Metrics
 from router.resources import Resources
 from router.web.media import wants_json
+from router.web.parameters import Query
 
 PUSH_EVERY = 1.0
 PUSHES_PER_LOOK = 10  # at what the process takes: its open files are counted one by one
@@ -106,8 +107,14 @@ class Ops:
         return Response(b'{"status":"up"}', mimetype="application/json")
 
     def ready(self) -> Response:
-        """Say that the store answers, or fail with 503 or 504."""
+        """Say that publishes and polls are served, or fail with 503 or 504 and the reason.
+
+        With `for=publish` it is enough that the store answers.
+        """
+        wanted = Query(request.environ).choice("for", ("all", "publish"), "all")
         self._backend.ready(self._timeout)
+        if wanted == "all":
+            self._node.ready(self._timeout)
         return Response(b'{"status":"ready"}', mimetype="application/json")
 
     def metrics(self) -> Response:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import itertools
+import socket
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
-from router.backends import Claim, Outcome
-from router.errors import FencedError
+from router.backends import Claim, Outcome, embedded
+from router.errors import CoordinationUnavailableError, FencedError
 from router.model import NOT_PARTITIONED, Position, Subscription
-from tests.contract.conftest import WAIT, Bell, Opened
+from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 
 pytestmark = pytest.mark.contract
 
@@ -192,3 +195,21 @@ def test_counters_add_up_and_gauges_replace(with_node: Opened) -> None:
     text = with_node.node.metrics(WAIT)
     assert 'router_publish_refused_total{code="contract"} 4.0\n' in text
     assert "router_polls_waiting 5.0\n" in text
+
+
+def test_a_node_that_serves_polls_is_ready(with_node: Opened) -> None:
+    with_node.node.ready(WAIT)
+
+
+def test_a_node_whose_zookeeper_is_away_is_not_ready_and_says_why(tmp_path: Path) -> None:
+    with socket.socket() as nobody, ExitStack() as stack:
+        nobody.bind(("127.0.0.1", 0))  # and never listens
+        where = f"127.0.0.1:{nobody.getsockname()[1]}"
+        settings = settings_for(
+            tmp_path, backend__url="kafka://127.0.0.1:1", zookeeper__servers=f"{where}/router"
+        )
+        stack.callback(stop_broker, tmp_path)
+        node = embedded.open_node(settings)
+        stack.callback(node.close)
+        with pytest.raises(CoordinationUnavailableError, match=f"ZooKeeper at {where}"):
+            node.ready(WAIT)

@@ -107,7 +107,7 @@ def test_probes_ask_for_routes_that_exist(file: Path) -> None:
     answers = {path: client.get(path).status_code for path in paths.values()}
     app.extensions["router.close"]()
     assert paths["livenessProbe"] == "/health"
-    assert paths["readinessProbe"] == "/ready"
+    assert paths["readinessProbe"].startswith("/ready")
     assert set(answers.values()) == {200}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from router.backends import Mailbox, Outcome, Registry
 from router.backends.embedded.registry import BrokerRegistry
@@ -17,6 +17,8 @@ from router.model import Position, Subscription
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
+PROBE: Final = "probe"
+"""The kind and name of a record that is asked for and never written."""
 _OUTCOMES = {
     Outcome.REFUSED: pb.CommandRelease.REFUSED,
     Outcome.EMPTY: pb.CommandRelease.EMPTY,
@@ -237,6 +239,14 @@ class BrokerNode:
             generation=generation,
         )
         ask(self.link, pb.CommandAdmin(confirm=command), time.monotonic() + timeout)
+
+    def ready(self, timeout: float) -> None:
+        """Return if leases can be had, and the registry answers; see the protocol.
+
+        The nodes' leases and registry are kept over one session: what answers for the one can hold
+        the other.
+        """
+        self.registry.get(PROBE, PROBE, timeout)
 
     def take_token(
         self, bucket: str, per_minute: float, burst: int, timeout: float

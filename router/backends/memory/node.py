@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from router.backends import Mailbox, Outcome, Registry
 from router.backends.memory.registry import MemoryRegistry
 from router.deal import Deal, Grant
-from router.errors import BackendUnavailableError, FencedError
+from router.errors import BackendUnavailableError, CoordinationUnavailableError, FencedError
 from router.metrics import Sample, render
 from router.model import NOT_PARTITIONED, Position, Subscription
 
@@ -227,6 +227,12 @@ class MemoryNode:
                 for claim in self._claims
             ):
                 raise FencedError
+
+    def ready(self, timeout: float) -> None:
+        """Return if leases can be had; see the protocol."""
+        del timeout
+        if self.trouble is not None:
+            raise CoordinationUnavailableError(self.trouble)
 
     def take_token(
         self, bucket: str, per_minute: float, burst: int, timeout: float

@@ -37,6 +37,26 @@ def test_ready_says_that_the_store_answers(site: Site) -> None:
     assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (503, 3002)
 
 
+def test_ready_fails_with_the_reason_while_polls_cannot_be_served_and_publishing_is_told_apart(
+    site: Site,
+) -> None:
+    site.node.trouble = "ZooKeeper at zk:2181 cannot be reached"
+    answer = site.client.get("/ready")
+    assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (503, 3002)
+    assert "ZooKeeper at zk:2181 cannot be reached" in answer.get_json()["message"]
+    assert site.client.get("/ready?for=publish").get_json() == {"status": "ready"}
+    site.node.trouble = None
+    assert site.client.get("/ready?for=all").status_code == 200
+    site.backend.close()
+    assert site.client.get("/ready?for=publish").status_code == 503
+
+
+def test_ready_for_what_is_not_known_is_refused(site: Site) -> None:
+    answer = site.client.get("/ready?for=polls")
+    assert answer.status_code == 400
+    assert "all or publish" in answer.get_json()["message"]
+
+
 def test_metrics_tell_what_was_answered_up_to_now(site: Site) -> None:
     site.post("/events/t", "ab")
     site.post("/events/t", "{", "application/json")
