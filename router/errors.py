@@ -264,6 +264,17 @@ class BackendTimeoutError(RouterError):
     retriable = True
 
 
+class OutcomeUnknownError(BackendTimeoutError):
+    """It is unknown whether the messages are stored."""
+
+    code = "outcome-unknown"
+
+    @classmethod
+    def because(cls, reason: object) -> OutcomeUnknownError:
+        """Return the failure with what kept the answer away."""
+        return cls(f"{cls.__doc__} {reason}")
+
+
 class ConsumerClosedError(BackendUnavailableError):
     """The store let go of this consumer, as after a reset; another one may be opened."""
 

@@ -36,6 +36,7 @@ from router.errors import (
     BackendTimeoutError,
     MessageTooLargeError,
     NotAllowedError,
+    OutcomeUnknownError,
     PartialPublishError,
     PublishRefusedError,
     RouterError,
@@ -385,7 +386,7 @@ def _same(error: BaseException) -> RouterError:
     """Return a failure for one request that another met for all; exceptions are not shared."""
     if isinstance(error, RouterError):
         return from_code(error.code, str(error), error.retry_after)
-    return BackendTimeoutError("the append broke off; it may be stored or not")
+    return OutcomeUnknownError.because("The append broke off.")
 
 
 def _partial(topic: TopicName, stored: int, cause: RouterError) -> PartialPublishError:

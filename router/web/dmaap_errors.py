@@ -93,6 +93,13 @@ TABLE: Final[Mapping[str, Row]] = {
     "partial-publish": Row(500, 3007, 5007),
     "backend-unavailable": Row(503, 3002, 3002, _BUSY),
     "backend-timeout": Row(504, 3006, 5006, "The backend did not answer in time."),
+    "outcome-unknown": Row(
+        504,
+        3006,
+        5006,
+        "The backend did not answer in time. If the request had an Idempotency-Key, a repeat with"
+        " the same key stores the messages once; without a key they may be stored twice.",
+    ),
     "coordination-unavailable": Row(503, 3002, 3002, _BUSY),
     "conflict": Row(409, 5005, 5005),
     "consumer-exists": Row(409, 5005, 5005),

@@ -47,6 +47,7 @@ from router.backends.kafka.records import HEADER, encode, weight
 from router.errors import (
     BackendTimeoutError,
     NotSupportedError,
+    OutcomeUnknownError,
     PartialPublishError,
     PublishRefusedError,
     RouterError,
@@ -126,9 +127,7 @@ class Producers:
             if not attempt.unknown:
                 raise
             lane.producer = None
-            raise BackendTimeoutError(
-                f"It is unknown whether Kafka stored the messages. {error}"
-            ) from error
+            raise OutcomeUnknownError.because(error) from error
         except BaseException:
             lane.producer = None  # broken off in the middle of anything
             raise

@@ -26,7 +26,15 @@ from router.backends.kafka.offsets import Offsets
 from router.backends.kafka.producing import Part, in_parts, produce, receipt
 from router.backends.kafka.records import encode
 from router.backends.kafka.transactions import Transaction, is_fenced
-from router.errors import FencedError, PartialPublishError, PublishRefusedError, RouterError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    FencedError,
+    OutcomeUnknownError,
+    PartialPublishError,
+    PublishRefusedError,
+    RouterError,
+)
 from router.model import Message, Position
 
 UNDO_SECONDS: Final = 2.0
@@ -114,5 +122,8 @@ class Repeats:
             if isinstance(error, PartialPublishError):
                 raise PublishRefusedError(str(error)) from error
             raise
-        transaction.end(commit=True, deadline=deadline)
+        try:
+            transaction.end(commit=True, deadline=deadline)
+        except (BackendTimeoutError, BackendUnavailableError) as error:
+            raise OutcomeUnknownError.because(error) from error
         return parts

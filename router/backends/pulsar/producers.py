@@ -33,6 +33,7 @@ from router.backends.pulsar.routes import Routes
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    OutcomeUnknownError,
     PartialPublishError,
     PublishRefusedError,
     RouterError,
@@ -240,16 +241,14 @@ class Producers:
                 raise
             except BackendTimeoutError as error:
                 if publishing.sent:
-                    raise
+                    raise OutcomeUnknownError.because(error) from error
                 raise BackendUnavailableError(
                     "the backend did not take the messages in time; none is stored"
                 ) from error
             except (BackendUnavailableError, ProducerNameBusyError) as error:
                 left = deadline - time.monotonic()
                 if left <= 0 and publishing.sent:
-                    raise BackendTimeoutError(
-                        "it is not known whether the messages were stored"
-                    ) from error
+                    raise OutcomeUnknownError.because(error) from error
                 if left <= 0:
                     raise
                 self._routes.forget(topic)

@@ -34,6 +34,8 @@ REOPENINGS: Final = 10
 # here or on another node: that takes milliseconds, and even a poll that does not want to wait gets
 # so long for it. A connection that broke between the nodes is often back as soon.
 HANDOVER: Final = 0.5
+STORE_CHECK_SECONDS: Final = 1.0
+"""How long a poll that is refused looks whether the store answers."""
 
 _log = structlog.get_logger(__name__)
 
@@ -248,14 +250,27 @@ class Session:
         if (trouble := claim.trouble()) is not None:
             raise CoordinationUnavailableError(trouble, retry_after=1)
         if (holder := claim.holder()) is not None:
-            group = self._wish.subscription.name
-            if holder.startswith("consumer "):
-                sentence = f"{self._wish.consumer} of group {group} is polling already: {holder}"
-            else:
-                sentence = f"{self._wish.consumer} of group {group} has to wait for {holder}"
-            raise SubscriptionBusyError(sentence, retry_after=1)
+            raise SubscriptionBusyError(self._busy_sentence(holder), retry_after=1)
         if self._busy is not None:
             raise self._busy
+
+    def _busy_sentence(self, holder: str) -> str:
+        """Say what this poll waited for: an earlier one, which the store itself may hold up.
+
+        A client that polls one at a time meets its last poll while that acknowledges; so it does
+        for as long as the store does not answer.
+        """
+        who = f"{self._wish.consumer} of group {self._wish.subscription.name}"
+        if not holder.startswith("consumer "):
+            return f"{who} has to wait for {holder}"
+        try:
+            self._of.backend.ready(STORE_CHECK_SECONDS)
+        except RouterError as error:
+            return (
+                f"{who} has to wait until its poll before ends, which answers or acknowledges and"
+                f" waits for the store: {error} That poll: {holder}"
+            )
+        return f"{who} is polling already: {holder}"
 
     def _give_up(self, claim: Claim) -> None:
         revoked = claim.revoked()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from router.backends import Outcome, Start
+from router.backends.memory.reading import MemoryConsumer
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -20,7 +21,7 @@ from router.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Subscription, TopicName
+from router.model import Policies, Position, Subscription, TopicName
 from router.services.consume import ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
 
@@ -138,6 +139,33 @@ def test_second_poll_of_an_id_waits_its_time_and_names_the_holder(bench: Bench) 
     assert e.value.retry_after is not None
     bench.publish(b"a")
     assert waiting.result(PATIENCE).messages
+
+
+def test_poll_that_waits_for_the_acknowledgement_of_the_one_before_says_that_the_store_is_away(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    acknowledging, go = threading.Event(), threading.Event()
+    acknowledge = MemoryConsumer.acknowledge
+
+    def frozen(self: MemoryConsumer, upto: Position, timeout: float) -> None:
+        acknowledging.set()
+        assert go.wait(PATIENCE)
+        acknowledge(self, upto, timeout)
+
+    def away(timeout: float) -> None:
+        raise BackendTimeoutError("Kafka did not answer in time.")
+
+    monkeypatch.setattr(MemoryConsumer, "acknowledge", frozen)
+    monkeypatch.setattr(bench.backend, "ready", away)
+    bench.publish(b"a")
+    first = bench.pool.submit(bench.take)
+    assert acknowledging.wait(PATIENCE)
+    with pytest.raises(SubscriptionBusyError, match=r"waits for the store: Kafka did not") as e:
+        bench.poll(timeout=0.05)
+    assert "already" not in str(e.value)
+    assert "consumer c1" in str(e.value)
+    go.set()
+    assert first.result(PATIENCE) == [b"a"]
 
 
 def test_second_poll_of_an_id_goes_on_when_the_first_ends(bench: Bench) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from router.backends import Batch, Receipt, Start
+from router.errors import BackendTimeoutError, OutcomeUnknownError
 from router.model import Policies, Subscription, TopicName
 from router.services.consume import PollMailbox, Present, Wish
 from router.web import offload
@@ -45,6 +46,21 @@ def test_publish_answers_the_milliseconds_that_it_took_and_the_count(
     body = answer.get_json()
     assert body["count"] == 2
     assert body["serverTimeMs"] == 19
+
+
+def test_publish_without_an_answer_says_that_the_outcome_is_unknown_and_how_to_repeat(
+    site: Site,
+) -> None:
+    site.backend.publishing.append(OutcomeUnknownError.because("Kafka did not answer in time."))
+    answer = site.post("/events/t", "a")
+    assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (504, 3006)
+    sentence = answer.get_json()["message"]
+    assert "It is unknown whether the messages are stored. Kafka did not answer" in sentence
+    assert "Idempotency-Key" in sentence
+    site.backend.publishing.append(BackendTimeoutError("none of these was stored."))
+    waited = site.post("/events/t", "a")
+    assert waited.status_code == 504
+    assert "unknown" not in waited.get_json()["message"]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from router.backends.kafka.address import Access
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import LateError, LostError
 from router.backends.kafka.producing import LAST_SEQUENCE, Producers
-from router.errors import BackendTimeoutError, BackendUnavailableError
+from router.errors import BackendTimeoutError, BackendUnavailableError, OutcomeUnknownError
 from router.model import Message
 
 SOON = 0.05
@@ -123,7 +123,7 @@ def test_the_outcome_is_unknown_only_when_kafka_may_have_it(
 ) -> None:
     broker = Broker([first] + [then] * 100)
     producers = Producers(broker, lambda: 0)
-    with pytest.raises(BackendTimeoutError if unknown else BackendUnavailableError) as failed:
+    with pytest.raises(OutcomeUnknownError if unknown else BackendUnavailableError) as failed:
         producers.publish("t", 0, [Message(b"1")], time.monotonic() + SOON)
     assert ("unknown" in str(failed.value)) is unknown
     assert broker.log == [b"1"] * unknown
