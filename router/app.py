@@ -151,7 +151,7 @@ def _views(
     yield Events(access, publishing, services.subscriber, names, options, transactions)
     yield EventStreams(access, services.reading, names, options.start, patience)
     yield PulsarRest(
-        Parts(access, services.schemas, reader, _wall_ms),
+        Parts(access, services.schemas, reader, services.subscriber.unsent, _wall_ms),
         (services.producing, services.reading, services.fetcher),
         FetchDefaults.of(settings),
         Failures(int(settings.text("auth.forbidden_status"))),

@@ -68,6 +68,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "counter",
         "Messages answered to HTTP polls as the bytes of what could not be taken apart.",
     ),
+    Family(
+        "router_oversized_entries_total",
+        "counter",
+        "Entries that polls passed over, larger without their compression than any answer.",
+    ),
     Family("router_polls_total", "counter", "Polls ended.", ("outcome",)),
     Family("router_polls_waiting", "gauge", "Polls that wait now."),
     Family(

@@ -16,7 +16,9 @@ NO_PROPERTIES: Final[Mapping[str, str]] = {}
 NOT_PARTITIONED: Final = -1
 UNDECODED: Final = "router-undecoded"
 """A property: the value is not what was sent, but an `encrypted` body, one `chunk` of a larger
-message, or the bytes of a `body` or a whole `entry` that cannot be taken apart."""
+message, the bytes of a `body` or a whole `entry` that cannot be taken apart, or a body that is
+`oversized`, still compressed."""
+OVERSIZED: Final = "oversized"
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+)/([^/]+)/(.+)")
 _SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
@@ -124,12 +126,17 @@ class Position:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A message as it comes back from a backend; `publish_time` in milliseconds since 1970."""
+    """A message as it comes back from a backend; `publish_time` in milliseconds since 1970.
+
+    `oversized`: the value is a body as it is stored, compressed, since without its compression it
+    is larger than any answer.
+    """
 
     message: Message
     position: Position
     publish_time: int
     redelivery_count: int = 0
+    oversized: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ class MemoryBudget:
                 self._used += size
                 return Reservation(self, size)
             if self._held + held > self.limit:
-                raise self._overloaded()
+                raise self.overloaded()
             waiter = _Waiter(size)
             self._waiting.append(waiter)
             self._held += held
@@ -62,7 +62,16 @@ class MemoryBudget:
             raise
         self._leave(waiter, held)
         if not waiter.granted:
-            raise self._overloaded()
+            raise self.overloaded()
+        return Reservation(self, size)
+
+    def try_reserve(self, size: int) -> Reservation | None:
+        """Return a reservation if there is room for it now and nothing waits, else None."""
+        size = min(size, self.limit)
+        with self._lock:
+            if self._waiting or self._used + size > self.limit:
+                return None
+            self._used += size
         return Reservation(self, size)
 
     def give_back(self, size: int) -> None:
@@ -92,7 +101,8 @@ class MemoryBudget:
             granted.append(waiter)
         return granted
 
-    def _overloaded(self) -> OverloadedError:
+    def overloaded(self) -> OverloadedError:
+        """Return the failure that says what there is no room for."""
         return OverloadedError(
             f"Requests under way hold the {self.limit} bytes that one worker has for them.",
             retry_after=RETRY_AFTER_SECONDS,
@@ -108,11 +118,15 @@ class Reservation:
         self._budget = budget
         self._size = size
 
-    def shrink(self, size: int) -> None:
-        """Keep so many bytes, if it is more."""
-        if size < self._size:
-            surplus, self._size = self._size - size, size
+    def shrink(self, size: int) -> bool:
+        """Keep so many bytes; return False if it is less, which then remains."""
+        size = min(size, self._budget.limit)
+        if size > self._size:
+            return False
+        surplus, self._size = self._size - size, size
+        if surplus:
             self._budget.give_back(surplus)
+        return True
 
     def release(self) -> None:
         """Give all of it back; callable twice."""

@@ -262,7 +262,25 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     ),
     Setting("consume.max_timeout", duration, "2m", "Longest wait that a poll may ask for."),
     Setting("consume.limit", count, "4096", "Most messages that one poll answers."),
-    Setting("consume.max_bytes", size, "16M", "Most bytes of messages that one poll answers."),
+    Setting(
+        "consume.max_bytes",
+        size,
+        "16M",
+        "Most bytes of messages that one poll answers, and of an entry without its compression.",
+    ),
+    Setting(
+        "consume.max_unsent",
+        size,
+        "128M",
+        "Memory of one worker that answers may take until their clients took them; polls wait.",
+    ),
+    Setting(
+        "consume.dead_letter_topic",
+        text,
+        "",
+        "Topic that takes entries larger than any answer, as they are stored; empty: they are"
+        " passed over.",
+    ),
     Setting("consume.from", one_of("latest", "earliest"), "latest", "Where a new group starts."),
     Setting(
         "consume.idle",

@@ -22,10 +22,11 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     Nothing is connected or started before the first call.
     """
     del url
+    most = settings.number("consume.max_bytes")
     if isinstance(node, BrokerNode):
-        return PulsarBackend(OneBroker(node.link), BrokerAdmin(node.link), wall_ms)
+        return PulsarBackend(OneBroker(node.link), BrokerAdmin(node.link), wall_ms, most)
     link = _link(settings)
-    return PulsarBackend(OneBroker(link, own=True), BrokerAdmin(link), wall_ms)
+    return PulsarBackend(OneBroker(link, own=True), BrokerAdmin(link), wall_ms, most)
 
 
 def open_node(settings: Settings) -> BrokerNode:

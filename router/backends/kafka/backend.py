@@ -209,9 +209,9 @@ class KafkaBackend:
         return self._offsets.at(key.topic, (number,), EARLIEST, deadline)[number]
 
     def _reader(self, key: Key) -> Reader:
-        shown = Shown(kafka_partition(key.partition), key.partition)
-        idle = self._options.consumer_idle
-        return Reader(self._cluster, self._offsets, key.topic, shown, idle)
+        shown, options = Shown(kafka_partition(key.partition), key.partition), self._options
+        idle, most = options.consumer_idle, options.max_inflated
+        return Reader(self._cluster, self._offsets, key.topic, shown, idle, most)
 
     def _closed(self, key: Key, reader: Reader) -> None:
         self._groups.closed(key)

@@ -1,4 +1,4 @@
-"""Compressed record batches of other people's producers, never above a fixed size when inflated."""
+"""Compressed record batches of other people's producers, never above a limit when inflated."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ import cramjam
 import lz4.frame
 import zstandard
 
-MAX_INFLATED: Final = 64 * 1024 * 1024
+MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 _GZIP, _SNAPPY, _LZ4, _ZSTD = 1, 2, 3, 4
 _XERIAL: Final = b"\x82SNAPPY\0"
 _XERIAL_HEAD: Final = 16
 _SNAPPY_RATIO: Final = 64  # the format's best, so that a false header allocates no more
 
 
-def inflate(codec: int, data: bytes) -> bytes:
-    """Return what was compressed; raise ValueError for damage, or for what grows too large."""
+class OversizedError(ValueError):
+    """A batch is larger without its compression than it may be."""
+
+
+def inflate(codec: int, data: bytes, limit: int) -> bytes:
+    """Return what was compressed; raise ValueError for damage, OversizedError above the limit."""
     try:
-        plain = _inflate(codec, data)
+        plain = _inflate(codec, data, limit)
     except (zlib.error, zstandard.ZstdError, cramjam.DecompressionError, RuntimeError) as error:
         raise ValueError(f"it cannot be inflated: {error}") from error
-    if len(plain) > MAX_INFLATED:
-        raise ValueError(f"it has more than {MAX_INFLATED} bytes when inflated")
+    if len(plain) > limit:
+        raise OversizedError(f"it has more than {limit} bytes when inflated")
     return plain
 
 
-def _inflate(codec: int, data: bytes) -> bytes:
+def _inflate(codec: int, data: bytes, limit: int) -> bytes:
     if codec == _GZIP:
-        return zlib.decompressobj(31).decompress(data, MAX_INFLATED + 1)
+        return zlib.decompressobj(31).decompress(data, limit + 1)
     if codec == _LZ4:
-        return bytes(lz4.frame.LZ4FrameDecompressor().decompress(data, MAX_INFLATED + 1))
+        return bytes(lz4.frame.LZ4FrameDecompressor().decompress(data, limit + 1))
     if codec == _ZSTD:
         with zstandard.ZstdDecompressor().stream_reader(data) as reader:
-            return bytes(reader.read(MAX_INFLATED + 1))
+            return bytes(reader.read(limit + 1))
     if codec == _SNAPPY:
-        return _snappy(data)
+        return _snappy(data, limit)
     raise ValueError(f"compression {codec} is unknown")
 
 
-def _snappy(data: bytes) -> bytes:
+def _snappy(data: bytes, limit: int) -> bytes:
     """Java's clients write blocks with a header of their own; others write one raw block."""
     if not data.startswith(_XERIAL):
-        return _block(data, MAX_INFLATED)
-    at, parts, room = _XERIAL_HEAD, [], MAX_INFLATED
+        return _block(data, limit)
+    at, parts, room = _XERIAL_HEAD, [], limit
     while at < len(data):
         size = int.from_bytes(data[at : at + 4])
         parts.append(_block(data[at + 4 : at + 4 + size], room))
@@ -59,6 +63,8 @@ def _block(data: bytes, room: int) -> bytes:
         declared |= (byte & 0x7F) << 7 * place
         if byte < 0x80:
             break
-    if declared > min(room, _SNAPPY_RATIO * len(data)):
+    if declared > _SNAPPY_RATIO * len(data):
         raise ValueError("a snappy block declares too many bytes")
+    if declared > room:
+        raise OversizedError(f"a snappy block of {declared} bytes, allowed are {room}")
     return bytes(cramjam.snappy.decompress_raw(data))

@@ -21,6 +21,7 @@ class KafkaOptions:
     auto_create: bool
     auto_partitions: int
     compatibility: str
+    max_inflated: int
 
     @classmethod
     def of(cls, settings: Settings) -> KafkaOptions:
@@ -36,4 +37,5 @@ class KafkaOptions:
             settings.flag("topics.auto_create"),
             settings.number("topics.auto_partitions"),
             settings.text("schemas.compatibility"),
+            settings.number("consume.max_bytes"),
         )

@@ -39,6 +39,7 @@ from router.backends.kafka.failures import (
     LateError,
     LostError,
 )
+from router.backends.kafka.inflate import MAX_INFLATED_BYTES
 from router.backends.kafka.offsets import COMMITTED_ONLY, EARLIEST, Offsets
 from router.backends.kafka.records import decode, following_offset
 from router.errors import (
@@ -66,9 +67,12 @@ class _Chunk:
 
     __slots__ = ("_damage", "_found", "_records")
 
-    def __init__(self, partition: int, epoch: int, start: int, answer: Any) -> None:
+    def __init__(
+        self, partition: int, epoch: int, start: int, answer: Any, max_inflated: int
+    ) -> None:
         aborted = [(t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()]
-        self._records = decode(bytes(answer.records or b""), start, partition, aborted, epoch)
+        data = bytes(answer.records or b"")
+        self._records = decode(data, start, partition, aborted, epoch, max_inflated)
         self._found: Stored | None = None
         self._damage: ReadFailedError | None = None
 
@@ -107,10 +111,17 @@ class Reader:
     """
 
     def __init__(
-        self, cluster: Cluster, offsets: Offsets, topic: str, partitions: Shown, idle: float
+        self,
+        cluster: Cluster,
+        offsets: Offsets,
+        topic: str,
+        partitions: Shown,
+        idle: float,
+        max_inflated: int = MAX_INFLATED_BYTES,
     ) -> None:
         self.topic = topic
         self.partition = partitions.number
+        self._max_inflated = max_inflated
         self._shown = partitions.shown
         self._idle = idle
         self._longest = min(LONGEST_WAIT, max(SHORTEST_WAIT, idle))
@@ -343,7 +354,7 @@ class Reader:
             following = following_offset(data, offset)
             if following == offset:
                 raise LostError(f"Kafka sent no whole batch at offset {offset}")
-            self._chunks.append(_Chunk(self._shown, self._epoch, offset, found))
+            self._chunks.append(_Chunk(self._shown, self._epoch, offset, found, self._max_inflated))
             self._next = following
             mailbox = self._mailbox
             self._changed.notify_all()

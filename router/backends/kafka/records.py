@@ -21,9 +21,9 @@ from typing import Final
 
 import crc32c
 
-from router.backends.kafka.inflate import inflate
+from router.backends.kafka.inflate import MAX_INFLATED_BYTES, OversizedError, inflate
 from router.errors import ReadFailedError
-from router.model import NO_PROPERTIES, Message, Position, Stored
+from router.model import NO_PROPERTIES, OVERSIZED, UNDECODED, Message, Position, Stored
 
 EVENT_TIME: Final = "router-event-time"
 SEQUENCE: Final = "router-sequence"
@@ -127,12 +127,14 @@ def decode(
     partition: int,
     aborted: Sequence[tuple[int, int]] = (),
     epoch: int = 0,
+    limit: int = MAX_INFLATED_BYTES,
 ) -> Iterator[Stored | int]:
     """Yield the messages of a fetch from an offset on, and after each batch the next offset.
 
     `aborted` are producer ids with the first offset of each transaction that came to nothing: its
     messages are left out. Positions have the partition and the epoch that are given. A batch that
-    is cut short ends it. Raises ReadFailedError for damage.
+    has more than `limit` bytes without its compression is one message, of its last offset. A batch
+    that is cut short ends it. Raises ReadFailedError for damage.
     """
     view = memoryview(data)
     pending = sorted(aborted, key=lambda found: found[1])
@@ -151,9 +153,11 @@ def decode(
             bad.discard(producer)  # the end of its transaction, if it had one that was aborted
         elif not (attributes & _TRANSACTIONAL and producer in bad):
             try:
-                for stored in _records(batch, head, partition, epoch):
+                for stored in _records(batch, head, partition, epoch, limit):
                     if stored.position.entry >= start:
                         yield stored
+            except OversizedError:
+                yield _oversized(batch, Position(0, last, partition, -1, 0, epoch), head[8])
             except (IndexError, ValueError, UnicodeDecodeError) as error:
                 raise ReadFailedError(f"The batch at offset {base} is damaged: {error}") from error
         yield last + 1
@@ -181,12 +185,12 @@ def _check(batch: memoryview, head: tuple[int, ...]) -> None:
 
 
 def _records(
-    batch: memoryview, head: tuple[int, ...], partition: int, epoch: int
+    batch: memoryview, head: tuple[int, ...], partition: int, epoch: int, limit: int
 ) -> Iterator[Stored]:
     attributes, base, first, latest, at = head[5], head[0], head[7], head[8], 0
     data = bytes(batch[HEADER.size :])
     if attributes & _CODEC:
-        data = inflate(attributes & _CODEC, data)
+        data = inflate(attributes & _CODEC, data, limit)
     for _ in range(head[12]):
         length, at = _number(data, at)
         end = at + length
@@ -204,6 +208,11 @@ def _records(
         properties, event, sent, version = carried
         message = Message(value or b"", key, properties, event, None, sent, version, value is None)
         yield Stored(message, Position(0, base + place, partition, -1, 0, epoch), time_ms)
+
+
+def _oversized(batch: memoryview, last: Position, time_ms: int) -> Stored:
+    message = Message(bytes(batch[HEADER.size :]), None, {UNDECODED: OVERSIZED})
+    return Stored(message, last, time_ms, oversized=True)
 
 
 def _headers_in(data: bytes, at: int, count: int) -> tuple[Carried, int]:

@@ -26,7 +26,8 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     https = address.admin.startswith("https:")
     credentials = Credentials.of(settings, tls=address.tls or https)
     routes = Lookups(address, credentials)
-    return PulsarBackend(routes, ServiceAdmin(routes, address.admin, credentials), wall_ms)
+    admin = ServiceAdmin(routes, address.admin, credentials)
+    return PulsarBackend(routes, admin, wall_ms, settings.number("consume.max_bytes"))
 
 
 def wall_ms() -> int:

@@ -9,7 +9,7 @@ from typing import Final
 from router.backends import Batch, Mailbox, Receipt, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
-from router.backends.pulsar.consumer import PulsarConsumer
+from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.backends.pulsar.producers import Producers
@@ -37,7 +37,14 @@ _PROBE: Final = "persistent://public/default/ready"
 class PulsarBackend:
     """A store of topics behind the Pulsar protocol; see `Backend`."""
 
-    def __init__(self, routes: Routes, admin: Admin, wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        routes: Routes,
+        admin: Admin,
+        wall_ms: Callable[[], int],
+        max_inflated: int = MAX_INFLATED_BYTES,
+    ) -> None:
+        self._max_inflated = max_inflated
         self._routes = routes
         self._admin = admin
         self._producers = Producers(routes, wall_ms)
@@ -87,6 +94,7 @@ class PulsarBackend:
                 connection = self._routes.connection(topic, deadline)
                 number = connection.next_id()
                 consumer = PulsarConsumer(connection, number, partition, generation, mailbox)
+                consumer.max_inflated = self._max_inflated
                 attach(connection, consumer, topic, subscription.name, deadline=deadline)
             except SubscriptionBusyError:
                 # Another connection's consumer may be on its way out.
@@ -110,7 +118,8 @@ class PulsarBackend:
         timeout: float,
     ) -> PulsarReader:
         """Open a reader at a position, an end or a time; see the protocol."""
-        return Opening(topic, partition, start, mailbox).open(self._routes, deadline_in(timeout))
+        opening = Opening(topic, partition, start, mailbox, self._max_inflated)
+        return opening.open(self._routes, deadline_in(timeout))
 
     def extents(
         self, topic: TopicName, stretches: Sequence[Stretch], timeout: float

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from router.backends import Mailbox
 from router.backends.pulsar.connection import Connection, LostError
-from router.backends.pulsar.entries import read_entry
+from router.backends.pulsar.entries import is_oversized, read_entry
 from router.backends.pulsar.refusals import refusal
 from router.errors import (
     BackendTimeoutError,
@@ -43,6 +43,7 @@ from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 FIRST_PERMITS: Final = 16
+MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 GROWTH: Final = 4
 QUIET: Final = 1.0
 _NEGATIVE: Final = 1 << 63
@@ -104,6 +105,7 @@ class PulsarConsumer:
         "_waiter",
         "connection",
         "epoch",
+        "max_inflated",
         "number",
         "partition",
     )
@@ -116,6 +118,8 @@ class PulsarConsumer:
         # Set by who opens it; 0: the broker does not say.
         self.epoch = 0
         self.connection = connection
+        # The same: entries that have more bytes without their compression are given as stored.
+        self.max_inflated = MAX_INFLATED_BYTES
         self._generation = generation
         self._mailbox = mailbox
         self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
@@ -273,7 +277,10 @@ class PulsarConsumer:
     def _unpack(self, command: pb.CommandMessage, payload: bytes) -> None:
         where, ack_set = command.message_id, command.ack_set
         place = (where.ledgerId, where.entryId)
-        unpacked, size = read_entry(payload, ack_set, place)
+        # A message that the broker takes as it is must not be refused for being compressed.
+        limit = max(self.max_inflated, self.connection.max_message)
+        unpacked, size = read_entry(payload, ack_set, place, limit)
+        oversized = is_oversized(unpacked)
         self._permits -= size
         self._received = max(self._received, place)
         ledger, entry = place
@@ -284,6 +291,7 @@ class PulsarConsumer:
                 Position(ledger, entry, partition, one.batch_index, size, epoch),
                 one.publish_time,
                 count,
+                oversized,
             )
             for one in unpacked
         )

@@ -13,9 +13,10 @@ from typing import Final
 import structlog
 
 from router.errors import ReadFailedError
-from router.model import UNDECODED, Message
+from router.model import OVERSIZED, UNDECODED, Message
 from router.wire.pulsar import (
     Columns,
+    OversizedError,
     ProtocolError,
     Unpacked,
     read_metadata,
@@ -26,19 +27,24 @@ from router.wire.pulsar import (
 
 MAX_UNPACKED: Final = 64 * 1024 * 1024
 
+_OVERSIZED: Final = {UNDECODED: OVERSIZED}
+
 _log = structlog.get_logger(__name__)
 
 
 def read_entry(
-    payload: bytes, ack_set: Sequence[int], place: tuple[int, int]
+    payload: bytes, ack_set: Sequence[int], place: tuple[int, int], limit: int = MAX_UNPACKED
 ) -> tuple[list[Unpacked], int]:
     """Return the messages of an entry, and for how many permits the broker sent it.
 
-    Raises ReadFailedError if it is not what its sender's checksum covers: asked again, the broker
-    may have it whole.
+    One that is larger than the limit without its compression is one message, as `is_oversized`
+    tells, and is not inflated. Raises ReadFailedError if it is not what its sender's checksum
+    covers: asked again, the broker may have it whole.
     """
     try:
-        unpacked = unpack(payload, MAX_UNPACKED, ack_set)
+        unpacked = unpack(payload, limit, ack_set)
+    except OversizedError:
+        return _oversized(payload)
     except ProtocolError as error:
         return _undecoded(payload, place, error)
     size = unpacked[-1].batch_index + 1 if unpacked else 1
@@ -50,6 +56,19 @@ def read_entry(
             why = "encrypted" if metadata.encryption_keys else "chunk"
             unpacked = [_marked(one, why) for one in unpacked]
     return unpacked, max(1, size)
+
+
+def is_oversized(unpacked: Sequence[Unpacked]) -> bool:
+    """Return whether these are the one message that stands for an entry larger than the limit."""
+    first = unpacked[0] if unpacked else None
+    return first is not None and first.opaque and first.message.properties is _OVERSIZED
+
+
+def _oversized(payload: bytes) -> tuple[list[Unpacked], int]:
+    entry = split_payload(payload)
+    message = Message(bytes(entry.body), None, _OVERSIZED)
+    found = Unpacked(message, -1, entry.metadata.publish_time, opaque=True)
+    return [found], max(1, entry.metadata.num_messages_in_batch)
 
 
 def read_columns(payload: bytes, place: tuple[int, int]) -> Columns:

@@ -60,7 +60,12 @@ class Opening:
     """A reader about to be opened; `attempt` may be repeated on another connection."""
 
     def __init__(
-        self, topic: TopicName, partition: int, start: Start | int | Position, mailbox: Mailbox
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        max_inflated: int,
     ) -> None:
         if isinstance(start, Position) and not start.may_be_of(partition):
             raise BadRequestError(f"{start} is no position of partition {partition} of {topic}")
@@ -68,6 +73,7 @@ class Opening:
         self._partition = partition
         self._start = start
         self._mailbox = mailbox
+        self._max_inflated = max_inflated
 
     def open(self, routes: Routes, deadline: float) -> PulsarReader:
         """Open it; raise TopicNotFoundError, BackendUnavailableError, BackendTimeoutError."""
@@ -98,6 +104,7 @@ class Opening:
     ) -> PulsarConsumer:
         number = connection.next_id()
         consumer = PulsarConsumer(connection, number, self._partition, 0, self._mailbox)
+        consumer.max_inflated = self._max_inflated
         attach_reader(connection, consumer, self._topic, name, place, deadline)
         return consumer
 

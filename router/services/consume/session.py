@@ -23,6 +23,7 @@ from router.errors import (
 )
 from router.model import UNDECODED, Position, Stored
 from router.services.consume.wish import Client, ClientGoneError, PollMailbox, Wish
+from router.services.memory_budget import Reservation
 from router.waiting import Steps
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ REOPENINGS: Final = 10
 HANDOVER: Final = 0.5
 STORE_CHECK_SECONDS: Final = 1.0
 """How long a poll that is refused looks whether the store answers."""
+MESSAGE_BYTES: Final = 512
+"""What a received message takes beside its value."""
 
 _log = structlog.get_logger(__name__)
 
@@ -52,6 +55,7 @@ class Session:
         "_deadline",
         "_done",
         "_ever",
+        "_held",
         "_of",
         "_reopened",
         "_upto",
@@ -75,6 +79,7 @@ class Session:
         self._busy: SubscriptionBusyError | None = None
         self._ever = False
         self._reopened = 0
+        self._held: Reservation | None = None
 
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""
@@ -99,12 +104,32 @@ class Session:
                     self._check_topic()
                     raise
                 found = None
-            if found is not None:
+            if found is not None and self._hold(size := _answer_size(found)):
                 return found
+            if found is not None:
+                # Kept, it would take the memory that there is not. It is received again.
+                del found
+                self._release(Outcome.REFUSED)
+                self._held = yield from self._of.unsent.reserve(size, 0, self._deadline)
+                continue
             # The broker went away, and with it all that was held: claim again, while there is time.
             self._drop()
             if self._deadline <= self._of.clock():
                 return []
+
+    def _hold(self, size: int) -> bool:
+        """Reserve the memory of an answer until it is sent; return False if there is none."""
+        if self._held is not None and self._held.shrink(size):
+            return True
+        self._let_go()
+        self._held = self._of.unsent.try_reserve(size)
+        return self._held is not None
+
+    def _let_go(self) -> None:
+        """Give back the memory of the answer; callable twice."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
 
     def _check_topic(self) -> None:
         """Say so if the consumers ended because the topic was deleted: raise TopicNotFoundError."""
@@ -223,8 +248,9 @@ class Session:
         done = self._done.get(partition)
         while some := consumer.receive(limit, room, self._of.options.backend_timeout):
             fresh = some if done is None else [s for s in some if s.position > done]
-            if fresh:
-                return fresh
+            found = self._of.dead_letters.answerable(self._wish.subscription, consumer, fresh)
+            if found:
+                return list(found)
         return []
 
     def _turns(self) -> list[int]:
@@ -318,14 +344,20 @@ class Session:
 
     def end(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> None:
         """Let everything go; callable twice."""
+        self._let_go()
+        if self._release(outcome, pending):
+            self._of.metrics.inc("router_polls_total", outcome=outcome.value)
+
+    def _release(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> bool:
+        """Let the partitions go; return False if there were none."""
         claim = self._drop()
         if claim is None:
-            return
+            return False
         try:
             claim.release(outcome, pending)
         except RouterError as error:
             _log.warning("release failed", reason=str(error))
-        self._of.metrics.inc("router_polls_total", outcome=outcome.value)
+        return True
 
     def _drop(self) -> Claim | None:
         claim, self._claim = self._claim, None
@@ -333,6 +365,7 @@ class Session:
             _close(consumer)
         self._consumers.clear()
         self._done.clear()
+        self._upto.clear()  # of what was received: another claim's answer may hold less
         return claim
 
     def _acknowledge(self, consumer: Consumer, position: Position) -> bool:
@@ -349,6 +382,11 @@ class Session:
     def _names(self) -> dict[str, str]:
         subscription = self._wish.subscription
         return {"topic": str(subscription.topic), "group": subscription.name}
+
+
+def _answer_size(messages: Sequence[Stored]) -> int:
+    """Return about how much memory an answer takes: the messages, and the body made of them."""
+    return sum(2 * len(s.message.value) + MESSAGE_BYTES for s in messages)
 
 
 def _close(consumer: Consumer) -> None:

@@ -9,10 +9,12 @@ from typing import Final
 from router.backends import Backend, Node, Outcome
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics
-from router.model import Stored, Subscription
+from router.model import Stored, Subscription, TopicName
+from router.services.consume.oversized import DeadLetters
 from router.services.consume.session import Session
 from router.services.consume.wish import Client, PollMailbox, Wish
 from router.services.directory import Directory
+from router.services.memory_budget import MemoryBudget
 from router.settings import Settings
 from router.waiting import Steps, finish
 
@@ -27,14 +29,20 @@ class ConsumeOptions:
     max_bytes: int
     backend_timeout: float
     create_topics: bool
+    max_unsent: int = 128 << 20
+    dead_letter_topic: TopicName | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> ConsumeOptions:
         """Read them."""
+        dead_letters = settings.text("consume.dead_letter_topic")
+        tenant, namespace = settings.text("names.tenant"), settings.text("names.namespace")
         return cls(
             settings.number("consume.max_bytes"),
             settings.seconds("backend.timeout"),
             settings.text("consume.unknown_topic") == "create",
+            settings.number("consume.max_unsent"),
+            TopicName.parse(dead_letters, tenant, namespace) if dead_letters else None,
         )
 
 
@@ -74,6 +82,10 @@ class Subscriber:
         self.options = options
         self.metrics = metrics
         self.clock = clock
+        self.unsent = MemoryBudget(options.max_unsent, clock)
+        self.dead_letters = DeadLetters(
+            backend, directory, metrics, options.dead_letter_topic, options.backend_timeout
+        )
         self.stopping = False
         self._known: dict[Subscription, float] = {}
         self._waiting: set[PollMailbox] = set()

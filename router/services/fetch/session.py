@@ -85,6 +85,11 @@ class FetchSession(Session):
         counted = Outcome.REFUSED if outcome is Outcome.EMPTY else outcome
         super().end(counted, pending)
 
+    def _hold(self, size: int) -> bool:
+        """Reserve nothing: a fetch ends before its answer is made, and who makes that reserves."""
+        del size
+        return True
+
     def _check_limit(self, claim: object) -> None:
         """Let it fetch: the limit on empty polls is the DMaaP dialect's."""
 

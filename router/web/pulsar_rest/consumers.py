@@ -19,7 +19,7 @@ from router.web.parameters import Query
 from router.web.pulsar_rest import dialects, ids, paths, schemas
 from router.web.pulsar_rest.dialects import Dialect
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
-from router.web.pulsar_rest.produce import Parts, json_body
+from router.web.pulsar_rest.produce import Parts, json_body, messages_answer
 from router.web.pulsar_rest.read import FetchDefaults, failure, held
 from router.web.pulsar_rest.values import Shown
 
@@ -91,7 +91,8 @@ class ConsumerViews:
         fetching = self._fetcher.consumer(group, consumer)
         shown = self._shown(fetching, named)
         messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
-        return forms.answer({"messages": [shown.message(stored) for stored in messages]})
+        told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
+        return messages_answer(self._parts.unsent, told)
 
     def delete(
         self,

@@ -11,6 +11,7 @@ from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError
 from router.model import Principal, TopicName
+from router.services.memory_budget import MemoryBudget
 from router.services.produce import Producing, Sender
 from router.services.topic_schemas import TopicSchemas
 from router.waiting import Offload, finish
@@ -37,6 +38,7 @@ class Parts:
     access: Access
     schemas: TopicSchemas
     reader: bodies.BodyReader
+    unsent: MemoryBudget
     wall_ms: Callable[[], int]
 
 
@@ -103,6 +105,19 @@ class ProduceViews:
             raise RefusedError(BAD_MESSAGES, str(error)) from error
         answer = offload(dialects.answer, wanted.dialect, results, chosen.number())
         return offload(forms.answer, answer)
+
+
+def messages_answer(unsent: MemoryBudget, told: dict[str, object]) -> Response:
+    """Return an answer with messages, which counts as unsent until it is out.
+
+    Raises OverloadedError if there is no memory for it.
+    """
+    answer = forms.answer(told)
+    reserved = unsent.try_reserve(len(answer.get_data()))
+    if reserved is None:
+        raise unsent.overloaded()
+    answer.call_on_close(reserved.release)
+    return answer
 
 
 def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:

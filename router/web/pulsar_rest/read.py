@@ -21,7 +21,7 @@ from router.web.access import Right
 from router.web.parameters import BYTES, MILLISECONDS, Query, number
 from router.web.pulsar_rest import ids, paths, schemas
 from router.web.pulsar_rest.errors import number_of
-from router.web.pulsar_rest.produce import Parts
+from router.web.pulsar_rest.produce import Parts, messages_answer
 from router.web.pulsar_rest.values import Shown
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class ReadViews:
         told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
         if with_schemas:
             told["schemas"] = shown.schemas()
-        return forms.answer(told)
+        return messages_answer(self._parts.unsent, told)
 
     def stream_topic(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
         """Answer the messages of all partitions as a stream."""

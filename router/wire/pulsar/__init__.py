@@ -3,6 +3,7 @@
 from router.wire.pulsar.batches import (
     MAX_BATCH,
     OURS,
+    OversizedError,
     Unpacked,
     is_batch,
     pack,
@@ -40,6 +41,7 @@ __all__ = [
     "Columns",
     "Frame",
     "FrameReader",
+    "OversizedError",
     "Payload",
     "ProtocolError",
     "Unpacked",

@@ -53,6 +53,10 @@ Header = MessageMetadata | SingleMessageMetadata
 OURS: Final = "router-"
 
 
+class OversizedError(ProtocolError):
+    """A body is larger without its compression than it may be."""
+
+
 class Unpacked(NamedTuple):
     """A message as it came; `batch_index` is -1 outside batches, times are ms since 1970.
 
@@ -120,8 +124,8 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
 
     `ack_set` is the protocol's: 64-bit words, lowest message first, whose set bits are not yet
     acknowledged; empty means that none is. A body that would exceed `limit` bytes when decompressed
-    is refused. A null key becomes none. Entries that are no batch carry the number of their
-    message as their own, but for those of the router's producers.
+    is refused with OversizedError. A null key becomes none. Entries that are no batch carry the
+    number of their message as their own, but for those of the router's producers.
     Raises ProtocolError for all that is not a whole entry, a wrong checksum included.
     """
     entry = split_payload(payload)
@@ -306,7 +310,7 @@ def inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:
         return bytes(body)
     size = metadata.uncompressed_size
     if size > limit:
-        raise ProtocolError(f"body of {size} bytes, allowed are {limit}")
+        raise OversizedError(f"body of {size} bytes, allowed are {limit}")
     plain = decompress(kind, body, size)
     if len(plain) != size:
         raise ProtocolError("body is not of the size that its metadata promises")

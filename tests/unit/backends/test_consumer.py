@@ -318,3 +318,22 @@ def test_a_message_is_received_that_is_larger_than_most_brokers_take(empty: Part
     value = bytes(6 * 1024 * 1024)
     empty.entries.append([value])
     assert empty.receive() == [value]
+
+
+def test_entries_are_inflated_up_to_the_bound_or_the_largest_message() -> None:
+    partition = Partition()
+    partition.consumer.max_inflated = 1_000
+    partition.connection.max_message = 2_000
+    zstd = pb.ZSTD
+    for entry, size in enumerate((2_000, 2_001, 10)):
+        payload = pack([Message(bytes(size))], "router-p", entry, 0, zstd)
+        where = pb.MessageIdData(ledgerId=1, entryId=entry)
+        partition.broker.side.send(
+            T.MESSAGE, payload, message=pb.CommandMessage(consumer_id=5, message_id=where)
+        )
+        partition.entries.append(None)
+        partition.next += 1
+    received = partition.consumer.receive(100, BYTES, WAIT)
+    partition.connection.close()
+    assert [stored.oversized for stored in received] == [False, True, False]
+    assert [stored.position.entry for stored in received] == [0, 1, 2]

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.pulsar.entries import read_entry
+from router.backends.pulsar.entries import is_oversized, read_entry
 from router.errors import ReadFailedError
 from router.model import UNDECODED, Message
-from router.wire.pulsar import join_payload, pack
+from router.wire.pulsar import join_payload, pack, split_payload
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PLACE = (1, 2)
@@ -78,3 +78,28 @@ def test_a_wrong_checksum_is_a_failure_that_may_pass() -> None:
     payload[-1] ^= 1
     with pytest.raises(ReadFailedError, match="checksum"):
         read_entry(bytes(payload), (), PLACE)
+
+
+def test_an_entry_larger_than_the_limit_comes_as_it_is_stored() -> None:
+    zstd = pb.ZSTD
+    payload = pack([Message(bytes(60_000_000))], "router-p", 0, 7, zstd)
+    assert len(payload) < 6_000
+    unpacked, size = read_entry(payload, (), PLACE, limit=16 << 20)
+    assert is_oversized(unpacked)
+    body = bytes(split_payload(payload).body)
+    assert unpacked[0].message == Message(body, None, {UNDECODED: "oversized"})
+    assert (unpacked[0].batch_index, unpacked[0].publish_time, size) == (-1, 7, 1)
+
+
+def test_an_oversized_batch_counts_for_all_its_permits() -> None:
+    zstd = pb.ZSTD
+    payload = pack([Message(bytes(1_000))] * 9, "p", 0, 7, zstd)
+    unpacked, size = read_entry(payload, (1,), PLACE, limit=9_000)
+    assert is_oversized(unpacked)
+    assert size == 9
+    assert not is_oversized(read_entry(payload, (), PLACE, limit=10_000)[0])
+
+
+def test_a_message_cannot_pretend_to_be_oversized() -> None:
+    payload = pack([Message(b"x", None, {UNDECODED: "oversized"})], "p", 0, 7)
+    assert not is_oversized(read_entry(payload, (), PLACE)[0])

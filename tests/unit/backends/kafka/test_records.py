@@ -175,3 +175,15 @@ def test_numbers_are_as_kafka_writes_them(value: int) -> None:
 def test_a_batch_weighs_no_more_than_was_reckoned(batch: Sequence[Message]) -> None:
     size = len(encode(batch, NOW, (7, 3), 0))
     assert size <= HEADER.size + sum(weight(message) for message in batch)
+
+
+def test_batch_larger_than_the_limit_is_one_message_of_its_last_offset() -> None:
+    builder = DefaultRecordBatchBuilder(2, 1, False, -1, -1, -1, 1 << 20)
+    for offset in range(3):
+        builder.append(offset, NOW, None, bytes(1_000), [])
+    large = at(builder.build(), 5)
+    after = at(DefaultRecordBatchBuilder(2, 0, False, -1, -1, -1, 1000).build(), 8)
+    big, *_ = found = stored(large + after, 6, limit=3_000)
+    assert (big.oversized, big.position.entry, len(found)) == (True, 7, 1)
+    assert big.message.value == large[61:]
+    assert len(stored(large, 6, limit=4_000)) == 2

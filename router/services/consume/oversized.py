@@ -1,0 +1,95 @@
+"""What becomes of entries that no poll can answer: they are passed over, counted, kept elsewhere.
+
+An entry that is larger without its compression than any answer would hold up its group for ever. It
+goes to the dead-letter topic, as it is stored, where the settings name one, and is acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import structlog
+
+from router.backends import Backend, Batch, Consumer
+from router.errors import FencedError, RouterError
+from router.metrics import Metrics
+from router.model import Message, Stored, Subscription, TopicName
+from router.services.directory import Directory
+from router.services.partitioning import partition_of
+
+ORIGIN_TOPIC = "router-origin-topic"
+ORIGIN_GROUP = "router-origin-group"
+ORIGIN_POSITION = "router-origin-position"
+
+_log = structlog.get_logger(__name__)
+
+
+class DeadLetters:
+    """Passes over oversized entries; calls block, and may be made from many threads."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        directory: Directory,
+        metrics: Metrics,
+        topic: TopicName | None,
+        timeout: float,
+    ) -> None:
+        self._backend = backend
+        self._directory = directory
+        self._metrics = metrics
+        self._topic = topic
+        self._timeout = timeout
+
+    def answerable(
+        self, subscription: Subscription, consumer: Consumer, some: Sequence[Stored]
+    ) -> Sequence[Stored]:
+        """Return what of received messages can be answered, up to the next that cannot.
+
+        What comes first and cannot is put away and acknowledged. Raises what the store raises where
+        that may go well another time.
+        """
+        at = next((at for at, stored in enumerate(some) if stored.oversized), len(some))
+        if at:
+            return some[:at]
+        while some and some[0].oversized:
+            self._pass_over(subscription, consumer, some[0])
+            some = some[1:]
+        return self.answerable(subscription, consumer, some) if some else some
+
+    def _pass_over(self, subscription: Subscription, consumer: Consumer, stored: Stored) -> None:
+        place = stored.position
+        names = {"topic": str(subscription.topic), "group": subscription.name}
+        # What the dead-letter topic's own groups cannot be answered goes nowhere, or it would grow.
+        keeps = self._topic not in {None, subscription.topic}
+        kept = keeps and self._keep(subscription, stored, names)
+        try:
+            consumer.acknowledge(place, self._timeout)
+        except FencedError:
+            return  # the next poll that has the partition meets it again
+        self._metrics.inc("router_oversized_entries_total")
+        _log.warning(
+            "entry-oversized", ledger=place.ledger, entry=place.entry, dead_letter=kept, **names
+        )
+
+    def _keep(self, subscription: Subscription, stored: Stored, names: dict[str, str]) -> bool:
+        """Put an entry into the dead-letter topic; return whether that takes it."""
+        assert self._topic is not None
+        place = stored.position
+        properties = {
+            **stored.message.properties,
+            ORIGIN_TOPIC: str(subscription.topic),
+            ORIGIN_GROUP: subscription.name,
+            ORIGIN_POSITION: f"{place.ledger}:{place.entry}:{place.partition}",
+        }
+        message = Message(stored.message.value, stored.message.key, properties)
+        try:
+            partitions = self._directory.partitions(self._topic, create=True)
+            partition = partition_of(message.key or b"", partitions)
+            self._backend.publish(Batch(self._topic, partition, [message]), self._timeout)
+        except RouterError as error:
+            if error.retriable:
+                raise
+            _log.error("dead-letter-refused", reason=str(error), **names)
+            return False
+        return True
