@@ -21,6 +21,7 @@ from router.services.consume import ConsumeOptions, Subscriber
 from router.services.directory import Directory
 from router.services.fetch import Fetcher, FetchOptions
 from router.services.groups import Groups
+from router.services.idempotency import RequestNames
 from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
@@ -180,9 +181,9 @@ class Services:
         self.topics = Topics(backend, directory, partitions, timeout)
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
         self.offload = offload.Pool(1)
-        self.publisher = Publisher(
-            backend, directory, publishing, metrics, CLOCK, offload=self.offload
-        )
+        names = RequestNames(node.registry, timeout)
+        parts = backend, directory, names
+        self.publisher = Publisher(parts, publishing, metrics, CLOCK, offload=self.offload)
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)

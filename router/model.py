@@ -20,6 +20,9 @@ message, the bytes of a `body` or a whole `entry` that cannot be taken apart, or
 `oversized`, still compressed."""
 OVERSIZED: Final = "oversized"
 
+REQUEST_PRODUCER: Final = "idempotency:"
+"""Begins the names of producers that stand for one request; brokers take them from routers only."""
+
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+)/([^/]+)/(.+)")
 _SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
 

@@ -16,6 +16,7 @@ from router.cli.options import examples, settings_for, store
 from router.cli.store import Store, clock, opened
 from router.metrics import Metrics
 from router.model import Message, Principal
+from router.services.idempotency import RequestNames
 from router.services.publish import Publisher, PublishOptions
 
 CHUNK: Final = 1 << 18
@@ -93,4 +94,5 @@ def _progress(source: IO[bytes]) -> AbstractContextManager[Progress]:
 
 def _publisher(found: Store) -> Publisher:
     options = PublishOptions.of(found.settings)
-    return Publisher(found.backend, found.directory(), options, Metrics(), clock)
+    names = RequestNames(found.node.registry, found.settings.seconds("backend.timeout"))
+    return Publisher((found.backend, found.directory(), names), options, Metrics(), clock)

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import count
 from typing import Final
 
@@ -65,7 +64,7 @@ class Sender:
     """Who sends: `producer` counts where repeats are dropped, `identity` names a whole request."""
 
     producer: str | None = None
-    identity: str | None = None
+    identity: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +127,9 @@ class Producing:
         deadline = self._clock() + self._options.timeout
         for turn, (place, numbers) in enumerate(waiting.items()):
             appends = _appends(topic, place, numbers, messages, sender.producer if alone else None)
-            for number, result in self._store(_named(appends, sender), deadline, alone=turn == 0):
+            for number, result in self._store(
+                self._named(appends, sender), deadline, alone=turn == 0
+            ):
                 results[number] = result
         return [result or Result(error=_not_tried()) for result in results]
 
@@ -186,6 +187,19 @@ class Producing:
                 found.append(turn % partitions if partitions else partition_of(b"", 0))
         return found
 
+    def _named(self, appends: Iterator[_Append], sender: Sender) -> Iterator[_Append]:
+        """Name the appends of a request that may be sent again, so that each is stored once."""
+        for number, append in enumerate(appends):
+            batch = append.batch
+            if sender.identity is None or batch.producer is not None:
+                yield append
+                continue
+            name = self._publisher.names.producer(
+                *sender.identity, str(batch.partition), str(number)
+            )
+            named = Batch(batch.topic, batch.partition, batch.messages, name, 0)
+            yield _Append(append.partition, append.numbers, named)
+
     def _refused(self, message: Message) -> Result | None:
         size, most = message.size(), self._options.max_message
         if size <= most:
@@ -237,19 +251,6 @@ def _append(
     if producer is None or sequence is None:
         return _Append(place, numbers, Batch(topic, place, batch))
     return _Append(place, numbers, Batch(topic, place, batch, producer, sequence))
-
-
-def _named(appends: Iterator[_Append], sender: Sender) -> Iterator[_Append]:
-    """Name the appends of a request that may be sent again, so that each is stored once."""
-    for number, append in enumerate(appends):
-        batch = append.batch
-        if sender.identity is None or batch.producer is not None:
-            yield append
-            continue
-        identity = f"{sender.identity}\0{batch.partition}\0{number}"
-        name = f"request:{sha256(identity.encode()).hexdigest()}"
-        named = Batch(batch.topic, batch.partition, batch.messages, name, 0)
-        yield _Append(append.partition, append.numbers, named)
 
 
 def _placed(append: _Append, receipt: Receipt) -> Iterator[tuple[int, Result]]:

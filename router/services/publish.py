@@ -27,7 +27,6 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
@@ -47,6 +46,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import Message, Principal, TopicName
 from router.services.directory import Directory
+from router.services.idempotency import RequestNames
 from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion, parts
 from router.settings import Settings
 from router.waiting import LULL, Offload, Steps, Wakeup, finish, run_here
@@ -119,17 +119,15 @@ class Publisher:
 
     def __init__(
         self,
-        backend: Backend,
-        directory: Directory,
+        parts: tuple[Backend, Directory, RequestNames],
         options: PublishOptions,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         offload: Offload = run_here,
     ) -> None:
-        self._backend = backend
+        self._backend, self._directory, self.names = parts
         self._offload = offload
-        self._directory = directory
         self._options = options
         self._metrics = metrics
         self._clock = clock
@@ -167,8 +165,7 @@ class Publisher:
             raise self._too_large(messages)
         request = _Request(self, topic, self._clock() + self._options.timeout)
         if idempotency_key is not None:
-            identity = "\0".join((principal.name, str(topic), idempotency_key))
-            request.name = sha256(identity.encode()).hexdigest()
+            request.identify(self.names, (principal.name, str(topic), idempotency_key))
         partitions = self._partitions(topic)
         try:
             return (yield from self._attempt(request, whole, partitions))
@@ -321,27 +318,33 @@ class _Request:
         self.publisher = publisher
         self.topic = topic
         self.deadline = deadline
-        self.name = ""
         self.stored = 0
         self.fresh = False
+        self._producer: Callable[[int], str] | None = None
+        self._turn = 0
+
+    def identify(self, names: RequestNames, identity: tuple[str, ...]) -> None:
+        """Name the request, so that what it stores is stored once."""
+        self._turn = int(names.digest(*identity)[:8], 16)
+        self._producer = lambda index: names.producer(*identity, str(index))
 
     def turn(self, turns: Iterator[int]) -> int:
         """Return what chooses the partition of messages without key; a repeat's is the same."""
-        return int(self.name[:8], 16) if self.name else next(turns)
+        return next(turns) if self._producer is None else self._turn
 
     def store(self, portions: Sequence[tuple[int, Portion]]) -> Steps[Published]:
         """Store the portions in turn; `stored` counts what is."""
         for index, (partition, portion) in enumerate(portions):
-            if not self.name:
+            if self._producer is None:
                 yield from self.publisher.join(self.topic, partition, portion, self.deadline)
                 self.stored += len(portion.messages)
                 continue
-            producer = f"idempotency:{self.name}:{index}"
-            batch = Batch(self.topic, partition, portion.messages, producer, 0)
+            name = self._producer(index)
+            batch = Batch(self.topic, partition, portion.messages, name, 0)
             receipt = self.publisher.alone(batch, portion.size, self.deadline)
             self.stored += receipt.stored
             self.fresh |= not receipt.duplicate
-        return Published(self.stored, bool(self.name) and not self.fresh)
+        return Published(self.stored, self._producer is not None and not self.fresh)
 
 
 def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], now: float) -> None:

@@ -330,6 +330,14 @@ def test_initial_subscription_needs_the_right_to_subscribe(broker: Guarded, topi
     client.producer(topic)
 
 
+def test_producers_of_requests_are_for_administrators_alone(broker: Guarded, topic: str) -> None:
+    client = broker.raw(**token_of(broker, "writer"))
+    client.expect("CONNECTED")
+    asked = {"producer_name": "idempotency:0f", "topic": topic}
+    assert client.ask("PRODUCER", "ERROR", producer_id=0, **asked).error == pb.NotAllowedError
+    client.producer(topic)
+
+
 def test_partition_is_open_to_whom_its_topic_is(broker: Guarded) -> None:
     name = f"orders.{uuid4().hex}"
     broker.permissions.write_text(f"{PERMISSIONS}exact {name} publish\n")

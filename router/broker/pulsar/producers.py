@@ -28,6 +28,7 @@ from router.broker.pulsar.failures import request_failed
 from router.broker.pulsar.schemas import check_size, schema_of_producer
 from router.broker.pulsar.slots import Slots
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
+from router.model import REQUEST_PRODUCER
 from router.wire.pulsar import Frame, ProtocolError
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -164,6 +165,12 @@ class Producers:
             raise NotAllowedError(f"a connection has at most {MAX_PRODUCERS} producers")
         if max(len(asked.producer_name), len(asked.initial_subscription_name)) > MAX_NAME:
             raise BadNameError(f"names have at most {MAX_NAME} characters")
+        # These names say that an append is stored already: only a router may say so.
+        own = asked.producer_name.startswith(REQUEST_PRODUCER)
+        if own and not self._connection.who.administers:
+            raise NotAllowedError(
+                f"names that begin with {REQUEST_PRODUCER} are for administrators and the router"
+            )
         check_size(asked.schema)
 
     async def _open_later(self, asked: pb.CommandProducer) -> None:

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final
 
 from router.errors import RouterError
-from router.model import Position
+from router.model import REQUEST_PRODUCER, Position
 from router.services.produce import Result
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError, class_of, number_of
@@ -205,6 +205,8 @@ def _producer(body: Mapping[str, Any], dialect: Dialect) -> str | None:
         return None
     if not isinstance(name, str) or len(name) > 249:
         raise _bad(f"{word}: expected a text of at most 249 characters")
+    if name.startswith(REQUEST_PRODUCER):
+        raise _bad(f"{word}: names that begin with {REQUEST_PRODUCER} are the router's own")
     return name
 
 

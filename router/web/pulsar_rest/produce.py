@@ -87,7 +87,7 @@ class ProduceViews:
         wanted: dialects.Request,
         topic: TopicName,
         partition: int | None,
-        identity: str | None,
+        identity: tuple[str, ...] | None,
         offload: Offload,
     ) -> Response:
         """Store the messages of a request; return its answer."""
@@ -142,5 +142,5 @@ def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> Any:
         raise RefusedError(BAD_MESSAGES, f"The body is no JSON: {error}") from error
 
 
-def _identity(principal: Principal, topic: TopicName, key: str | None) -> str | None:
-    return None if key is None else "\0".join((principal.name, str(topic), key))
+def _identity(principal: Principal, topic: TopicName, key: str | None) -> tuple[str, ...] | None:
+    return None if key is None else ("pip64", principal.name, str(topic), key)

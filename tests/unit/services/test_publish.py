@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from router.backends import Batch, Receipt, Start
 from router.backends.memory import MemoryBackend
+from router.backends.memory.registry import MemoryRegistry
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -27,6 +28,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import Message, Policies, Principal, Subscription, TopicName
 from router.services.directory import Directory
+from router.services.idempotency import RequestNames
 from router.services.partitioning import partition_of
 from router.services.portions import MAX_BYTES, MAX_MESSAGES
 from router.services.publish import Published, Publisher, PublishOptions
@@ -110,7 +112,9 @@ class Bench:
         self.metrics = Metrics()
         directory = Directory(self.backend, self.partitions, 1, self.clock)
         options = PublishOptions(self.max_message, self.timeout, self.auto_create)
-        self.publisher = Publisher(self.backend, directory, options, self.metrics, self.clock)
+        names = RequestNames(MemoryRegistry(), 1)
+        parts = self.backend, directory, names
+        self.publisher = Publisher(parts, options, self.metrics, self.clock)
 
     def publish(
         self, sent: list[Message], key: str | None = None, who: Principal = ALICE

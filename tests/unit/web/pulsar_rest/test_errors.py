@@ -172,6 +172,7 @@ def test_incompatible_schema_is_42204(site: Site, rest: Rest) -> None:
         b'{"messages":[{"value":"a"},{"payload":"b"}]}',
         b'{"messages":[{"value":"a"}],"schemaVersion":1}',
         b'{"messages":[],"producer_name":5}',
+        b'{"messages":[],"producer_name":"idempotency:0f"}',
         b'{"messages":[],"schema_type":5}',
         b'{"messages":[{"value":"a"}],"schema_type":"INT32"}',
         b'{"messages":[{"value":"!"}],"schema_type":"BYTES"}',

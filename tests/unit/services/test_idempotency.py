@@ -1,0 +1,60 @@
+"""Names of request producers: the same on all nodes, and nobody else's to guess."""
+
+from __future__ import annotations
+
+import pytest
+
+from router.backends import Record
+from router.backends.memory.registry import MemoryRegistry
+from router.errors import BackendUnavailableError
+from router.model import REQUEST_PRODUCER
+from router.services.idempotency import KIND, NAME, RequestNames
+
+IDENTITY = "user", "persistent://public/default/t", "key"
+
+
+def test_name_is_the_same_wherever_the_registry_is_shared() -> None:
+    registry = MemoryRegistry()
+    first, second = RequestNames(registry, 1), RequestNames(registry, 1)
+    assert first.producer(*IDENTITY) == second.producer(*IDENTITY)
+    assert first.producer(*IDENTITY).startswith(REQUEST_PRODUCER)
+
+
+def test_name_cannot_be_told_from_what_it_names() -> None:
+    """Another registry has another secret: what others know does not make the name."""
+    names = {RequestNames(MemoryRegistry(), 1).producer(*IDENTITY) for _ in range(3)}
+    assert len(names) == 3
+
+
+def test_names_differ_where_texts_are_cut_elsewhere() -> None:
+    names = RequestNames(MemoryRegistry(), 1)
+    assert names.digest("a\0b", "c") != names.digest("a", "b\0c") != names.digest("a", "b", "c")
+
+
+class _Racing(MemoryRegistry):
+    """Another node makes the secret between this one's look and its attempt."""
+
+    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+        found = super().get(kind, name, timeout)
+        if found is None:
+            super().put(kind, name, b"of the other node", 0, timeout)
+        return found
+
+
+def test_two_nodes_that_start_together_share_one_secret() -> None:
+    registry = _Racing()
+    mine = RequestNames(registry, 1).producer(*IDENTITY)
+    assert mine == RequestNames(registry, 1).producer(*IDENTITY)
+    record = registry.get(KIND, NAME, 1)
+    assert record is not None
+    assert record.value == b"of the other node"
+
+
+class _Away(MemoryRegistry):
+    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+        raise BackendUnavailableError
+
+
+def test_no_name_is_made_without_the_secret() -> None:
+    with pytest.raises(BackendUnavailableError):
+        RequestNames(_Away(), 1).producer(*IDENTITY)
