@@ -16,7 +16,8 @@ import pulsar
 import pytest
 import requests
 
-from tests.system.stack import Stack, free_port
+from tests.ports import free_port
+from tests.system.stack import Stack
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 PATIENCE = 120.0
