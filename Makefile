@@ -13,10 +13,10 @@ PYTEST := $(BIN)/python -m pytest
 # The workers of a parallel run; tests/sharing.py says which tests run in one worker.
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
-METADATA := setup.cfg pyproject.toml
+METADATA := setup.cfg pyproject.toml constraints.txt
 ARGS ?=
 
-.PHONY: serve quick check test bench soak docs generate clean servers format lint contracts types fast unit integration alone
+.PHONY: serve quick check test bench soak docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -106,6 +106,11 @@ docs: .venv/installed-test
 generate: .venv/installed
 	$(BIN)/python docs/generate.py
 
+# The versions that all of this was tested with, after an upgrade of .venv: the comment stays, the pins are new.
+constraints:
+	{ grep '^#' constraints.txt; $(PIP) freeze --all --exclude-editable --exclude pip | sort --ignore-case; } >constraints.new
+	mv constraints.new constraints.txt
+
 clean:
 	rm -rf .venv .cache build dist docs/_build *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
@@ -118,9 +123,9 @@ clean:
 	$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python $(METADATA)
-	$(PIP) install --editable .
+	$(PIP) install --constraint constraints.txt --editable .
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)
-	$(PIP) install --editable '.[test,docs,pipelines]'
+	$(PIP) install --constraint constraints.txt --editable '.[test,docs,pipelines]'
 	touch .venv/installed $@

@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 
 JAVA_FROM: Final = 17
 JAVA_SECONDS: Final = 30.0
-EXTRA: Final = "pip install 'message-router[pipelines]'"
+EXTRA: Final = (
+    "install message-router with its extra `pipelines`, in a checkout pip install '.[pipelines]'"
+)
 MODULES: Final = ("pyspark", "pyarrow", "pandas")
 # What a declaration is checked with, also where it will never run.
 READERS: Final = ("sqlglot", "jsonschema")

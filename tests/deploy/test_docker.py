@@ -33,7 +33,7 @@ def test_what_it_copies_exists_and_is_not_ignored() -> None:
     ignore = (FILE.parent / "Dockerfile.dockerignore").read_text(encoding="utf-8").splitlines()
     kept = [line.removeprefix("!") for line in ignore if line.startswith("!")]
     sources = [source for given, _ in copies() for source in given]
-    assert len(sources) == 5
+    assert len(sources) == 6
     for source in sources:
         assert (ROOT / source).exists(), source
         assert any(fnmatch.fnmatch(source, pattern) for pattern in kept), source

@@ -44,7 +44,7 @@ def test_missing_java_is_told_with_what_to_install(tmp_path: Path) -> None:
 
 def test_missing_extra_is_told_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "MODULES", ("nothing_of_that_name",))
-    with pytest.raises(SettingError, match=r"pip install 'message-router\[pipelines\]'"):
+    with pytest.raises(SettingError, match=r"checkout pip install '\.\[pipelines\]'"):
         session.require({})
 
 
