@@ -133,7 +133,7 @@ def test_too_many_empty_polls_are_limited(with_node: Opened) -> None:
         assert claim.limited() is None
         claim.release(Outcome.EMPTY)
     limited = group.claim("a")
-    assert 0 < (limited.limited() or 0) <= 60
+    assert 0 < (limited.limited() or 0) <= 6
     assert limited.granted()
     limited.release(Outcome.REFUSED)
 

@@ -300,8 +300,10 @@ class MemoryNode:
         if times[-1] <= now - MINUTE:
             del self._empty[subscription, consumer]
             return None
-        full = len(times) == self._limit and times[0] > now - MINUTE
-        return times[0] + MINUTE - now if full else None
+        if len(times) < self._limit:
+            return None
+        wait = min(times[0] + MINUTE, times[-1] + MINUTE / self._limit) - now
+        return wait if wait > 0 else None
 
     def _settle(self, subscription: Subscription, deal: Deal[MemoryClaim]) -> set[MemoryClaim]:
         woken = set()

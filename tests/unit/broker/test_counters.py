@@ -128,7 +128,7 @@ def test_watched_gauges_are_read_when_rendered(clock: Clock) -> None:
 
 
 @given(st.lists(st.tuples(st.floats(0, 30), st.booleans()), max_size=60), st.integers(1, 5))
-def test_empty_polls_are_limited_when_a_sliding_minute_has_too_many(
+def test_empty_polls_are_limited_when_a_minute_has_too_many(
     steps: list[tuple[float, bool]], limit: int
 ) -> None:
     clock = Clock()
@@ -144,9 +144,25 @@ def test_empty_polls_are_limited_when_a_sliding_minute_has_too_many(
             model.append(clock.now)
         wait = polls.wait("c1", limit)
         within = [at for at in model if at + MINUTE > clock.now]
-        assert (wait is not None) == (len(within) >= limit)
+        share = model[-1] + MINUTE / limit - clock.now if model else 0.0
+        assert (wait is not None) == (len(within) >= limit and share > 0)
         if wait is not None:
-            assert wait == within[-limit] + MINUTE - clock.now
+            assert wait == pytest.approx(min(within[-limit] + MINUTE - clock.now, share))
+            assert wait <= MINUTE / limit
+
+
+def test_id_is_let_in_when_the_wait_that_it_was_told_is_over(clock: Clock) -> None:
+    polls = EmptyPolls(clock)
+    for _ in range(10):
+        polls.empty("c1", 10)
+    for _ in range(30):
+        wait = polls.wait("c1", 10)
+        assert wait is not None
+        assert wait <= 6
+        clock.now += wait
+        assert polls.wait("c1", 10) is None
+        polls.empty("c1", 10)
+    assert polls.wait("c1", 10) is not None
 
 
 def test_empty_polls_are_not_limited_when_the_limit_is_zero(clock: Clock) -> None:

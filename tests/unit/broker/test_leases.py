@@ -144,9 +144,9 @@ def test_empty_polls_are_limited_and_delivery_resets_the_count(node: Node, worke
         return update.limited_ms
 
     assert [poll(pb.CommandRelease.EMPTY) for _ in range(2)] == [0, 0]
-    assert poll(pb.CommandRelease.REFUSED) == 58_000
-    assert poll(pb.CommandRelease.REFUSED) == 57_000
-    assert poll(pb.CommandRelease.DELIVERED) == 56_000
+    assert poll(pb.CommandRelease.REFUSED) == 29_000
+    assert poll(pb.CommandRelease.REFUSED) == 28_000
+    assert poll(pb.CommandRelease.DELIVERED) == 27_000
     assert poll(pb.CommandRelease.EMPTY) == 0
 
 
