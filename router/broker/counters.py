@@ -126,9 +126,9 @@ class EmptyPolls:
 
         `per_minute` = 0 is no limit; limits above MAX_EMPTY_POLLS are MAX_EMPTY_POLLS.
         """
-        polls = self._polls.get(poller, ())
+        polls = self._polls.get(poller)
         limit = min(per_minute, MAX_EMPTY_POLLS)
-        if limit == 0 or len(polls) < limit:
+        if polls is None or limit == 0 or len(polls) < limit:
             return None
         free = min(polls[-limit] + MINUTE, polls[-1] + MINUTE / limit)
         wait = free - self._clock()
