@@ -7,12 +7,18 @@ entry. A table of counts beside each segment was not taken: nobody else needs it
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from router.broker.dispatch import Partition
 from router.broker.dispatch.feed import batch_size
 from router.broker.ledger import DamagedError, Entry, Ledger
 from router.broker.topics import Topics
-from router.errors import BadRequestError
+from router.errors import BadRequestError, TopicNotFoundError
 from router.wire.pulsar import pulsar_pb2 as pb
+
+MAX_ANSWERED_PARTITIONS: Final = 1_000
+"""In one answer, but for those of its last topic."""
 
 
 class Extents:
@@ -22,13 +28,32 @@ class Extents:
         self._topics = topics
 
     async def locate(self, asked: pb.LocateMessages, response: pb.CommandAdminResponse) -> None:
-        """Answer the extent of each partition of a topic, or of the one that is named."""
+        """Answer the extents of topics in the order of the question, or the first of them.
+
+        Each answer has the first topic at least, so that the asker gets on. A topic that does not
+        exist is answered as missing. Raises BadRequestError for a partition that does not exist.
+        """
+        partitions = 0
+        for topic in asked.topics:
+            if partitions >= MAX_ANSWERED_PARTITIONS:
+                response.more = True
+                return
+            found = response.located.add()
+            try:
+                await self._locate(topic, found)
+            except TopicNotFoundError:
+                found.missing = True
+            partitions += max(1, len(found.extents))
+            # The ledgers of an idle topic answer from memory, so nothing above suspends.
+            await asyncio.sleep(0)
+
+    async def _locate(self, asked: pb.TopicStretches, found: pb.TopicExtents) -> None:
         partitions = self._topics.pieces(self._topics.parse(asked.topic))
         wanted = {stretch.partition: stretch for stretch in asked.stretch}
         if unknown := wanted.keys() - {partition.index for partition in partitions}:
             raise BadRequestError(f"there is no partition {min(unknown)} of {asked.topic}")
         for partition in partitions:
-            response.extents.append(await _extent(partition, wanted.get(partition.index)))
+            found.extents.append(await _extent(partition, wanted.get(partition.index)))
 
 
 async def _extent(partition: Partition, wanted: pb.Stretch | None) -> pb.Extent:
@@ -41,9 +66,10 @@ async def _extent(partition: Partition, wanted: pb.Stretch | None) -> pb.Extent:
         first_index=await index_at(ledger, first),
         next_entry=behind,
         next_index=await index_at(ledger, behind),
+        size=ledger.size_bytes,
     )
     if wanted is not None:
-        start = min(max(wanted.entry, first), behind)
+        start = min(max(await _start(ledger, wanted, behind), first), behind)
         index = await index_at(ledger, start)
         end = behind
         if wanted.HasField("messages") and index is not None:
@@ -55,6 +81,28 @@ async def _extent(partition: Partition, wanted: pb.Stretch | None) -> pb.Extent:
         if end_index is not None:
             found.end_index = end_index
     return found
+
+
+async def _start(ledger: Ledger, wanted: pb.Stretch, behind: int) -> int:
+    """Return the entry where a stretch begins, which may not be kept any more."""
+    if wanted.HasField("index"):
+        return await entry_holding(ledger, wanted.index, behind)
+    if wanted.HasField("time_ms"):
+        return await ledger.find_time(wanted.time_ms)
+    return wanted.entry
+
+
+async def entry_holding(ledger: Ledger, index: int, behind: int) -> int:
+    """Return the entry that holds the message of a number; the first kept, or `behind`, if none."""
+    first = ledger.first_entry
+    total = await index_at(ledger, behind)
+    if total is not None and index >= total:
+        return behind
+    second = min(first + 1, behind)
+    before = await index_at(ledger, second)
+    if before is not None and index < before:
+        return first
+    return await entry_at(ledger, first, index, behind)
 
 
 async def index_at(ledger: Ledger, entry: int) -> int | None:

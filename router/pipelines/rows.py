@@ -5,6 +5,9 @@ from 0, and a topic without partitions has one. `position` is `ledger:entry`, wi
 batch entry, or Kafka's offset; `index` is the message's number in its partition, null where the
 store does not count them. A null value is a message that has none.
 
+The rows have these columns, or those of Spark's Kafka connector, as the layout says: `offset` is
+the index there, `timestamp` the time of publishing, and `headers` are the properties.
+
 Messages are gathered column by column and become Arrow arrays at once: the alternative, a Python
 row for each message that Spark turns into columns again, takes six times as long.
 """
@@ -12,6 +15,7 @@ row for each message that Spark turns into columns again, takes six times as lon
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import Enum
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,10 +32,30 @@ SCHEMA_DDL: Final = (
 )
 COLUMNS: Final = tuple(column.split()[0] for column in SCHEMA_DDL.split(", ") if column[0] != "S")
 
+KAFKA_DDL: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
+    " timestampType INT"
+)
+HEADERS_DDL: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+CREATE_TIME: Final = 0
+"""Kafka's number for timestamps that publishers give."""
+
 ROW: Final = 64
 """What a row takes besides its value, key and properties, about."""
 _PROPERTIES: Final = pa.map_(pa.string(), pa.string())
 _TIME: Final = pa.timestamp("us", tz="UTC")
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_KAFKA_FIELDS: Final = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", _TIME),
+    ("timestampType", pa.int32()),
+]
+ARROW_KAFKA: Final = pa.schema(_KAFKA_FIELDS)
+ARROW_KAFKA_HEADERS: Final = pa.schema([*_KAFKA_FIELDS, ("headers", _HEADERS)])
 ARROW: Final = pa.schema(
     [
         ("topic", pa.string()),
@@ -81,14 +105,23 @@ def from_kafka(frame: DataFrame) -> DataFrame:
     return frame.selectExpr(*KAFKA)
 
 
+class Layout(Enum):
+    """Which columns rows have."""
+
+    ROUTER = SCHEMA_DDL
+    KAFKA = KAFKA_DDL
+    KAFKA_WITH_HEADERS = f"{KAFKA_DDL}, {HEADERS_DDL}"
+
+
 class Gathered:
     """Messages of one partition, gathered until they are taken as one record batch."""
 
-    __slots__ = ("_columns", "_partition", "_topic", "rows", "size")
+    __slots__ = ("_columns", "_layout", "_partition", "_topic", "rows", "size")
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, layout: Layout = Layout.ROUTER) -> None:
         self._topic = topic
         self._partition = partition
+        self._layout = layout
         self.rows = self.size = 0
         self._columns: tuple[list[Any], ...] = tuple([] for _ in range(7))
 
@@ -119,20 +152,32 @@ class Gathered:
     def take(self) -> pa.RecordBatch:
         """Return what was gathered, and begin anew."""
         positions, indexes, keys, values, properties, event_times, publish_times = self._columns
-        arrays = [
-            pa.repeat(pa.scalar(self._topic), self.rows),
-            pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows),
-            pa.array(positions, pa.string()),
-            pa.array(indexes, pa.int64()),
-            pa.array(keys, pa.binary()),
-            pa.array(values, pa.binary()),
-            _maps(properties),
-            _times(event_times),
-            _times(publish_times),
-        ]
+        topic = pa.repeat(pa.scalar(self._topic), self.rows)
+        partition = pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows)
+        index, published = pa.array(indexes, pa.int64()), _times(publish_times)
+        key, value = pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+        if self._layout is Layout.ROUTER:
+            place, event_time = pa.array(positions, pa.string()), _times(event_times)
+            arrays = [topic, partition, place, index, key, value, _maps(properties), event_time]
+            taken = pa.RecordBatch.from_arrays([*arrays, published], schema=ARROW)
+        else:
+            kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), self.rows)
+            arrays, schema = [key, value, topic, partition, index, published, kind], ARROW_KAFKA
+            if self._layout is Layout.KAFKA_WITH_HEADERS:
+                arrays, schema = [*arrays, _headers(properties)], ARROW_KAFKA_HEADERS
+            taken = pa.RecordBatch.from_arrays(arrays, schema=schema)
         self._columns = tuple([] for _ in range(7))
         self.rows = self.size = 0
-        return pa.RecordBatch.from_arrays(arrays, schema=ARROW)
+        return taken
+
+
+def _headers(properties: Sequence[Any]) -> pa.Array:
+    """Return properties as Spark's Kafka connector has headers: null for a message without any."""
+    rows = [
+        [{"key": name, "value": text.encode()} for name, text in one.items()] or None
+        for one in properties
+    ]
+    return pa.array(rows, _HEADERS)
 
 
 def _maps(properties: Sequence[Any]) -> pa.Array:

@@ -92,8 +92,7 @@ class Source:
         """Return the rows of a batch, partition by partition."""
         return [
             row
-            for wanted in self.planner.ranges(start, end)
-            for batch in batches(self.options, wanted)
+            for batch in batches(self.options, self.planner.ranges(start, end))
             for row in batch.to_pylist()
         ]
 

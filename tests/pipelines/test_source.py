@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from router.backends import Batch
 from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, Message, Policies
 from router.pipelines.source.reading import batches
+from router.pipelines.source.router_source import BatchReader
 from tests.contract.conftest import stop_broker
 from tests.pipelines.sourcing import WAIT, Store, fill, values
 from tests.processes import BrokerProcess, wait_until
@@ -99,6 +102,71 @@ def test_bounded_batches_cover_everything_once(store: Store) -> None:
     assert len(sizes) <= 10
 
 
+def now_ms() -> int:
+    """Return the time in ms since 1970."""
+    return int(datetime.now(UTC).timestamp() * 1000)
+
+
+def frame_rows(store: Store, **texts: str) -> list[bytes]:
+    """Return the values of a frame's rows, read as Spark reads it."""
+    reader = BatchReader(store.options(**texts).of_reading())
+    rows = (b.to_pylist() for part in reader.partitions() for b in reader.read(part))
+    return [row["value"] for some in rows for row in some]
+
+
+def test_frame_begins_and_ends_inside_of_entries(store: Store) -> None:
+    topic = store.create(name())
+    told = fill(store, topic, 4, 10)
+    rows = store.source(topics=topic.local).all()
+
+    def bound(number: int) -> str:
+        # A store that does not count messages is told the position instead.
+        index, position = rows[number]["index"], rows[number]["position"]
+        return json.dumps({topic.local: {"0": position if index is None else index}})
+
+    bounds = {"startingOffsets": bound(13), "endingOffsets": bound(27)}
+    assert frame_rows(store, subscribe=topic.local, **bounds) == told[13:27]
+    assert frame_rows(store, subscribe=topic.local, endingOffsets=bound(5)) == told[:5]
+    at_an_entry = {"startingOffsets": bound(10), "endingOffsets": bound(20)}
+    assert frame_rows(store, subscribe=topic.local, **at_an_entry) == told[10:20]
+    positions = {
+        "startingOffsets": json.dumps({topic.local: {"0": rows[7]["position"]}}),
+        "endingOffsets": json.dumps({topic.local: {"0": rows[31]["position"]}}),
+    }
+    assert frame_rows(store, subscribe=topic.local, **positions) == told[7:31]
+
+
+def test_frame_begins_and_ends_at_times(store: Store) -> None:
+    topic = store.create(name())
+    told = fill(store, topic, 2)
+    stored = store.source(topics=topic.local).all()[-1]["publish_time"]
+    between = int(stored.timestamp() * 1000) + 1
+    wait_until(lambda: now_ms() > between + 1, WAIT)
+    told += fill(store, topic, 2)
+    times = {"topics": topic.local, "startingTimestamp": str(between)}
+    assert frame_rows(store, **times) == told[2:]
+    assert frame_rows(store, topics=topic.local, endingTimestamp=str(between)) == told[:2]
+    future = str(now_ms() + 3_600_000)
+    assert frame_rows(store, topics=topic.local, starting=future) == []
+    assert frame_rows(store, topics=topic.local, ending=future) == told
+
+
+def test_columns_of_kafkas_connector_hold_the_same(store: Store) -> None:
+    topic = store.create(name())
+    sent = [Message(b"v", b"k", {"a": "1"}), Message(b"", b"gone", null=True)]
+    store.backend.publish(Batch(topic, NOT_PARTITIONED, sent), WAIT)
+    first, second = store.source(topics=topic.local, columns="kafka").all()
+    assert list(first) == [
+        *("key", "value", "topic", "partition", "offset", "timestamp", "timestampType"),
+        "headers",
+    ]
+    assert (first["key"], first["value"], first["topic"]) == (b"k", b"v", topic.local)
+    assert first["headers"] == [{"key": "a", "value": b"1"}]
+    assert (second["value"], second["headers"], second["partition"]) == (None, None, 0)
+    assert [row["offset"] for row in (first, second)] in ([0, 1], [None, None])
+    assert first["timestamp"] is not None
+
+
 def test_target_is_not_passed_by_what_comes_later(store: Store) -> None:
     topic = store.create(name())
     told = fill(store, topic, 4, 2)
@@ -182,7 +250,7 @@ def test_reading_goes_on_where_it_was_when_the_broker_comes_back(
     source = store.source(topics=topic.local)
     start = source.begin()
     (wanted,) = source.planner.ranges(start, source.end(start))
-    reading = batches(source.options, wanted)
+    reading = batches(source.options, [wanted])
     rows = next(reading).to_pylist()
     broker.kill()
     starting = threading.Timer(1.0, broker.start)
@@ -201,7 +269,7 @@ def test_reading_that_is_given_up_leaves_no_reader(served: tuple[BrokerProcess, 
     source = store.source(topics=topic.local)
     start = source.begin()
     (wanted,) = source.planner.ranges(start, source.end(start))
-    reading = batches(source.options, wanted)
+    reading = batches(source.options, [wanted])
     next(reading)
     threads = threading.active_count()
     reading.close()

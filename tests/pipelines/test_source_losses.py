@@ -12,7 +12,7 @@ import pytest
 from router.backends.pulsar.extents import Place
 from router.model import NOT_PARTITIONED, Policies, TopicName
 from router.pipelines.source.losses import MessagesLostError
-from router.pipelines.source.planning import Range
+from router.pipelines.source.ranges import Range
 from router.pipelines.source.reading import batches
 from tests.pipelines.sourcing import WAIT, EagerBroker, Store, fill, values
 from tests.processes import wait_until
@@ -131,8 +131,8 @@ def test_entries_that_vanish_while_they_are_read_are_a_loss(store: Store) -> Non
     last, behind = Place(ledger, first + 2), Place(ledger, first + 3)
     wanted = Range(part, Place(ledger, 0), last, behind, ((ledger, first + 3),), True, 0)
     with pytest.raises(MessagesLostError, match=f"from {ledger}:0"):
-        list(batches(source.options, wanted))
-    rows = [row for batch in batches(skipping.options, wanted) for row in batch.to_pylist()]
+        list(batches(source.options, [wanted]))
+    rows = [row for batch in batches(skipping.options, [wanted]) for row in batch.to_pylist()]
     assert {row["position"].split(":")[1] for row in rows} <= {
         str(entry) for entry in range(first, first + 3)
     }

@@ -10,7 +10,7 @@ from typing import Protocol
 from router.backends import Start
 from router.backends.pulsar.asking import ask
 from router.backends.pulsar.cursors import AT_ONCE, in_commands, message_ids, told_by_broker
-from router.backends.pulsar.extents import Extent, Stretch, located
+from router.backends.pulsar.extents import Extent, Wanted, located
 from router.backends.pulsar.link import Link
 from router.errors import SubscriptionNotFoundError
 from router.model import (
@@ -76,10 +76,8 @@ class Admin(Protocol):
         """Return whether appends with a producer's name and number are stored once in a topic."""
         ...
 
-    def extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-    ) -> list[Extent]:
-        """Return where a topic's partitions begin and end; raise TopicNotFoundError."""
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+        """Return where the partitions of topics begin and end; missing topics are left out."""
         ...
 
 
@@ -207,11 +205,9 @@ class BrokerAdmin:
         """Return True: our producers ask for it themselves."""
         return True
 
-    def extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-    ) -> list[Extent]:
-        """Return where a topic's partitions begin and end; raise TopicNotFoundError."""
-        return located(self._link, topic, stretches, deadline)
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+        """Return where the partitions of topics begin and end; missing topics are left out."""
+        return located(self._link, wanted, deadline)
 
 
 def deadline_in(seconds: float) -> float:

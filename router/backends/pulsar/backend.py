@@ -11,7 +11,7 @@ from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
-from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.backends.pulsar.extents import Extent, Place, Wanted
 from router.backends.pulsar.producers import Producers
 from router.backends.pulsar.reading import Opening, PulsarReader
 from router.backends.pulsar.refusals import ElsewhereError
@@ -121,15 +121,14 @@ class PulsarBackend:
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
         return opening.open(self._routes, deadline_in(timeout))
 
-    def extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], timeout: float
-    ) -> list[Extent]:
-        """Return where each partition of a topic begins and ends, and stretches of some of them.
+    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[Extent]]:
+        """Return where each partition of topics begins and ends, and stretches of some of them.
 
-        Of Apache Pulsar a stretch is so many entries, not messages. Raises TopicNotFoundError;
-        NotAllowedError where the address names no administration.
+        Topics that do not exist are left out. Of Apache Pulsar a stretch is so many entries, not
+        messages, and begins at no message's number: NotSupportedError. Raises NotAllowedError
+        where the address names no administration.
         """
-        return self._admin.extents(topic, stretches, deadline_in(timeout))
+        return self._admin.extents(wanted, deadline_in(timeout))
 
     def stream(self, topic: TopicName, partition: int, start: Place, timeout: float) -> EntryStream:
         """Open a stream of whole entries, as they are stored; raise TopicNotFoundError."""

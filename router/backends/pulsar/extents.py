@@ -36,15 +36,27 @@ class Place(NamedTuple):
 
 
 BEGINNING: Final = Place(0, 0)
+MAX_ASKED_TOPICS: Final = 1_000
+"""In one question."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """What is asked for: entries of a partition from a place on, of so many messages at most."""
+    """What is asked for: entries of a partition from a start on, of so many messages at most.
+
+    The start is a place, or the entry that holds the message of number `index`, or the first entry
+    that was published at `time_ms` or later.
+    """
 
     partition: int
-    start: Place
+    start: Place = BEGINNING
     messages: int | None = None
+    index: int | None = None
+    time_ms: int | None = None
+
+
+Wanted = Mapping[TopicName, Sequence[Stretch]]
+"""The topics that are asked about, each with the stretches of its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +65,8 @@ class Extent:
 
     `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
     `ledgers` are those that hold something, each with its number of entries, in order. `alone`: all
-    that the partition ever had is in its one ledger, entries without gaps.
+    that the partition ever had is in its one ledger, entries without gaps. `size` is about how many
+    bytes the entries have.
     """
 
     partition: int
@@ -67,6 +80,7 @@ class Extent:
     start_index: int | None = None
     end_index: int | None = None
     behind_index: int | None = None
+    size: int = 0
 
     def last(self, end: Place) -> Place | None:
         """Return the last entry before a place; None: there is none that is kept."""
@@ -80,21 +94,40 @@ class Extent:
         return None
 
 
-def located(
-    link: Link, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-) -> list[Extent]:
-    """Return the extents of a topic's partitions, as a broker of ours tells them.
+def located(link: Link, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+    """Return the extents of topics, as a broker of ours tells them; missing topics are left out.
 
-    Raises TopicNotFoundError, BackendUnavailableError, BackendTimeoutError.
+    Raises BackendUnavailableError, BackendTimeoutError.
     """
-    command = pb.LocateMessages(topic=str(topic))
-    by_partition = {stretch.partition: stretch for stretch in stretches}
-    for stretch in stretches:
-        command.stretch.add(
-            partition=stretch.partition, entry=stretch.start.entry, messages=stretch.messages
+    found: dict[TopicName, list[Extent]] = {}
+    waiting = list(wanted)
+    while waiting:
+        some = waiting[:MAX_ASKED_TOPICS]
+        command = pb.LocateMessages()
+        for topic in some:
+            command.topics.append(_asked(topic, wanted[topic]))
+        answer = ask(link, pb.CommandAdmin(locate_messages=command), deadline)
+        if not answer.located:
+            raise BackendUnavailableError("the broker's answer has none of the topics")
+        for topic, one in zip(some, answer.located, strict=False):
+            if not one.missing:
+                stretches = {stretch.partition: stretch for stretch in wanted[topic]}
+                found[topic] = [_located(e, stretches.get(e.partition)) for e in one.extents]
+        del waiting[: len(answer.located)]
+    return found
+
+
+def _asked(topic: TopicName, stretches: Sequence[Stretch]) -> pb.TopicStretches:
+    asked = pb.TopicStretches(topic=str(topic))
+    for one in stretches:
+        asked.stretch.add(
+            partition=one.partition,
+            entry=one.start.entry,
+            messages=one.messages,
+            index=one.index,
+            time_ms=one.time_ms,
         )
-    answer = ask(link, pb.CommandAdmin(locate_messages=command), deadline)
-    return [_located(one, by_partition.get(one.partition)) for one in answer.extents]
+    return asked
 
 
 def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
@@ -102,7 +135,8 @@ def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
     first, behind = Place(ledger, one.first_entry), Place(ledger, one.next_entry)
     start, end = first, behind
     start_index, end_index = _index(one, "first_index"), _index(one, "next_index")
-    if wanted is not None and wanted.start.ledger >= ledger:
+    # Places of a topic that was deleted and created again mean nothing in the new ledger.
+    if wanted is not None and (_by_content(wanted) or wanted.start.ledger >= ledger):
         start, end = Place(ledger, one.start_entry), Place(ledger, one.end_entry)
         start_index, end_index = _index(one, "start_index"), _index(one, "end_index")
     return Extent(
@@ -117,17 +151,26 @@ def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
         start_index,
         end_index,
         _index(one, "next_index"),
+        one.size,
     )
+
+
+def _by_content(stretch: Stretch) -> bool:
+    """Return whether a stretch begins at a message or a time, and not at a place."""
+    return stretch.index is not None or stretch.time_ms is not None
 
 
 def _index(one: pb.Extent, name: str) -> int | None:
     return getattr(one, name) if one.HasField(name) else None
 
 
-def told_by_stats(partition: int, stats: Mapping[str, Any], wanted: Stretch | None) -> Extent:
+def told_by_stats(
+    partition: int, stats: Mapping[str, Any], wanted: Stretch | None, at: Place | None = None
+) -> Extent:
     """Return the extent that Apache Pulsar's internal statistics of a topic say.
 
-    `messages` of what is wanted are entries here. Raises BackendUnavailableError for an answer
+    `messages` of what is wanted are entries here; `at` is its start where that is not a place.
+    Raises BackendUnavailableError for an answer
     without positions.
     """
     try:
@@ -141,11 +184,24 @@ def told_by_stats(partition: int, stats: Mapping[str, Any], wanted: Stretch | No
     kept[behind.ledger] = behind.entry
     held = tuple(sorted(kept.items()))
     first = next((Place(ledger, 0) for ledger, entries in held if entries), behind)
-    start = first if wanted is None else min(max(wanted.start, first), behind)
+    start = first if wanted is None else min(max(at or wanted.start, first), behind)
     end = behind
     if wanted is not None and wanted.messages is not None:
         end = _ahead(held, start, max(1, wanted.messages), behind)
-    return Extent(partition, first, behind, start, end, held, False)
+    size = stats.get("totalSize")
+    size = size if isinstance(size, int) else 0
+    return Extent(partition, first, behind, start, end, held, False, size=size)
+
+
+def place_told(message_id: Any) -> Place:
+    """Return the place of a message id as Apache Pulsar's administration writes one.
+
+    Raises BackendUnavailableError for anything else.
+    """
+    try:
+        return Place(int(message_id["ledgerId"]), int(message_id["entryId"]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise BackendUnavailableError(f"Pulsar's message id lacks a position: {error!r}") from error
 
 
 def _ahead(ledgers: Sequence[tuple[int, int]], start: Place, entries: int, behind: Place) -> Place:

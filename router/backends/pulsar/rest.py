@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
@@ -17,13 +18,14 @@ from router.backends import Start
 from router.backends.pulsar.admin import Admin, BrokerAdmin
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
-from router.backends.pulsar.extents import Extent, Stretch, told_by_stats
+from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
 from router.backends.pulsar.rest_peer import STRANGER, RestPeer
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import acknowledge, end_subscription, make_subscription
 from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
+    NotSupportedError,
     RouterError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
@@ -49,6 +51,8 @@ NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for i
 # Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
 _TIMES: Final = {Start.EARLIEST: 0, Start.LATEST: 2**53 - 1}
 _LAST: Final = re.compile(r"([0-9]+):(-1|[0-9]+)")
+MAX_CONCURRENT_QUESTIONS: Final = 8
+"""Requests of one planner that Pulsar's administration answers at a time."""
 _PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 
 
@@ -165,16 +169,47 @@ class RestAdmin:
             found.append(told_by_rest(partition, cursors.get(subscription.name, cursor), backlog))
         return found
 
-    def extents(
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+        """Return where the partitions of topics begin and end; `messages` are entries here.
+
+        Pulsar answers about one partition at a time, so several questions are asked at once.
+        """
+        with ThreadPoolExecutor(MAX_CONCURRENT_QUESTIONS) as pool:
+            asked = [
+                (topic, pool.submit(self._extents, topic, stretches, deadline))
+                for topic, stretches in wanted.items()
+            ]
+            try:
+                found = [(topic, one.result()) for topic, one in asked]
+            except BaseException:
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        return {topic: extents for topic, extents in found if extents is not None}
+
+    def _extents(
         self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-    ) -> list[Extent]:
-        """Return where a topic's partitions begin and end; `messages` are entries here."""
+    ) -> list[Extent] | None:
+        """Return the extents of a topic; None: it does not exist."""
         wanted = {stretch.partition: stretch for stretch in stretches}
-        partitions = self._partitions(topic, deadline)
-        return [
-            told_by_stats(one, self._kept(topic.partition(one), deadline), wanted.get(one))
-            for one in (range(partitions) if partitions else (NOT_PARTITIONED,))
-        ]
+        try:
+            partitions = self._partitions(topic, deadline)
+            return [
+                self._extent(topic.partition(one), one, wanted.get(one), deadline)
+                for one in (range(partitions) if partitions else (NOT_PARTITIONED,))
+            ]
+        except TopicNotFoundError:
+            return None
+
+    def _extent(
+        self, topic: TopicName, partition: int, wanted: Stretch | None, deadline: float
+    ) -> Extent:
+        stats, at = self._kept(topic, deadline), None
+        if wanted is not None and wanted.index is not None:
+            raise NotSupportedError("Apache Pulsar does not count messages: name positions")
+        if wanted is not None and wanted.time_ms is not None:
+            path = f"{_path(topic)}/messageid/{wanted.time_ms}"
+            at = place_told(self._peer.ask("GET", path, deadline))
+        return told_by_stats(partition, stats, wanted, at)
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether Pulsar deduplicates a topic, by whichever policy applies to it."""
@@ -299,11 +334,9 @@ class ServiceAdmin:
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
         return self._cursors(deadline).cursors(subscription, deadline)
 
-    def extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], deadline: float
-    ) -> list[Extent]:
-        """Return where a topic's partitions begin and end."""
-        return self._cursors(deadline).extents(topic, stretches, deadline)
+    def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
+        """Return where the partitions of topics begin and end; missing topics are left out."""
+        return self._cursors(deadline).extents(wanted, deadline)
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether appends with a producer's name and number are stored once in a topic."""

@@ -13,6 +13,7 @@ from router.backends.kafka.names import SCHEMAS, Names
 from router.errors import SettingError
 from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.rows import from_kafka
+from router.pipelines.source.bounds import EARLIEST
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -47,11 +48,12 @@ def connector_options(options: Options, *, streaming: bool) -> dict[str, str]:
         **access_options(options),
         **_topics(options),
     }
-    if options.starting.isdigit():
-        told["startingTimestamp"] = options.starting
+    word = options.starting.word
+    if word.isdigit():
+        told["startingTimestamp"] = word
         told["startingOffsetsByTimestampStrategy"] = "latest"
-    elif streaming or options.starting == "earliest":
-        told["startingOffsets"] = options.starting
+    elif streaming or word == EARLIEST:
+        told["startingOffsets"] = word
     else:
         raise SettingError("a batch that starts at the latest message has none")
     if streaming and options.max_rows:

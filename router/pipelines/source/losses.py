@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 import structlog
 
@@ -11,6 +12,10 @@ from router.backends.pulsar.extents import Place
 from router.errors import ReadFailedError
 from router.pipelines.source.offsets import Part
 
+RETENTION: Final = "retention removed them"
+RECREATED: Final = "the topic was deleted and created again"
+DELETED: Final = "the topic was deleted, or the source names it no more"
+REWOUND: Final = "the partition ends before the place that was read already"
 _log = structlog.get_logger(__name__)
 
 

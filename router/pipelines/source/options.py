@@ -3,20 +3,24 @@
 The settings of the store travel as one option whose name Spark takes for a secret's, so that no
 plan, log or page of Spark's shows a token or a password. Options that are settings by their own
 names (`pulsar.token_file`) count as well: who writes `spark.read` by hand need not write JSON.
+The options of Spark's Kafka connector are synonyms of these (`kafka_names`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from router.backends import Backend
 from router.backends.opening import open_backend, open_node, scheme
 from router.errors import SettingError
 from router.model import TopicName
+from router.pipelines.rows import Layout
+from router.pipelines.source.bounds import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
+from router.pipelines.source.kafka_names import KAFKA_COLUMNS, translated
 from router.settings import BY_NAME, Settings, load
 
 if TYPE_CHECKING:
@@ -25,21 +29,35 @@ if TYPE_CHECKING:
 EMBEDDED: Final = "embedded"
 SECRET: Final = "settings.secret"  # noqa: S105 - the name of an option
 KINDS: Final = ("embedded", "pulsar", "pulsar+ssl", "kafka")
-STARTS: Final = ("earliest", "latest")
 LOSSES: Final = ("fail", "skip")
 DEAD: Final = ("read", "skip")
+COLUMN_NAMES: Final = ("router", KAFKA_COLUMNS)
+FLAGS: Final = ("true", "false")
 _OWN: Final = frozenset(
     {
         "url",
         "topics",
         "topic",
-        "path",
         "pattern",
         "dead_letters",
         "starting",
+        "ending",
         "max_rows",
         "on_loss",
+        "columns",
+        "includeheaders",
         SECRET,
+    }
+)
+# What Spark hands to every source and sink along with its options.
+_OF_SPARK: Final = frozenset(
+    {
+        "path",
+        "paths",
+        "checkpointlocation",
+        "queryname",
+        "asyncprogresstrackingenabled",
+        "asyncprogresstrackingcheckpointintervalms",
     }
 )
 
@@ -48,20 +66,24 @@ _OWN: Final = frozenset(
 class Options:
     """A source, or what is written to: which store, which topics, and how it is read.
 
-    `starting` is earliest, latest or ms since 1970; `max_rows` 0: no bound of a batch. `topic` is
-    where rows without a topic of their own are written. `skip_dead`: a pattern passes over
-    `<topic>.dlq` where it finds the topic.
+    `ending` is for a read that is no stream. `max_rows` 0: no bound of a batch. `path` is what
+    `load` and `save` were given: topics of a reader, the topic of a writer. `topic` is where rows
+    without a topic of their own are written. `skip_dead`: a pattern passes over `<topic>.dlq` where
+    it finds the topic. `layout`: the columns of its rows.
     """
 
     settings: Settings
     given: Mapping[str, str]
     topics: tuple[str, ...] = ()
     pattern: str = ""
-    starting: str = "earliest"
+    starting: Bound = FROM_EARLIEST
+    ending: Bound = TO_LATEST
     max_rows: int = 0
     skip: bool = False
     topic: str = ""
     skip_dead: bool = False
+    path: tuple[str, ...] = ()
+    layout: Layout = Layout.ROUTER
 
     @property
     def kind(self) -> str:
@@ -87,26 +109,31 @@ class Options:
     def of_texts(cls, texts: Mapping[str, str]) -> Options:
         """Read the options of a Spark reader or writer; raise SettingError."""
         # Spark's names of options have no case.
-        given = {name.lower(): text for name, text in texts.items()}
+        given = translated({name.lower(): text for name, text in texts.items()})
         plain = {name: text for name, text in given.items() if name in BY_NAME}
-        if unknown := given.keys() - plain.keys() - _OWN:
-            raise SettingError(f"the source has no option {min(unknown)!r}; {_KNOWN}")
+        if unknown := given.keys() - plain.keys() - _OWN - _OF_SPARK:
+            raise SettingError(_unknown(min(unknown)))
         settings = _settings(given.get("url", ""), {**_secret(given.get(SECRET, "{}")), **plain})
         kind = scheme(settings)
         if kind not in KINDS:
             raise SettingError(
                 f"a pipeline reads and writes {', '.join(KINDS)}; {kind!r} is not among them"
             )
+        named = _namer(settings)
+        path = _path(given)
         return cls(
             settings,
             given,
-            tuple(word for word in map(str.strip, given.get("topics", "").split(",")) if word),
+            _words(given.get("topics", "")),
             given.get("pattern", ""),
-            _one(given, "starting", STARTS, numeric=True),
+            Bound.parse("starting", given.get("starting", EARLIEST), (EARLIEST, LATEST), named),
+            Bound.parse("ending", given.get("ending", LATEST), (LATEST,), named),
             _number(given, "max_rows"),
             _one(given, "on_loss", LOSSES) == "skip",
-            given.get("topic", given.get("path", "")),
+            given.get("topic", path[0] if len(path) == 1 else ""),
             _one(given, "dead_letters", DEAD) == "skip",
+            path,
+            _layout(given),
         )
 
     def texts(self) -> dict[str, str]:
@@ -114,18 +141,21 @@ class Options:
         return dict(self.given)
 
     def of_reading(self) -> Options:
-        """Return these options if they say what to read; raise SettingError."""
-        if bool(self.topics) == bool(self.pattern):
-            raise SettingError("a source has either topics or a pattern of their names")
-        for name in self.topics:
+        """Return these options if they say what to read; raise SettingError, BadNameError."""
+        said = [bool(self.topics), bool(self.pattern), bool(self.path)]
+        if sum(said) != 1:
+            raise SettingError(
+                "a source has either topics (`topics`, `subscribe`, or the argument of `load`)"
+                " or a pattern of their names (`pattern`, `subscribePattern`)"
+            )
+        read = replace(self, topics=self.topics or self.path)
+        for name in read.topics:
             self.topic_named(name)
-        return self
+        return read
 
     def topic_named(self, name: str) -> TopicName:
         """Return the topic of a name, local or full; raise BadNameError."""
-        return TopicName.parse(
-            name, self.settings.text("names.tenant"), self.settings.text("names.namespace")
-        )
+        return _namer(self.settings)(name)
 
     def shown(self, topic: TopicName) -> str:
         """Return the shortest name by which `topic_named` finds it again."""
@@ -141,10 +171,41 @@ class Options:
             yield backend
 
 
-_KNOWN: Final = (
-    "there are url, topics, pattern, dead_letters, starting, max_rows, on_loss, topic and the"
-    " router's settings"
-)
+def _namer(settings: Settings) -> Callable[[str], TopicName]:
+    tenant, namespace = settings.text("names.tenant"), settings.text("names.namespace")
+    return lambda name: TopicName.parse(name, tenant, namespace)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word for word in map(str.strip, text.split(",")) if word)
+
+
+def _path(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the names that `load` or `save` was given, which Spark calls paths."""
+    if "paths" not in given:
+        return _words(given.get("path", ""))
+    try:
+        return tuple(map(str, json.loads(given["paths"])))
+    except (ValueError, TypeError) as error:
+        raise SettingError(f"paths = {given['paths']!r} is no JSON list of topics") from error
+
+
+def _layout(given: Mapping[str, str]) -> Layout:
+    """Return which columns are asked for; Kafka's have headers unless they are declined."""
+    headers = _one(given, "includeheaders", FLAGS) == "true"
+    if _one(given, "columns", COLUMN_NAMES) != KAFKA_COLUMNS:
+        return Layout.ROUTER
+    return Layout.KAFKA_WITH_HEADERS if headers else Layout.KAFKA
+
+
+def _unknown(name: str) -> str:
+    if name.startswith("kafka."):
+        return f'{name} is an option of Spark\'s own Kafka connector: format("kafka")'
+    names = sorted((_OWN - {SECRET, "includeheaders"}) | {"includeHeaders"})
+    return (
+        f"the source has no option {name!r}; there are {', '.join(names)},"
+        " those of Spark's Kafka connector that mean the same, and the router's settings"
+    )
 
 
 def _settings(url: str, given: Mapping[str, str]) -> Settings:
@@ -169,14 +230,11 @@ def _secret(text: str) -> dict[str, str]:
     return {str(name): str(value) for name, value in found.items()}
 
 
-def _one(
-    given: Mapping[str, str], name: str, known: tuple[str, ...], *, numeric: bool = False
-) -> str:
+def _one(given: Mapping[str, str], name: str, known: tuple[str, ...]) -> str:
     value = given.get(name, known[0])
-    if value in known or (numeric and value.isascii() and value.isdigit()):
+    if value in known:
         return value
-    also = " or a time in ms since 1970" if numeric else ""
-    raise SettingError(f"{name} = {value!r}: expected {' or '.join(known)}{also}")
+    raise SettingError(f"{name} = {value!r}: expected {' or '.join(known)}")
 
 
 def _number(given: Mapping[str, str], name: str) -> int:

@@ -8,55 +8,48 @@ A bound of rows is shared out by how much each partition has left, one entry at 
 starves; our own broker then tells the entry at which so many messages end. For Apache Pulsar, which
 does not count messages, the entries of a share are reckoned from a sample at its beginning.
 
+The store is asked about all topics at once: a pattern may find thousands. What a question has
+answered is not asked again, so a batch takes one, and three where a bound of rows cuts it.
+
 The alternative to the driver's planning, readers that stop when they have enough, has no ends to
 write down before a batch is read, and then no batch that can be read again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Final
 
 import re2
 
 from router.backends import Backend
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
 from router.pipelines.declaration import DEAD_SUFFIX
-from router.pipelines.source.losses import Loss, suffer
+from router.pipelines.source.bounds import EARLIEST, LATEST, TO_LATEST, At, Bound
+from router.pipelines.source.losses import REWOUND, Loss, suffer
 from router.pipelines.source.offsets import Offset, Part
 from router.pipelines.source.options import Options
+from router.pipelines.source.ranges import Range, planned
+from router.pipelines.source.reckoning import (
+    batch_ends,
+    bound_end,
+    bound_stretch,
+    deleted_start,
+    entries_between,
+    known_index,
+    missing,
+    share,
+)
 
 PATIENCE: Final = 60.0
 """Seconds that a question may take, a restart of the broker included."""
 SAMPLE: Final = 1_000
 SAMPLE_BYTES: Final = 4 * 1024 * 1024
-RETENTION: Final = "retention removed them"
-RECREATED: Final = "the topic was deleted and created again"
-DELETED: Final = "the topic was deleted, or the source names it no more"
-REWOUND: Final = "the partition ends before the place that was read already"
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """Entries of one partition that one task reads: from `start` up to and with `last`.
-
-    `behind` is the place where the batch ends. `index` is the number of the first message, where
-    the store counts them. `ledgers` are those between, each with its number of entries; `alone`:
-    there is one, and it has no gaps.
-    """
-
-    part: Part
-    start: Place
-    last: Place
-    behind: Place
-    ledgers: tuple[tuple[int, int], ...]
-    alone: bool
-    index: int | None
 
 
 class Deaf:
@@ -89,21 +82,28 @@ class Planner:
         """Return where a new stream begins; raise TopicNotFoundError for a topic that is named.
 
         Spark keeps no first offset: when the first batch is read again, it asks for another one.
-        So it says that its places are where a batch `begin`s, and `latest` hands that on.
+        So it says that its places are where a batch `begin`s, and `latest` hands that on. Raises
+        MessagesLostError where the first message that is asked for was deleted.
         """
         begins: dict[Part, Place] = {}
         index: dict[Part, int] = {}
-        for topic in self.topics():
-            starts = [
-                Stretch(one.partition, self._begin(topic, one))
-                for one in self._backend.extents(topic, (), PATIENCE)
-            ]
-            for one in self._backend.extents(topic, starts, PATIENCE):
-                part = Part(str(topic), one.partition)
-                begins[part] = one.start
-                if one.start_index is not None:
-                    index[part] = one.start_index
+        losses: list[Loss] = []
+        for part, (at, extent) in self._bounded_by(self._options.starting).items():
+            begins[part] = extent.start
+            if extent.start_index is not None:
+                index[part] = extent.start_index
+            if (loss := deleted_start(part, at, extent)) is not None:
+                losses.append(loss)
+        suffer(losses, skip=self._options.skip)
         return Offset(begins, index, begins)
+
+    def target(self) -> Offset | None:
+        """Return where a read that is no stream is to end; None: where everything stored ends."""
+        ending = self._options.ending
+        if ending == TO_LATEST:
+            return None
+        found = self._bounded_by(ending)
+        return Offset({part: bound_end(at, extent) for part, (at, extent) in found.items()})
 
     def ends(self) -> Offset:
         """Return where everything that is stored now ends."""
@@ -123,9 +123,9 @@ class Planner:
         extents = self._extents(start)
         begins, losses = self._begins(start, extents, target)
         suffer(losses, skip=self._options.skip)
-        ends = _ends(begins, extents, target)
+        ends = batch_ends(begins, extents, target)
         if max_rows:
-            ends = self._bounded(begins, ends, extents, max_rows)
+            ends = self._bounded(begins, ends, extents, start, max_rows)
         if not losses and begins == start.next == ends:
             return start
         unlike = {
@@ -140,21 +140,12 @@ class Planner:
     def ranges(self, start: Offset, end: Offset) -> list[Range]:
         """Return what is to be read of a batch; raise MessagesLostError for what is not there."""
         starts = start.starts(end)
-        extents = self._extents(Offset(starts)) if starts else {}
-        found: list[Range] = []
-        for topic in sorted({part.topic for part in starts}):
-            mine = {part: place for part, place in starts.items() if part.topic == topic}
-            found += self._ranges(mine, end, extents)
-        return found
-
-    def _ranges(
-        self, starts: Mapping[Part, Place], end: Offset, extents: Mapping[Part, Extent]
-    ) -> Iterator[Range]:
+        extents = self._located({TopicName.parse(part.topic): () for part in starts})
         kept: dict[Part, Place] = {}
         losses: list[Loss] = []
-        for part, place in starts.items():
+        for part, place in sorted(starts.items()):
             extent, upto = extents.get(part), end.next[part]
-            found = _missing(part, place, extent, None, upto)
+            found = missing(part, place, extent, None, upto)
             if found is not None:
                 losses.append(found[0])
             elif extent is not None and upto > extent.behind:
@@ -162,41 +153,61 @@ class Planner:
             if extent is not None and max(place, extent.first) < upto:
                 kept[part] = max(place, extent.first)
         suffer(losses, skip=self._options.skip)
-        indexes = self._indexes(kept, extents)
-        for part, place in kept.items():
-            extent, behind = extents[part], min(end.next[part], extents[part].behind)
-            last = extent.last(behind)
-            if last is not None and last >= place:
-                held = tuple(one for one in extent.ledgers if place.ledger <= one[0] <= last.ledger)
-                index = indexes.get(part)
-                yield Range(part, place, last, behind, held, extent.alone, index)
+        indexes = self._indexes(kept, extents, start)
+        return list(planned(kept, end, extents, indexes))
 
     def _extents(self, start: Offset | None = None) -> dict[Part, Extent]:
-        """Return what is kept of the partitions to read; a topic of `start` may be gone."""
+        """Return what is kept of the partitions to read.
+
+        Raises TopicNotFoundError for a topic that is named, unless `start` knows it.
+        """
+        topics = self.topics()
         known = set() if start is None else {part.topic for part in start.next}
-        found: dict[Part, Extent] = {}
-        for topic in self.topics():
-            try:
-                extents = self._backend.extents(topic, (), PATIENCE)
-            except TopicNotFoundError:
-                if str(topic) not in known:
-                    raise
-                continue
-            found |= {Part(str(topic), one.partition): one for one in extents}
+        found = self._located(dict.fromkeys(topics, ()))
+        if not self._options.pattern:
+            known |= {part.topic for part in found}
+            if unknown := [topic for topic in topics if str(topic) not in known]:
+                raise TopicNotFoundError(f"there is no topic {unknown[0]}")
         return found
 
-    def _begin(self, topic: TopicName, extent: Extent) -> Place:
-        """Return where a new stream begins in a partition."""
-        starting = self._options.starting
-        if starting == "earliest":
-            return extent.first
-        if starting == "latest":
-            return extent.behind
-        with closing(
-            self._backend.read(topic, extent.partition, int(starting), Deaf(), PATIENCE)
-        ) as reader:
-            found = reader.receive(1, 1, PATIENCE)
-        return _entry(found[0].position) if found else extent.behind
+    def _located(self, wanted: Wanted) -> dict[Part, Extent]:
+        """Return the extents of topics, which are all asked about at once."""
+        if not wanted:
+            return {}
+        return {
+            Part(str(topic), one.partition): one
+            for topic, extents in self._backend.extents(wanted, PATIENCE).items()
+            for one in extents
+        }
+
+    def _stretches(self, asked: Iterable[tuple[Part, Stretch]]) -> dict[Part, Extent]:
+        """Return the extents of these stretches, of which a partition has one."""
+        wanted: dict[TopicName, list[Stretch]] = {}
+        parts = set()
+        for part, stretch in asked:
+            wanted.setdefault(TopicName.parse(part.topic), []).append(stretch)
+            parts.add(part)
+        return {part: one for part, one in self._located(wanted).items() if part in parts}
+
+    def _bounded_by(self, bound: Bound) -> dict[Part, tuple[At, Extent]]:
+        """Return the bound of each partition, and its extent with the bound as its start."""
+        extents = self._extents()
+        shown = {Part(part.topic, max(0, part.partition)) for part in extents}
+        if unknown := [part for part in bound.offsets if part not in shown]:
+            raise SettingError(f"{unknown[0].topic} has no partition {unknown[0].partition} here")
+        found: dict[Part, tuple[At, Extent]] = {}
+        asked: list[tuple[Part, Stretch]] = []
+        for part, extent in extents.items():
+            at = bound.at(part)
+            if at == EARLIEST:
+                found[part] = at, replace(extent, start_index=extent.first_index)
+            elif at == LATEST:
+                behind, index = extent.behind, extent.behind_index
+                found[part] = at, replace(extent, start=behind, start_index=index)
+            else:
+                asked.append((part, bound_stretch(part, at, extent)))
+        located = self._stretches(asked)
+        return found | {part: (bound.at(part), one) for part, one in located.items()}
 
     def _begins(
         self, start: Offset, extents: Mapping[Part, Extent], target: Offset | None
@@ -206,7 +217,7 @@ class Planner:
         losses: list[Loss] = []
         for part, place in start.next.items():
             extent = extents.get(part)
-            found = _missing(part, place, extent, start.index.get(part))
+            found = missing(part, place, extent, start.index.get(part))
             if found is not None:
                 losses.append(found[0])
             if extent is not None:
@@ -215,7 +226,7 @@ class Planner:
             if part in start.next or (target is not None and part not in target.next):
                 continue
             begins[part] = Place(extent.first.ledger, 0) if extent.alone else extent.first
-            found = _missing(part, begins[part], extent, 0)
+            found = missing(part, begins[part], extent, 0)
             if found is not None:
                 losses.append(found[0])
                 begins[part] = found[1]
@@ -226,51 +237,30 @@ class Planner:
         begins: Mapping[Part, Place],
         ends: Mapping[Part, Place],
         extents: Mapping[Part, Extent],
+        start: Offset,
         max_rows: int,
     ) -> dict[Part, Place]:
-        """Return ends that leave no more than so many rows, but one entry of each partition."""
-        busy = [part for part in begins if begins[part] < ends[part]]
-        sizes = {part: self._entry_size(part, begins[part], extents[part]) for part in busy}
-        left = self._left(busy, begins, ends, extents, sizes)
+        """Return ends that leave about so many rows: whole entries, one of each partition."""
+        busy = {part: begins[part] for part in begins if begins[part] < ends[part]}
+        sizes = {part: self._entry_size(part, place, extents[part]) for part, place in busy.items()}
+        first = self._indexes(busy, extents, start)
+        behind = self._indexes({part: ends[part] for part in busy}, extents)
+        left: dict[Part, float] = {}
+        for part, size in sizes.items():
+            if part in first and part in behind:
+                left[part] = behind[part] - first[part]
+            else:
+                left[part] = size * entries_between(extents[part].ledgers, begins[part], ends[part])
         total = sum(left.values())
         found = dict(ends)
         if total <= max_rows:
             return found
-        for topic in sorted({part.topic for part in busy}):
-            stretches = [
-                Stretch(
-                    part.partition,
-                    begins[part],
-                    max(1, int(max_rows * left[part] / total / sizes[part])),
-                )
-                for part in busy
-                if part.topic == topic
-            ]
-            asked = {stretch.partition for stretch in stretches}
-            for one in self._backend.extents(TopicName.parse(topic), stretches, PATIENCE):
-                if one.partition in asked:
-                    part = Part(topic, one.partition)
-                    found[part] = min(one.end, ends[part])
-        return found
-
-    def _left(
-        self,
-        busy: list[Part],
-        begins: Mapping[Part, Place],
-        ends: Mapping[Part, Place],
-        extents: Mapping[Part, Extent],
-        sizes: Mapping[Part, float],
-    ) -> dict[Part, float]:
-        """Return about how many messages each partition has left."""
-        first = self._indexes({part: begins[part] for part in busy}, extents)
-        behind = self._indexes({part: ends[part] for part in busy}, extents)
-        found = {}
-        for part in busy:
-            if part in first and part in behind:
-                found[part] = float(behind[part] - first[part])
-            else:
-                entries = _entries(extents[part].ledgers, begins[part], ends[part])
-                found[part] = entries * sizes[part]
+        stretches = (
+            (part, Stretch(part.partition, begins[part], share(max_rows, left[part], total, size)))
+            for part, size in sizes.items()
+        )
+        for part, one in self._stretches(stretches).items():
+            found[part] = min(one.end, ends[part])
         return found
 
     def _entry_size(self, part: Part, begin: Place, extent: Extent) -> float:
@@ -286,74 +276,25 @@ class Planner:
         return max(1.0, len(found) / max(1, len(entries)))
 
     def _indexes(
-        self, places: Mapping[Part, Place], extents: Mapping[Part, Extent]
+        self,
+        places: Mapping[Part, Place],
+        extents: Mapping[Part, Extent],
+        known: Offset | None = None,
     ) -> dict[Part, int]:
         """Return how many messages there were before each place, where the store counts them."""
-        found = {}
-        for topic in sorted({part.topic for part in places if extents[part].alone}):
-            stretches = [
-                Stretch(part.partition, place, 1)
-                for part, place in places.items()
-                if part.topic == topic
-            ]
-            for one in self._backend.extents(TopicName.parse(topic), stretches, PATIENCE):
-                part = Part(topic, one.partition)
-                if part in places and one.start == places[part] and one.start_index is not None:
-                    found[part] = one.start_index
+        found: dict[Part, int] = {}
+        asked: list[tuple[Part, Stretch]] = []
+        for part, place in places.items():
+            extent = extents[part]
+            index = known_index(part, place, extent, known)
+            if index is not None:
+                found[part] = index
+            elif extent.alone:
+                asked.append((part, Stretch(part.partition, place, 1)))
+        for part, one in self._stretches(asked).items():
+            if one.start == places[part] and one.start_index is not None:
+                found[part] = one.start_index
         return found
-
-
-def _missing(
-    part: Part,
-    place: Place,
-    extent: Extent | None,
-    index: int | None,
-    end: Place | None = None,
-) -> tuple[Loss, Place] | None:
-    """Return what cannot be read from a place on, and where to go on; None: all is there.
-
-    `index` counts the messages before the place, if that is known. `end` bounds what was wanted.
-    """
-    if extent is None:
-        return Loss(part, place, end, DELETED), place
-    first = extent.first
-    upto = first if end is None else min(first, end)
-    if extent.alone and place.ledger != first.ledger:
-        return Loss(part, place, upto, RECREATED), first
-    if place > extent.behind:
-        return Loss(part, extent.behind, place, REWOUND), extent.behind
-    if extent.alone and place < first:
-        counted = extent.first_index is not None and index is not None and upto == first
-        messages = (extent.first_index or 0) - (index or 0) if counted else None
-        return Loss(part, place, upto, RETENTION, messages), first
-    # Of Apache Pulsar's ledgers it is known that one is gone, not whether all of it was read.
-    if not extent.alone and place.ledger not in dict(extent.ledgers):
-        return Loss(part, place, upto, RETENTION), max(place, first)
-    return None
-
-
-def _ends(
-    begins: Mapping[Part, Place], extents: Mapping[Part, Extent], target: Offset | None
-) -> dict[Part, Place]:
-    """Return where a batch ends that takes everything there is, up to the target."""
-    ends = {}
-    for part, begin in begins.items():
-        behind = extents[part].behind
-        if target is not None:
-            behind = min(behind, target.next.get(part, begin))
-        ends[part] = max(begin, behind)
-    return ends
-
-
-def _entries(ledgers: tuple[tuple[int, int], ...], start: Place, end: Place) -> int:
-    """Return how many entries lie between two places."""
-    total = 0
-    for ledger, entries in ledgers:
-        first = start.entry if ledger == start.ledger else 0
-        behind = end.entry if ledger == end.ledger else entries
-        if start.ledger <= ledger <= end.ledger:
-            total += max(0, behind - first)
-    return total
 
 
 def _entry(position: Position) -> Place:

@@ -1,15 +1,16 @@
-"""Reading of one range of entries in one of Spark's workers, as Arrow record batches.
+"""Reading of ranges of entries in one of Spark's workers, as Arrow record batches.
 
-A worker opens a connection of its own, asks for entries in bulk, and closes it when the range is
-done or Spark loses interest. A broker that goes away is waited for, `PATIENCE` seconds without
-progress: reading goes on behind the last entry that came. What is missing between is a loss, and
-the batch is as exactly half-open as it was planned: nothing behind its last entry is given.
+A worker opens a connection of its own, asks for entries in bulk, range after range, and closes it
+when the last one is done or Spark loses interest. A broker that goes away is waited for, `PATIENCE`
+seconds without progress: reading goes on behind the last entry that came. What is missing between
+is a loss, and the batch is as exactly half-open as it was planned: nothing behind its last entry is
+given.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -25,12 +26,14 @@ from router.errors import (
     NotSupportedError,
     PublishRefusedError,
     ReadFailedError,
+    TopicNotFoundError,
 )
 from router.model import TopicName
 from router.pipelines.rows import Gathered
-from router.pipelines.source.losses import Loss, suffer
+from router.pipelines.source.bounds import Point, RowKey
+from router.pipelines.source.losses import RETENTION, Loss, suffer
 from router.pipelines.source.options import Options
-from router.pipelines.source.planning import RETENTION, Range
+from router.pipelines.source.ranges import Range
 from router.wire.pulsar import Columns
 
 PATIENCE: Final = 60.0
@@ -41,27 +44,67 @@ SIZE: Final = 8 * 1024 * 1024
 GONE: Final = "they are not stored any more, though what follows them is"
 
 
-def batches(options: Options, wanted: Range) -> Generator[pa.RecordBatch, None, None]:
-    """Yield the messages of a range in order, in record batches of bounded size.
+def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBatch, None, None]:
+    """Yield the messages of ranges in order, in record batches of bounded size.
 
     Raises ReadFailedError for damage and for losses that are not to be skipped, and what the store
     raises when it stays away.
     """
-    topic = TopicName.parse(wanted.part.topic)
-    columns = Gathered(options.shown(topic), max(0, wanted.part.partition))
     with options.opened() as backend:
         if not isinstance(backend, PulsarBackend):
             raise NotSupportedError("the store has no entries to read")
-        reading = _Reading(backend, topic, wanted, skip=options.skip)
-        try:
-            for place, entry, index in reading.entries():
-                columns.add(entry, str(place), index)
-                if columns.rows >= ROWS or columns.size >= SIZE:
-                    yield columns.take()
-        finally:
-            reading.close()
+        for wanted in ranges:
+            yield from _batches(options, backend, wanted)
+
+
+def _batches(
+    options: Options, backend: PulsarBackend, wanted: Range
+) -> Generator[pa.RecordBatch, None, None]:
+    topic = TopicName.parse(wanted.part.topic)
+    columns = Gathered(options.shown(topic), max(0, wanted.part.partition), options.layout)
+    bounds = (options.starting.row_key(wanted.part), options.ending.row_key(wanted.part))
+    reading = _Reading(backend, topic, wanted, skip=options.skip)
+    try:
+        for place, entry, index in reading.entries():
+            columns.add(within(entry, place, index, bounds), str(place), index)
+            if columns.rows >= ROWS or columns.size >= SIZE:
+                yield columns.take()
+    finally:
+        reading.close()
     if columns.rows:
         yield columns.take()
+
+
+def within(
+    entry: Columns, place: Place, index: int | None, bounds: tuple[RowKey, RowKey]
+) -> Columns:
+    """Return the messages of an entry from the first bound to before the second one.
+
+    `index` is the number of the entry's first message. Messages that cannot be compared with a
+    bound, which is a number where damage hides theirs, are kept.
+    """
+    low, high = bounds
+    if low is None and high is None:
+        return entry
+
+    def behind(bound: RowKey, message: int) -> bool:
+        number = max(0, message)
+        if isinstance(bound, Point):
+            return Point(place, number) >= bound
+        return bound is None or index is None or index + number >= bound
+
+    first = next((i for i, one in enumerate(entry.places) if behind(low, one)), len(entry.places))
+    last = len(entry.places)
+    if high is not None and (index is not None or isinstance(high, Point)):
+        last = next((i for i, one in enumerate(entry.places) if behind(high, one)), last)
+    last = max(first, last)
+    return entry._replace(
+        places=entry.places[first:last],
+        keys=entry.keys[first:last],
+        values=entry.values[first:last],
+        properties=entry.properties[first:last],
+        event_times=entry.event_times[first:last],
+    )
 
 
 class _Reading:
@@ -179,5 +222,9 @@ class _Reading:
 
     def _extent(self, place: Place) -> Extent:
         partition = self._wanted.part.partition
-        found = self._backend.extents(self._topic, [Stretch(partition, place, 1)], PATIENCE)
-        return next(one for one in found if one.partition == partition)
+        wanted = {self._topic: [Stretch(partition, place, 1)]}
+        found = self._backend.extents(wanted, PATIENCE).get(self._topic, [])
+        for one in found:
+            if one.partition == partition:
+                return one
+        raise TopicNotFoundError(self._said(f"{place} cannot be read: the topic was deleted"))

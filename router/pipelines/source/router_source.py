@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import pyarrow as pa
+import pyspark
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
@@ -24,10 +25,11 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from router.errors import SettingError
-from router.pipelines.rows import SCHEMA_DDL
+from router.pipelines.source.bounds import TO_LATEST
 from router.pipelines.source.offsets import Offset
 from router.pipelines.source.options import Options
-from router.pipelines.source.planning import Planner, Range
+from router.pipelines.source.planning import Planner
+from router.pipelines.source.ranges import Range, shared_out
 from router.pipelines.source.reading import batches
 from router.pipelines.source.writing import BatchWriter, StreamWriter
 
@@ -52,7 +54,7 @@ class RouterSource(DataSource):
 
     def schema(self) -> str:
         """Return the columns."""
-        return SCHEMA_DDL
+        return self._told.layout.value
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return what reads everything there is when it is planned."""
@@ -62,6 +64,11 @@ class RouterSource(DataSource):
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """Return what reads batch after batch."""
         del schema
+        if self._told.ending != TO_LATEST:
+            raise SettingError(
+                "a stream has no end (`ending`, `endingOffsets`): read a frame instead, or end the"
+                " stream where everything stored now ends, with trigger(availableNow=True)"
+            )
         return StreamReader(_readable(self._told))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -78,9 +85,9 @@ class RouterSource(DataSource):
 
 
 class RangePartition(InputPartition):
-    """One range: what one task reads."""
+    """The ranges that one task reads."""
 
-    def __init__(self, wanted: Range) -> None:
+    def __init__(self, wanted: tuple[Range, ...]) -> None:
         super().__init__(wanted)
         self.wanted = wanted
 
@@ -96,10 +103,11 @@ class BatchReader(DataSourceReader):
         with self._options.opened() as backend:
             planner = Planner(self._options, backend)
             start = planner.initial()
-            return [RangePartition(one) for one in planner.ranges(start, planner.latest(start))]
+            end = planner.latest(start, target=planner.target())
+            return [RangePartition(some) for some in shared_out(planner.ranges(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range; there may be none at all."""
+        """Yield the rows of a task; there may be none at all."""
         if isinstance(partition, RangePartition):
             yield from batches(self._options, partition.wanted)
 
@@ -144,10 +152,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> list[RangePartition]:
         """Return what tasks read of a batch, the same whenever it is asked; raise as above."""
         begin, upto = Offset.of_json(start), Offset.of_json(end)
-        return [RangePartition(one) for one in self._planner().ranges(begin, upto)]
+        return [RangePartition(some) for some in shared_out(self._planner().ranges(begin, upto))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of one range."""
+        """Yield the rows of a task."""
         if not isinstance(partition, RangePartition):
             raise SettingError(f"{partition!r} is none of this source's partitions")
         return batches(self._options, partition.wanted)
@@ -168,5 +176,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _readable(options: Options) -> Options:
     if options.kind == "kafka":
-        raise SettingError('topics of Kafka are read by Spark\'s own connector: format("kafka")')
+        # Loaded here only: each of Spark's workers imports this module.
+        from router.pipelines.source.kafka import access_options  # noqa: PLC0415
+
+        servers = access_options(options)["kafka.bootstrap.servers"]
+        raise SettingError(
+            "topics of Kafka are read by Spark's own connector:"
+            f' format("kafka").option("kafka.bootstrap.servers", "{servers}"), with the package'
+            f" org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+            " in spark.jars.packages"
+        )
     return options.of_reading()

@@ -1174,7 +1174,7 @@ class CommandAdmin(_message.Message):
     def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "extents")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1192,7 +1192,7 @@ class CommandAdminResponse(_message.Message):
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
-    EXTENTS_FIELD_NUMBER: _ClassVar[int]
+    LOCATED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -1210,8 +1210,8 @@ class CommandAdminResponse(_message.Message):
     entry: StoredEntry
     clients: _containers.RepeatedCompositeFieldContainer[ClientInfo]
     schemas: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
-    extents: _containers.RepeatedCompositeFieldContainer[Extent]
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ...) -> None: ...
+    located: _containers.RepeatedCompositeFieldContainer[TopicExtents]
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
@@ -1588,6 +1588,12 @@ class StoredEntry(_message.Message):
     def __init__(self, message_id: _Optional[_Union[MessageIdData, _Mapping]] = ..., payload: _Optional[bytes] = ..., timestamp_ms: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class LocateMessages(_message.Message):
+    __slots__ = ("topics",)
+    TOPICS_FIELD_NUMBER: _ClassVar[int]
+    topics: _containers.RepeatedCompositeFieldContainer[TopicStretches]
+    def __init__(self, topics: _Optional[_Iterable[_Union[TopicStretches, _Mapping]]] = ...) -> None: ...
+
+class TopicStretches(_message.Message):
     __slots__ = ("topic", "stretch")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     STRETCH_FIELD_NUMBER: _ClassVar[int]
@@ -1596,17 +1602,29 @@ class LocateMessages(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., stretch: _Optional[_Iterable[_Union[Stretch, _Mapping]]] = ...) -> None: ...
 
 class Stretch(_message.Message):
-    __slots__ = ("partition", "entry", "messages")
+    __slots__ = ("partition", "entry", "messages", "index", "time_ms")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     ENTRY_FIELD_NUMBER: _ClassVar[int]
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    INDEX_FIELD_NUMBER: _ClassVar[int]
+    TIME_MS_FIELD_NUMBER: _ClassVar[int]
     partition: int
     entry: int
     messages: int
-    def __init__(self, partition: _Optional[int] = ..., entry: _Optional[int] = ..., messages: _Optional[int] = ...) -> None: ...
+    index: int
+    time_ms: int
+    def __init__(self, partition: _Optional[int] = ..., entry: _Optional[int] = ..., messages: _Optional[int] = ..., index: _Optional[int] = ..., time_ms: _Optional[int] = ...) -> None: ...
+
+class TopicExtents(_message.Message):
+    __slots__ = ("missing", "extents")
+    MISSING_FIELD_NUMBER: _ClassVar[int]
+    EXTENTS_FIELD_NUMBER: _ClassVar[int]
+    missing: bool
+    extents: _containers.RepeatedCompositeFieldContainer[Extent]
+    def __init__(self, missing: _Optional[bool] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ...) -> None: ...
 
 class Extent(_message.Message):
-    __slots__ = ("partition", "ledger_id", "first_entry", "first_index", "next_entry", "next_index", "start_entry", "start_index", "end_entry", "end_index")
+    __slots__ = ("partition", "ledger_id", "first_entry", "first_index", "next_entry", "next_index", "start_entry", "start_index", "end_entry", "end_index", "size")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -1617,6 +1635,7 @@ class Extent(_message.Message):
     START_INDEX_FIELD_NUMBER: _ClassVar[int]
     END_ENTRY_FIELD_NUMBER: _ClassVar[int]
     END_INDEX_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ledger_id: int
     first_entry: int
@@ -1627,7 +1646,8 @@ class Extent(_message.Message):
     start_index: int
     end_entry: int
     end_index: int
-    def __init__(self, partition: _Optional[int] = ..., ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., first_index: _Optional[int] = ..., next_entry: _Optional[int] = ..., next_index: _Optional[int] = ..., start_entry: _Optional[int] = ..., start_index: _Optional[int] = ..., end_entry: _Optional[int] = ..., end_index: _Optional[int] = ...) -> None: ...
+    size: int
+    def __init__(self, partition: _Optional[int] = ..., ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., first_index: _Optional[int] = ..., next_entry: _Optional[int] = ..., next_index: _Optional[int] = ..., start_entry: _Optional[int] = ..., start_index: _Optional[int] = ..., end_entry: _Optional[int] = ..., end_index: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
 
 class DescribeClients(_message.Message):
     __slots__ = ("topic", "after")

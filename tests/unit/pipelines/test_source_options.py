@@ -26,7 +26,11 @@ def test_declared_source_says_the_same_as_its_options() -> None:
         settings={"pulsar.token": "s3cret"},
     )
     options = Options.of_texts(Options.of_source(spec).texts())
-    assert (options.kind, options.topics, options.starting) == ("embedded", ("a", "b"), "17")
+    assert (options.kind, options.topics, options.starting.word) == (
+        "embedded",
+        ("a", "b"),
+        "17",
+    )
     assert (options.max_rows, options.skip) == (5, True)
     assert options.settings.text("data.dir") == "/somewhere"
     assert options.settings.text("pulsar.token") == "s3cret"

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from router.backends.pulsar import PulsarBackend
-from router.backends.pulsar.extents import Extent, Place, Stretch
-from router.model import TopicName
+from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
+from router.errors import SettingError
+from router.model import TopicInfo, TopicName
 from router.pipelines.source.losses import MessagesLostError
 from router.pipelines.source.offsets import Offset
 from router.pipelines.source.options import Options
@@ -20,19 +21,27 @@ class Store(PulsarBackend):
 
     def __init__(self, first: int, behind: int) -> None:
         self.first, self.behind = first, behind
+        self.questions = 0
+        self.names = ["t"]
 
-    def extents(
-        self, topic: TopicName, stretches: Sequence[Stretch], timeout: float
-    ) -> list[Extent]:
+    def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[Extent]]:
+        self.questions += 1
+        return {topic: [self._extent(stretches)] for topic, stretches in wanted.items()}
+
+    def list_topics(self, timeout: float) -> list[TopicInfo]:
+        return [TopicInfo(TopicName.parse(name)) for name in self.names]
+
+    def _extent(self, stretches: Sequence[Stretch]) -> Extent:
         start, end = self.first, self.behind
-        for wanted in stretches:
-            start = min(max(wanted.start.entry, self.first), self.behind)
-            if wanted.messages is not None:
-                end = min(start + wanted.messages, self.behind)
+        for one in stretches:
+            wanted = one.start.entry if one.index is None else one.index
+            start = min(max(wanted, self.first), self.behind)
+            if one.messages is not None:
+                end = min(start + one.messages, self.behind)
         first, behind = Place(1, self.first), Place(1, self.behind)
         ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
         places = first, behind, Place(1, start), Place(1, end)
-        return [Extent(-1, *places, ledgers, True, *indexes)]
+        return Extent(-1, *places, ledgers, True, *indexes)
 
 
 def planner(store: Store, starting: str) -> Planner:
@@ -74,3 +83,59 @@ def test_offset_tells_where_a_batch_begins_no_longer_than_it_must() -> None:
     assert first.starts(first) == empty.starts(first) == {part: Place(1, 2) for part in first.next}
     store.behind = 7
     assert not source.latest(first).begin
+
+
+def test_thousand_topics_take_as_few_questions_as_one() -> None:
+    store = Store(0, 5)
+    store.names = [f"t{number}" for number in range(1_000)]
+    source = Planner(Options.of_texts({"pattern": "t.*"}), store)
+    start = source.initial()
+    assert store.questions == 1
+    end = kept(source.latest(start, 100_000))
+    assert store.questions == 2
+    assert len(source.ranges(start, end)) == 1_000
+    assert store.questions == 3
+    # A bound of rows asks also where the shares end, and how many messages are before that.
+    assert source.latest(start, 2_000).next != end.next
+    assert store.questions == 6
+
+
+def bounded(store: Store, **texts: str) -> list[tuple[int, int]]:
+    """Return the first and last entry of what a frame reads."""
+    source = Planner(Options.of_texts({"topics": "t", **texts}), store)
+    start = source.initial()
+    end = source.latest(start, target=source.target())
+    return [(one.start.entry, one.last.entry) for one in source.ranges(start, end)]
+
+
+def test_frame_begins_and_ends_at_offsets() -> None:
+    offsets = {"startingOffsets": '{"t": {"0": 3}}', "endingOffsets": '{"t": {"0": 6}}'}
+    assert bounded(Store(0, 9), **offsets) == [(3, 5)]
+    assert bounded(Store(0, 4), **offsets) == [(3, 3)]
+    assert bounded(Store(0, 2), **offsets) == []
+
+
+def test_frame_ends_inside_of_the_entry_that_a_position_names() -> None:
+    assert bounded(Store(0, 9), endingOffsets='{"t": {"0": "1:4"}}') == [(0, 3)]
+    assert bounded(Store(0, 9), endingOffsets='{"t": {"0": "1:4:2"}}') == [(0, 4)]
+
+
+def test_offset_that_was_deleted_is_a_loss() -> None:
+    offsets = {"startingOffsets": '{"t": {"0": 3}}'}
+    with pytest.raises(MessagesLostError, match="2 messages, because retention"):
+        bounded(Store(5, 9), **offsets)
+    assert bounded(Store(5, 9), **offsets, failOnDataLoss="false") == [(5, 8)]
+    with pytest.raises(MessagesLostError, match="retention"):
+        bounded(Store(5, 9), startingOffsets='{"t": {"0": "1:4"}}')
+
+
+def test_offset_of_a_partition_that_is_not_there_is_refused() -> None:
+    with pytest.raises(SettingError, match="no partition 7"):
+        bounded(Store(0, 9), endingOffsets='{"t": {"7": 3}}')
+    with pytest.raises(SettingError, match="deleted and created again"):
+        bounded(Store(0, 9), startingOffsets='{"t": {"0": "2:3"}}')
+
+
+def test_position_that_is_the_latest_reads_nothing() -> None:
+    assert bounded(Store(0, 9), starting="latest") == []
+    assert bounded(Store(0, 9), startingOffsets='{"t": {"0": -2}}') == [(0, 8)]
