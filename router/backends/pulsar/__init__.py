@@ -8,7 +8,6 @@ from router.backends import Backend, Node
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.backend import PulsarBackend
 from router.backends.pulsar.credentials import Credentials
-from router.backends.pulsar.rest import ServiceAdmin
 from router.backends.pulsar.routes import Lookups
 from router.settings import Settings
 
@@ -21,6 +20,9 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     Nothing is connected before the first call. Raises SettingError for a URL that is none, and for
     credentials (pulsar.*) that cannot be used.
     """
+    # HTTP's client takes long to import, and the embedded broker's clients do without.
+    from router.backends.pulsar.rest import ServiceAdmin  # noqa: PLC0415
+
     del node
     address = Address.parse(url)
     https = address.admin.startswith("https:")

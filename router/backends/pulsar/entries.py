@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from router.errors import ReadFailedError
 from router.model import OVERSIZED, UNDECODED, Message
 from router.wire.pulsar import (
@@ -28,8 +26,6 @@ from router.wire.pulsar import (
 MAX_UNPACKED: Final = 64 * 1024 * 1024
 
 _OVERSIZED: Final = {UNDECODED: OVERSIZED}
-
-_log = structlog.get_logger(__name__)
 
 
 def read_entry(
@@ -105,7 +101,11 @@ def _undecoded(
         size = max(1, entry.metadata.num_messages_in_batch)
         body = Message(bytes(entry.body), None, {UNDECODED: "body"})
         found = Unpacked(body, -1, entry.metadata.publish_time, opaque=True)
-    _log.warning("entry-undecoded", ledger=place[0], entry=place[1], reason=str(reason))
+    # Takes a third of the time in which Spark's workers import all of this; damage is rare.
+    import structlog  # noqa: PLC0415
+
+    log = structlog.get_logger(__name__)
+    log.warning("entry-undecoded", ledger=place[0], entry=place[1], reason=str(reason))
     return [found], size
 
 

@@ -11,7 +11,6 @@ from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import count_partitions
 from router.errors import SchemaNotFoundError, TopicNotFoundError
 from router.model import Schema, SchemaType, TopicName
-from router.schemas import check
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PAUSE: Final = 0.02
@@ -46,6 +45,9 @@ class PulsarSchemas:
 
     def put(self, topic: TopicName, schema: Schema, timeout: float) -> bytes:
         """Return the version of an equal schema, or of this one; see the protocol."""
+        # Avro takes long to import, and most clients put no schemas.
+        from router.schemas import check  # noqa: PLC0415
+
         deadline = time.monotonic() + timeout
         check(schema)  # the broker answers as if it were not compatible
         # Whoever asks for a schema of a topic that is not there makes it: that is not meant. Apache

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import structlog
-
 from router.backends.pulsar.extents import Place
 from router.errors import ReadFailedError
 from router.pipelines.source.offsets import Part
@@ -16,7 +14,6 @@ RETENTION: Final = "retention removed them"
 RECREATED: Final = "the topic was deleted and created again"
 DELETED: Final = "the topic was deleted, or the source names it no more"
 REWOUND: Final = "the partition ends before the place that was read already"
-_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +50,14 @@ def suffer(losses: Sequence[Loss], *, skip: bool) -> None:
             f"messages are lost: {'; '.join(map(str, losses))}."
             " To go on without them, set on_loss = skip"
         )
+    if not losses:
+        return
+    # Takes long to import, which each of Spark's workers would do; losses are rare.
+    import structlog  # noqa: PLC0415
+
+    log = structlog.get_logger(__name__)
     for loss in losses:
-        _log.error(
+        log.error(
             "messages-lost",
             topic=loss.part.topic,
             partition=loss.part.partition,

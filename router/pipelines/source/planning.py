@@ -5,8 +5,9 @@ anything is read. For each partition the driver asks the store what is kept and 
 where the stream stands; whatever lies between cannot be read any more and is a loss. Partitions
 that were not there before begin with their first message, as do topics that a pattern newly finds.
 A bound of rows is shared out by how much each partition has left, one entry at least, so that none
-starves; our own broker then tells the entry at which so many messages end. For Apache Pulsar, which
-does not count messages, the entries of a share are reckoned from a sample at its beginning.
+starves (`docs/pipelines.md` says what the bound is); our own broker then tells the entry at which
+so many messages end. For Apache Pulsar, which does not count messages, the entries of a share are
+reckoned from a sample at its beginning.
 
 The store is asked about all topics at once: a pattern may find thousands. What a question has
 answered is not asked again, so a batch takes one, and three where a bound of rows cuts it.

@@ -1,7 +1,8 @@
 """Writing of frames to topics by Spark's own rules: at least once.
 
-A frame has a column `value`, text or bytes, and may have `key`, `properties`, `event_time` and
-`topic`; the other columns of a source are passed over, so that a topic can be copied as it is. A
+A frame has a column `value`, text or bytes, and may have `key`, `properties` or `headers`,
+`event_time` and `topic`; the other columns of a source, by either of its layouts, are passed over,
+so that a topic can be copied as it is. A
 task that fails is run again, and what it published before is there twice. Pipelines do not write
 this way: their sinks stage a batch first, and publish what is staged exactly once.
 """
@@ -9,7 +10,7 @@ this way: their sinks stage a batch first, and publish what is staged exactly on
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -26,11 +27,12 @@ from pyspark.sql.types import StructType
 from router.backends import Backend, Batch
 from router.errors import SettingError
 from router.model import Message, TopicName
-from router.pipelines.rows import COLUMNS
+from router.pipelines.rows import ARROW_KAFKA_HEADERS, COLUMNS
 from router.pipelines.source.options import Options
 from router.services.directory import Directory
 from router.services.partitioning import partition_of
 
+KAFKA_COLUMN_NAMES: Final = frozenset(ARROW_KAFKA_HEADERS.names)
 BATCH: Final = 1_000
 BATCH_BYTES: Final = 512 * 1024
 BUFFERED_BYTES: Final = 16 * 1024 * 1024
@@ -39,6 +41,7 @@ _TYPES: Final = {
     "value": ("binary", "string"),
     "key": ("binary", "string"),
     "properties": ("map<string,string>",),
+    "headers": ("array<struct<key:string,value:binary>>",),
     "event_time": ("timestamp",),
     "topic": ("string",),
 }
@@ -85,10 +88,12 @@ def check_columns(options: Options, schema: StructType) -> None:
     """Return if rows of this schema can be published; raise SettingError."""
     given = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in given.items():
-        if name not in COLUMNS:
+        if name not in _TYPES and name not in COLUMNS and name not in KAFKA_COLUMN_NAMES:
             raise SettingError(f"column {name}: a message has {', '.join(_TYPES)}")
         if name in _TYPES and kind not in _TYPES[name]:
             raise SettingError(f"column {name} is {kind}: expected {' or '.join(_TYPES[name])}")
+    if {"properties", "headers"} <= given.keys():
+        raise SettingError("columns properties and headers say the same: write one of them")
     if "value" not in given:
         raise SettingError("a frame that is written to topics needs a column `value`")
     if not options.topic and "topic" not in given:
@@ -166,9 +171,14 @@ class _Publisher:
 def _messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]]:
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing: list[Any] = [None] * batch.num_rows
+    properties_of = _from_headers if "headers" in columns else dict
+    described = columns.get("headers", columns.get("properties", nothing))
     for value, key, properties, event_time, name in zip(
         columns["value"],
-        *(columns.get(name, nothing) for name in ("key", "properties", "event_time", "topic")),
+        columns.get("key", nothing),
+        described,
+        columns.get("event_time", nothing),
+        columns.get("topic", nothing),
         strict=True,
     ):
         if not (topic or name):
@@ -178,11 +188,23 @@ def _messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]
             Message(
                 _bytes(value) or b"",
                 _bytes(key),
-                {k: v for k, v in dict(properties or {}).items() if v is not None},
+                {k: v for k, v in properties_of(properties or ()).items() if v is not None},
                 None if event_time is None else _milliseconds(event_time),
                 null=value is None,
             ),
         )
+
+
+def _from_headers(headers: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
+    """Return headers as properties, of which the last one of a name counts; raise SettingError."""
+    try:
+        return {
+            one["key"]: None if one["value"] is None else one["value"].decode()
+            for one in headers
+            if one is not None
+        }
+    except UnicodeDecodeError as error:
+        raise SettingError(f"a header is no UTF-8, which properties are: {error}") from error
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:
