@@ -7,7 +7,8 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import structlog
 
@@ -26,9 +27,39 @@ APART: Final = 11.0
 
 _log = structlog.get_logger(__name__)
 
+T = TypeVar("T")
+
 
 class RunFailedError(RouterError):
     """The pipeline ended with a failure; the sentence says which."""
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether a failure of Spark's is a Python worker that did not start in time."""
+    return any(mark in str(error) for mark in TRANSIENT)
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """Repeats a call for `patience` seconds while Spark's Python workers do not start in time.
+
+    `wait` waits for so many seconds, and returns True where the run is to stop.
+    """
+
+    patience: float
+    wait: Callable[[float], bool]
+    clock: Callable[[], float] = time.monotonic
+
+    def call(self, call: Callable[[], T]) -> T:
+        """Return what the call returns; raise what it raises otherwise, or at last."""
+        until = self.clock() + self.patience
+        while True:
+            try:
+                return call()
+            except Exception as error:
+                if not is_transient(error) or self.clock() >= until or self.wait(APART):
+                    raise
+                _log.warning("pipeline.retrying", reason=sentence(error))
 
 
 @dataclass(slots=True)
@@ -46,12 +77,11 @@ class Queries:
     seconds.
     """
 
-    def __init__(
-        self, progress: Progress, patience: float, clock: Callable[[], float] = time.monotonic
-    ) -> None:
+    def __init__(self, progress: Progress, retries: Retries) -> None:
         self._progress = progress
-        self._patience = patience
-        self._clock = clock
+        self._retries = retries
+        self._patience = retries.patience
+        self._clock = retries.clock
         self._not_before = -math.inf
         self._queries: dict[str, _Query] = {}
 
@@ -61,7 +91,8 @@ class Queries:
 
     def start(self, name: str, start: Callable[[], StreamingQuery]) -> None:
         """Start a query; `start` may be called again."""
-        self._queries[name] = _Query(start, start())
+        again = partial(self._retries.call, start)
+        self._queries[name] = _Query(again, again())
 
     def running(self) -> bool:
         """Return whether any query runs, or will be started again."""
@@ -82,7 +113,7 @@ class Queries:
             if one.failing_since is None:
                 one.failing_since = now
             late = now - one.failing_since > self._patience
-            if late or not any(mark in str(error) for mark in TRANSIENT):
+            if late or not is_transient(error):
                 raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
             if now >= self._not_before:
                 _log.warning("pipeline.restarting", sink=name, reason=sentence(error))

@@ -38,7 +38,7 @@ from router.pipelines.failures import sentence
 from router.pipelines.lease import Lease, Lock, watched
 from router.pipelines.metrics import serve
 from router.pipelines.progress import Progress, write_status
-from router.pipelines.queries import Queries, RunFailedError
+from router.pipelines.queries import Queries, Retries, RunFailedError
 from router.pipelines.reading import DeclarationError
 from router.settings import Settings
 
@@ -261,7 +261,7 @@ class Run:
             wall_ms=self._now_ms,
         )
         with watched(self.lease, self.stop.event), _said():
-            return jobs.run(context)
+            return self._retries().call(partial(jobs.run, context))
 
     def stream(self, spark: SparkSession) -> None:
         """Start a query for each sink, and watch them to their end."""
@@ -273,17 +273,19 @@ class Run:
 
         folder = state_folder(self.pipeline, self.settings)
         with ExitStack() as parts, _said():
-            source = resolved(spark, self.pipeline, folder, self.backend, self.settings)
+            retries = self._retries()
+            source = retries.call(
+                partial(resolved, spark, self.pipeline, folder, self.backend, self.settings)
+            )
             source = together(self.pipeline, source, folder, self._now_ms())
             if self.options.metrics:
                 parts.callback(serve(self.options.metrics, self.pipeline.name, self.progress))
             parts.enter_context(listen(spark, self.progress, self.pipeline.name))
             context = self._context()
-            patience = self.pipeline.limits.start_seconds
-            queries = Queries(self.progress, patience, self.options.clock)
+            queries = Queries(self.progress, retries)
             parts.callback(queries.stop_all)
             started = []
-            for flow in flows(spark, self.pipeline, source):
+            for flow in retries.call(lambda: list(flows(spark, self.pipeline, source))):
                 if self.stop.event.is_set():
                     break
                 queries.start(flow.sink.name, partial(start_sink, flow.rows, flow.sink, context))
@@ -295,6 +297,10 @@ class Run:
             for sink in started:
                 tidy_sink(sink, context)
         _log.info("pipeline.stopped", pipeline=self.pipeline.name)
+
+    def _retries(self) -> Retries:
+        patience = self.pipeline.limits.start_seconds
+        return Retries(patience, self.stop.event.wait, self.options.clock)
 
     def _now_ms(self) -> int:
         return int(self.options.wall().timestamp() * 1000)

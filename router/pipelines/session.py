@@ -53,7 +53,8 @@ _DELTA: Final[Mapping[str, str]] = {
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
 }
 _LOCAL: Final[Mapping[str, str]] = {
-    "spark.master": "local[*]",
+    # All cores, and three more tries of a task: a Python worker of a busy machine may start late.
+    "spark.master": "local[*, 4]",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     # One machine needs no fifty tasks to read the log of a table, which Delta does at each batch.

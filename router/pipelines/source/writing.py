@@ -108,7 +108,7 @@ def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
     with options.opened() as backend:
         publisher = _Publisher(options, backend)
         for batch in batches:
-            for topic, message in _messages(batch, options.topic):
+            for topic, message in messages(batch, options.topic):
                 publisher.add(topic, message)
         publisher.flush()
         return publisher.messages
@@ -168,7 +168,8 @@ class _Publisher:
             self.messages += len(waiting)
 
 
-def _messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]]:
+def messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]]:
+    """Yield each row's topic, `topic` if that is not empty, and message; raise SettingError."""
     columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
     nothing: list[Any] = [None] * batch.num_rows
     properties_of = _from_headers if "headers" in columns else dict
@@ -199,9 +200,7 @@ def _from_headers(headers: Sequence[Mapping[str, Any]]) -> dict[str, str | None]
     """Return headers as properties, of which the last one of a name counts; raise SettingError."""
     try:
         return {
-            one["key"]: None if one["value"] is None else one["value"].decode()
-            for one in headers
-            if one is not None
+            one["key"]: None if one["value"] is None else one["value"].decode() for one in headers
         }
     except UnicodeDecodeError as error:
         raise SettingError(f"a header is no UTF-8, which properties are: {error}") from error

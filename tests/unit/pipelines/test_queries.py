@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from router.pipelines.progress import Progress
-from router.pipelines.queries import APART, Queries, RunFailedError
+from router.pipelines.queries import APART, Queries, Retries, RunFailedError
 from tests.processes import ManualClock
 
 LATE = "Python worker failed to connect back.\n=== Streaming Query ==="
@@ -49,7 +50,17 @@ class Starts:
 
 
 def queries(clock: ManualClock, patience: float = 60.0) -> Queries:
-    return Queries(Progress(clock), patience, clock)
+    return Queries(Progress(clock), retries(clock, patience))
+
+
+def retries(clock: ManualClock, patience: float = 60.0) -> Retries:
+    """Return retries whose pauses pass at once."""
+
+    def wait(seconds: float) -> bool:
+        clock.now += seconds
+        return False
+
+    return Retries(patience, wait, clock)
 
 
 def test_query_whose_worker_was_late_is_started_again(clock: ManualClock) -> None:
@@ -108,3 +119,52 @@ def test_query_is_between_batches_when_none_is_under_way(clock: ManualClock) -> 
     assert found.between("files", -1)
     query.trigger = False
     assert found.between("files", 0)
+
+
+def failing(times: int, reason: str) -> Callable[[], int]:
+    """Return a call that fails so often; it returns how often it was called."""
+    called = 0
+
+    def call() -> int:
+        nonlocal called
+        called += 1
+        if called <= times:
+            raise RuntimeError(reason)
+        return called
+
+    return call
+
+
+def test_call_is_repeated_while_workers_start_late(clock: ManualClock) -> None:
+    assert retries(clock).call(failing(3, LATE)) == 4
+
+
+def test_call_that_fails_otherwise_is_not_repeated(clock: ManualClock) -> None:
+    with pytest.raises(RuntimeError, match="boom"):
+        retries(clock).call(failing(1, "boom"))
+
+
+def test_call_is_repeated_no_longer_than_its_patience(clock: ManualClock) -> None:
+    begun = clock.now
+    with pytest.raises(RuntimeError, match="connect back"):
+        retries(clock, 60.0).call(failing(100, LATE))
+    assert 60 <= clock.now - begun <= 60 + APART
+
+
+def test_call_is_not_repeated_when_the_run_is_told_to_stop(clock: ManualClock) -> None:
+    stopping = Retries(60.0, lambda _: True, clock)
+    with pytest.raises(RuntimeError, match="connect back"):
+        stopping.call(failing(1, LATE))
+
+
+def test_query_that_cannot_be_started_for_want_of_a_worker_is_started_again(
+    clock: ManualClock,
+) -> None:
+    found, calls = queries(clock), failing(2, LATE)
+
+    def start() -> Any:
+        calls()
+        return FakeQuery()
+
+    found.start("files", start)
+    assert found.running()
