@@ -6,38 +6,47 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import StructType
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from router.errors import SettingError
-from router.pipelines.rows import ARROW_KAFKA_HEADERS, Layout
+from router.pipelines.rows import ARROW, ARROW_KAFKA, ARROW_KAFKA_HEADERS
 from router.pipelines.source.options import Options
 from router.pipelines.source.writing import check_columns, messages
 
-OPTIONS = Options.of_texts({"path": "orders", "checkpointLocation": "/tmp/checkpoint"})  # noqa: S108
+OPTIONS = Options.of_texts({"path": "orders", "checkpointLocation": "checkpoint"})
+TEXT, BINARY = StringType(), BinaryType()
+TEXTS = MapType(TEXT, TEXT)
+HEADERS = ArrayType(StructType([StructField("key", TEXT), StructField("value", BINARY)]))
 
 
-@pytest.mark.parametrize("layout", Layout)
-def test_frame_of_the_source_may_be_written_as_it_is(layout: Layout) -> None:
-    check_columns(OPTIONS, StructType.fromDDL(layout.value))
+@pytest.mark.parametrize("schema", [ARROW, ARROW_KAFKA, ARROW_KAFKA_HEADERS])
+def test_frame_of_the_source_may_be_written_as_it_is(schema: pa.Schema) -> None:
+    check_columns(OPTIONS, from_arrow_schema(schema))
 
 
 @pytest.mark.parametrize(
     ("columns", "said"),
     [
-        ("value STRING, colour STRING", "column colour: a message has"),
-        ("value INT", "column value is int"),
-        ("value STRING, headers MAP<STRING, STRING>", "column headers is map"),
-        ("key STRING", "needs a column `value`"),
-        (
-            "value STRING, properties MAP<STRING, STRING>,"
-            " headers ARRAY<STRUCT<key: STRING, value: BINARY>>",
-            "say the same",
-        ),
+        ({"value": TEXT, "colour": TEXT}, "column colour: a message has"),
+        ({"value": IntegerType()}, "column value is int"),
+        ({"value": TEXT, "headers": TEXTS}, "column headers is map"),
+        ({"key": TEXT}, "needs a column `value`"),
+        ({"value": TEXT, "properties": TEXTS, "headers": HEADERS}, "say the same"),
     ],
 )
-def test_columns_that_no_message_has_are_refused(columns: str, said: str) -> None:
+def test_columns_that_no_message_has_are_refused(columns: dict[str, Any], said: str) -> None:
+    schema = StructType([StructField(name, kind) for name, kind in columns.items()])
     with pytest.raises(SettingError, match=said):
-        check_columns(OPTIONS, StructType.fromDDL(columns))
+        check_columns(OPTIONS, schema)
 
 
 def rows(*headers: Any) -> pa.RecordBatch:
