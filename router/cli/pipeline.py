@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -193,9 +194,11 @@ def install(jars: bool) -> None:
     """
     from router.pipelines import connectors, session  # noqa: PLC0415 - only when it is used
 
-    found = connectors.install()
+    # What is printed on request goes to standard output; what is done meanwhile does not.
+    say = partial(click.echo, err=True)
+    found = connectors.install(say)
     paths = connectors.jars(connectors.CONNECTORS)
-    if not jars and not session.install():
+    if not jars and not session.install(say):
         click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
     click.echo(",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order")
 

@@ -2,6 +2,7 @@
 
 Theory of operation. Each step is parsed in Spark's dialect and its columns are looked up, step by
 step, in what the ones before give; where the schema comes with the data, only views are looked up.
+The functions that a step calls are looked up among Spark's, and an aggregate needs a watermark.
 This is no second Spark: types of expressions and arguments of functions are left to it, and a
 construct whose columns this cannot follow (generators, lateral views) is let pass, for a refusal
 must never be wrong. A step with `checked = false` is left to Spark altogether.
@@ -24,8 +25,10 @@ from sqlglot.optimizer.qualify import qualify
 from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
 from router.model import TopicName
+from router.pipelines.aggregates import endless
 from router.pipelines.columns import columns
 from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
+from router.pipelines.functions import functions
 from router.pipelines.reading import DeclarationError, nearest
 from router.settings import Settings
 
@@ -36,6 +39,8 @@ Columns = Mapping[str, str] | None
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
 _STAND_IN: Final = "windo_"
 _WINDOWS: Final = frozenset({"window", "session_window"})
+_EXTENSIONS: Final = "spark.sql.extensions"
+"""The resource by which a pipeline may bring functions of its own."""
 _UNFOLLOWED: Final = (exp.Lateral, exp.UDTF, exp.Explode, exp.Inline, exp.Pivot, exp.Stack)
 _UNKNOWN: Final = re.compile(
     r"Column '?(?P<a>[^']+?)'? could not be resolved|Unknown column: (?P<b>\S+)"
@@ -50,11 +55,19 @@ def check_sql(pipeline: Pipeline) -> None:
     except ValueError as error:
         raise origin.error(("source", "schema"), str(error)) from error
     _check_watermark(origin, ("source",), pipeline.source.watermark, views[RECORDS])
+    parsed = {s.name.lower(): _parsed(origin, s) for s in pipeline.steps if s.checked}
     for place, step in enumerate(pipeline.steps):
-        views[step.name.lower()] = _check_step(origin, step, views) if step.checked else None
+        query = parsed.get(step.name.lower())
+        if query is not None and _EXTENSIONS not in pipeline.resources:
+            _check_functions(origin, step, query)
+        views[step.name.lower()] = (
+            None if query is None else _check_step(origin, step, query, views)
+        )
         _check_watermark(origin, ("step", place), step.watermark, views[step.name.lower()])
     for place, sink in enumerate(pipeline.sinks):
         _check_sink(origin, ("sink", place), sink, views[sink.from_step.lower()])
+    for found in endless(pipeline, parsed):
+        raise origin.at(found.step.line + found.line - 1, str(found))
 
 
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:
@@ -127,9 +140,20 @@ class _Lines:
         return DeclarationError(f"{self._pipeline.file}:{line}: {sentence}")
 
 
-def _check_step(origin: _Lines, step: Step, views: Mapping[str, Columns]) -> Columns:
+def _check_functions(origin: _Lines, step: Step, parsed: exp.Query) -> None:
+    # A function that the parser knows itself is no Anonymous, whether Spark has it or not.
+    for call in parsed.find_all(exp.Anonymous):
+        name = str(call.this)
+        if name.lower() not in functions() | {_STAND_IN}:
+            line = step.line + int(call.meta.get("line", 1)) - 1
+            sentence = f"there is no function {name!r}{nearest(name.lower(), functions())}"
+            raise origin.at(line, f"step {step.name}: {sentence}")
+
+
+def _check_step(
+    origin: _Lines, step: Step, parsed: exp.Query, views: Mapping[str, Columns]
+) -> Columns:
     """Return the columns that a step gives; None: not known."""
-    parsed = _parsed(origin, step)
     inner = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
     # A hint such as BROADCAST(r) names aliases, which are no tables.
     tables = [

@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+from router.pipelines.following import Say, run_followed
+
 MAKE_SECONDS: Final = 300.0
 # Whatever is wrong with an archive makes a start slower, and is nothing that a user has to know.
 _QUIET: Final = "-Xlog:cds*=off -Xlog:class+path=off"
@@ -33,26 +35,27 @@ def options(home: Path, java: str) -> str:
     return f"{_option('SharedArchiveFile', found)} {_QUIET}" if found.is_file() else ""
 
 
-def make(home: Path, java: str) -> bool:
-    """Make the archive, which takes most of a minute; return whether it is there now."""
+def make(home: Path, java: str, say: Say) -> bool:
+    """Make the archive, which takes most of a minute; return whether it is there now.
+
+    `say` shows what is done meanwhile.
+    """
     made = archive(home, java)
     if made.is_file():
         return True
+    say(f"Archiving Spark's classes, about a minute, into {made}")
     part = made.with_suffix(f".{os.getpid()}")
     command = [sys.executable, "-m", "router.pipelines.exercise"]
     # The second compiler pays in the long run only.
     command.append(f"{_option('ArchiveClassesAtExit', part)} -XX:TieredStopAtLevel=1 {_QUIET}")
     try:
         # It ends when the JVM, which has its output too, has written the archive.
-        subprocess.run(  # noqa: S603 - this very Python
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=MAKE_SECONDS,
-            check=True,
-        )
+        if run_followed(command, "Archiving", say, MAKE_SECONDS).returncode != 0:
+            return False
         part.rename(made)
     except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
         part.unlink(missing_ok=True)
     return made.is_file()
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 from router.errors import SettingError
+from router.pipelines.following import Say, run_followed
 
 FETCH_SECONDS: Final = 900.0
 
@@ -96,15 +97,19 @@ def jars(wanted: Iterable[str]) -> list[Path]:
     return found
 
 
-def install() -> Path:
-    """Return the folder of all jars, fetched if need be; raise SettingError with one sentence."""
+def install(say: Say) -> Path:
+    """Return the folder of all jars, fetched if need be; raise SettingError with one sentence.
+
+    `say` shows what is done meanwhile.
+    """
     folder = cache()
     folder.parent.mkdir(parents=True, exist_ok=True)
     with (folder.parent / "connectors.lock").open("w") as lock:
-        # Another one who fetches has a deadline.
+        # Another installation that fetches has a deadline.
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.is_dir():
-            _fetch(folder)
+            say(f"Fetching {len(_ALL)} jars from Maven Central, about a minute, into {folder}")
+            _fetch(folder, say)
     check(folder)
     return folder
 
@@ -121,7 +126,7 @@ def check(folder: Path) -> None:
             )
 
 
-def _fetch(folder: Path) -> None:
+def _fetch(folder: Path, say: Say) -> None:
     if (maven := shutil.which("mvn")) is None:
         raise SettingError(
             "Maven is missing, which fetches Spark's connectors: install it, on Debian with"
@@ -133,27 +138,21 @@ def _fetch(folder: Path) -> None:
         _run(
             [maven, "-B", "-q", f"{_PLUGIN}:copy-dependencies", f"-DoutputDirectory={found}"],
             scratch,
+            say,
         )
         check(found)
         found.rename(folder)
 
 
-def _run(command: list[str], folder: str) -> None:
+def _run(command: list[str], folder: str, say: Say) -> None:
     try:
-        done = subprocess.run(  # noqa: S603 - Maven, by its full path
-            command,
-            cwd=folder,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=FETCH_SECONDS,
-            check=False,
-        )
+        done = run_followed(command, "Fetching", say, FETCH_SECONDS, cwd=Path(folder))
     except subprocess.TimeoutExpired:
         raise SettingError(
             f"Maven did not fetch Spark's connectors within {FETCH_SECONDS:.0f} s"
         ) from None
     if done.returncode != 0:
-        said = (done.stdout + done.stderr).decode(errors="replace").strip()
+        said = done.stdout.decode(errors="replace").strip()
         reason = said.splitlines()[0] if said else f"exit status {done.returncode}"
         raise SettingError(f"Maven cannot fetch Spark's connectors: {reason}")
 

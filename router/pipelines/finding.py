@@ -104,7 +104,7 @@ format = "json"                 # bytes, text, json, cambria, avro, csv
 # Columns as in CREATE TABLE. Left out, JSON's are inferred once, and Avro's are the topic's schema.
 schema = "id BIGINT, customer STRING, amount DOUBLE"
 starting = "earliest"           # or latest, or ms since 1970: where a new checkpoint begins
-max_rows = 100000               # of one batch
+max_rows = 100000               # of one batch, about
 on_loss = "fail"                # or skip: when messages went before they were read
 
 # Steps are views. `records` has the columns of the format, and _topic, _partition, _position,

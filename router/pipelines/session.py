@@ -24,6 +24,7 @@ from router.pipelines import classes, home, jobs
 from router.pipelines.connectors import cache, jars
 from router.pipelines.declaration import Pipeline
 from router.pipelines.failures import sentence
+from router.pipelines.following import Say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -160,11 +161,14 @@ def start(
     return _built(name, {**conf, **FIXED})
 
 
-def install() -> bool:
-    """Do once what makes later starts faster; return whether it worked. Raises SettingError."""
+def install(say: Say) -> bool:
+    """Do once what makes later starts faster; return whether it worked. Raises SettingError.
+
+    `say` shows what is done meanwhile.
+    """
     says = require()
     try:
-        return classes.make(home.make(cache().parent), says)
+        return classes.make(home.make(cache().parent), says, say)
     except OSError:
         return False
 

@@ -21,8 +21,8 @@ QUICK: Final = {
 
 def ready() -> None:
     """Have all there that is installed once: the connectors, and the archive of Spark's classes."""
-    connectors.install()
-    assert session.install()
+    connectors.install(print)
+    assert session.install(print)
 
 
 @contextmanager

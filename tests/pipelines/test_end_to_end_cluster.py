@@ -103,7 +103,7 @@ def cluster(tmp_path: Path) -> Iterator[str]:
 @pytest.mark.java
 @pytest.mark.timeout(900)
 def test_pipeline_runs_on_a_cluster_under_spark_submit(cluster: str, tmp_path: Path) -> None:
-    connectors.install()
+    connectors.install(print)
     jars = ",".join(str(path) for path in connectors.jars(connectors.CONNECTORS))
     folder = tmp_path / "config" / "pipelines"
     folder.mkdir(parents=True)

@@ -40,6 +40,7 @@ partition_by = ["twice"]
 [[sink]]
 kind = "topic"
 topic = "minutes"
+mode = "update"
 
 [trigger]
 every = "10s"

@@ -24,6 +24,9 @@ from tests.unit.pipelines.declared import FILE, GOOD, read
         ("FROM records\n", "FRM records\n", 15, "bad SQL near 'FRM'"),
         ("SELECT id", "DELETE id", 14, "step large: "),
         ('["twice"]', '["twyce"]', 27, "there is no column 'twyce'; did you mean twice?"),
+        ("amount * 2", "upperr(id)", 14, "there is no function 'upperr'; did you mean upper?"),
+        ("count(*) AS n", "cuont(*) AS n", 20, "there is no function 'cuont'"),
+        ('mode = "update"\n', "", 20, "step minutes: the aggregate has no watermark"),
         ("amount DOUBLE", "amount DOUBLE(", 8, "source.schema is written like"),
         ("amount DOUBLE", "_topic STRING", 8, "router's own"),
         ("amount DOUBLE", "ID DOUBLE", 8, "twice"),
@@ -63,7 +66,70 @@ def test_bad_sql_is_refused_with_its_line(old: str, new: str, line: int, words: 
 def test_good_sql_of_spark_passes(sql: str) -> None:
     step = f'[[step]]\nname = "one"\nsql = """\n{sql}\n"""\n'
     head, _, _ = GOOD.partition("[[step]]")
-    check_sql(read(head + step + '[[sink]]\nkind = "topic"\ntopic = "t"\n'))
+    check_sql(read(head + step + '[[sink]]\nkind = "topic"\ntopic = "t"\nmode = "update"\n'))
+
+
+AGGREGATE = "SELECT id, count(*) AS n FROM records GROUP BY id"
+
+
+def append(steps: dict[str, str], source: str = "", end: str = "") -> None:
+    """Check steps whose last one goes to a sink in append mode."""
+    head = GOOD.partition("[[step]]")[0].rstrip() + f"\n{source}\n"
+    tables = [f'[[step]]\nname = "{n}"\nsql = """\n{s}\n"""\n{end}' for n, s in steps.items()]
+    check_sql(read(head + "".join(tables) + '[[sink]]\nkind = "parquet"\npath = "out"\n'))
+
+
+@pytest.mark.parametrize(
+    ("steps", "line"),
+    [
+        ({"a": AGGREGATE}, 13),
+        ({"a": "SELECT\n  count(*) AS n\nFROM records"}, 14),
+        ({"a": "SELECT id FROM records", "b": "SELECT max(id) AS m FROM a"}, 18),
+        ({"a": AGGREGATE, "b": "SELECT * FROM a"}, 13),
+        ({"a": "WITH r AS (SELECT * FROM records)\nSELECT id FROM r GROUP BY id"}, 14),
+        ({"a": "SELECT n FROM (SELECT count(*) AS n FROM records) q"}, 13),
+    ],
+)
+def test_aggregate_without_a_watermark_is_refused_with_its_line(
+    steps: dict[str, str], line: int
+) -> None:
+    with pytest.raises(DeclarationError, match="the aggregate has no watermark") as caught:
+        append(steps)
+    assert str(caught.value).startswith(f"{FILE}:{line}: ")
+    append(steps, source='watermark = { column = "_publish_time", delay = "1 minute" }')
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        {"a": "SELECT id, size(c) AS n FROM (SELECT id, array(id) AS c FROM records) q"},
+        {"a": "SELECT sum(amount) OVER (PARTITION BY id ORDER BY _index) AS s FROM records"},
+        {"a": "SELECT max(x) AS m FROM delta.`/tables/d`"},
+        {"unused": AGGREGATE, "b": "SELECT id FROM records"},
+        {"a": "SELECT aggregate(array(id), 0, (x, y) -> x + y) AS s FROM records"},
+        {
+            "a": "SELECT r.id FROM records r JOIN"
+            " (SELECT x, max(y) AS y FROM delta.`/tables/d` GROUP BY x) d ON d.x = r.id"
+        },
+    ],
+)
+def test_what_is_no_aggregate_of_the_stream_needs_no_watermark(steps: dict[str, str]) -> None:
+    append(steps)
+
+
+def test_watermark_of_a_step_below_serves_an_aggregate() -> None:
+    below = 'watermark = { column = "_publish_time", delay = "1 minute" }\n'
+    append(
+        {"a": "SELECT * FROM records", "b": "SELECT _publish_time, id FROM a GROUP BY ALL"},
+        end=below,
+    )
+
+
+def test_functions_that_an_extension_may_bring_are_left_to_spark() -> None:
+    text = GOOD.replace("amount * 2", "st_distance(id)")
+    with pytest.raises(DeclarationError, match="no function 'st_distance'"):
+        check_sql(read(text))
+    check_sql(read(text.replace("[resources]", '[resources]\n"spark.sql.extensions" = "geo.Sql"')))
 
 
 def test_step_that_is_not_checked_passes_whatever_it_says() -> None:

@@ -37,7 +37,7 @@ def test_archive_that_is_there_is_not_made_again(
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     classes.archive(home, "17").write_bytes(b"")
-    assert classes.make(home, "17")
+    assert classes.make(home, "17", print)
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/bin/true", "/nowhere/python"])
@@ -45,5 +45,5 @@ def test_archive_that_cannot_be_made_leaves_nothing(
     home: Path, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", program)
-    assert not classes.make(home, "17")
+    assert not classes.make(home, "17", print)
     assert list(home.iterdir()) == [home / "jars"]

@@ -121,8 +121,8 @@ def test_install_fetches_what_is_checked_and_nothing_twice(
     monkeypatch.setattr(connectors, "_ALL", {"a.jar": ("group:a:1", good)})
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    folder = connectors.install()
-    assert connectors.install() == folder
+    folder = connectors.install(print)
+    assert connectors.install(print) == folder
     assert (folder / "a.jar").read_bytes() == b"good"
     assert log.read_text() == "call\n"
 
@@ -133,7 +133,7 @@ def test_missing_maven_is_told_with_what_to_install(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SettingError, match="apt-get install maven"):
-        connectors.install()
+        connectors.install(print)
 
 
 @pytest.mark.parametrize(
