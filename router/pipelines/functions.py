@@ -8,15 +8,7 @@ from typing import Final
 
 FILE: Final = Path(__file__).parent / "functions.txt"
 # Parts of Spark's grammar, which SHOW FUNCTIONS leaves out.
-_GRAMMAR: Final = frozenset(
-    {
-        *("cast", "collate", "extract", "identifier", "overlay", "position", "struct", "substr"),
-        *("substring", "timestampadd", "timestampdiff", "trim", "try_cast"),
-        *("current_date", "current_time", "current_timestamp", "current_user", "user"),
-        *("dateadd", "datediff", "date_add", "date_diff", "first", "last", "any_value"),
-        *("percentile_cont", "percentile_disc", "session_window", "window"),
-    }
-)
+_GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try_cast"})
 
 
 @cache

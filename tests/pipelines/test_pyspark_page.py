@@ -15,7 +15,7 @@ from tests.contract.conftest import stop_broker
 from tests.docs.console import ROOT, blocks
 from tests.pipelines.quick import ready
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
+pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
 
 PAGE = ROOT / "docs" / "pyspark.md"
 DEADLINE_SECONDS = 400.0

@@ -13,6 +13,7 @@ import pytest
 from router.backends import Batch
 from router.model import NOT_PARTITIONED, Message
 from router.pipelines.declaration import SourceSpec
+from router.pipelines.functions import FILE
 from router.pipelines.source import frame, register
 from tests.contract.conftest import stop_broker
 from tests.pipelines.sourcing import Store, fill
@@ -112,3 +113,9 @@ def test_what_a_frame_writes_is_read_again(spark: SparkSession, store: Store) ->
     rows = frame(spark, spec(store, topic), streaming=False).collect()
     assert sorted(bytes(row["value"]) for row in rows) == sorted(b"v%d" % n for n in range(500))
     assert all(row["properties"]["n"] == bytes(row["value"])[1:].decode() for row in rows)
+
+
+def test_functions_that_a_check_knows_are_those_of_spark(spark: SparkSession) -> None:
+    shown = {row[0] for row in spark.sql("SHOW SYSTEM FUNCTIONS").collect()}
+    # Operators are shown as well, and are no names.
+    assert set(FILE.read_text().split()) == {name for name in shown if name.isidentifier()}

@@ -41,7 +41,6 @@ partition_by = ["twice"]
 kind = "topic"
 topic = "minutes"
 mode = "update"
-
 [trigger]
 every = "10s"
 
