@@ -1,21 +1,21 @@
-"""`router check`: the settings in force, and whether the stored data is in order."""
+"""`router check`: the settings in force, what `serve` needs, and the state of the stored data."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
 import click
 
 from router import node_socket, supervised
-from router.broker import listening
 from router.broker.ledger.check import Finding, check, repair
 from router.broker.ledger.faults import StoreError
 from router.cli.options import backend, config, data, examples, settings_for, shown, tls, zookeeper
+from router.cli.preflight import Outcome, preflight
 from router.settings import Settings
-from router.web.server import options
 
 UNCHANGED: Final = "default"
 
@@ -38,27 +38,44 @@ UNCHANGED: Final = "default"
 @tls
 @config
 def command(changed: bool, mend: bool, config: Path | None, **flags: str | None) -> None:
-    """Print the settings in force and where each came from, then read all stored data.
+    """Print the settings in force and where each came from, try what `serve` needs, and read data.
 
-    Secrets are shown as ***. Exit status 78 says that a setting is wrong, 65 that data is damaged
-    or the folder is marked READ-ONLY, 75 that a broker serves the folder, so that nothing can be
-    repaired.
+    It tries the data folder, users, permissions, TLS, ports, the backend and ZooKeeper, and reads
+    all stored data. Secrets are shown as ***. Exit status 78 says that a setting is wrong, 73 that
+    the data folder cannot be used, 69 that something cannot be reached or listened on, 65 that data
+    is damaged or the folder is marked READ-ONLY, 75 that a broker serves the folder, so that
+    nothing can be repaired.
     """
     settings = settings_for(config, **flags)
     for line in listed(settings, changed=changed):
         click.echo(line)
-    options(settings)
-    listening.check(settings)
     folder = Path(settings.text("data.dir"))
-    if served(folder):
+    runs = served(folder)
+    status = 0 if mend else tried(preflight(settings, runs=runs))
+    raise SystemExit(status or stored(folder, mend=mend, runs=runs))
+
+
+def tried(outcomes: Iterable[Outcome]) -> int:
+    """Print each outcome; return the exit status of the first that is not in order."""
+    status = 0
+    for outcome in outcomes:
+        wrong = bool(outcome.status)
+        click.echo(f"{'Error' if wrong else 'ok'}: {outcome.sentence}", err=wrong)
+        status = status or outcome.status
+    return status
+
+
+def stored(folder: Path, *, mend: bool, runs: bool) -> int:
+    """Check what the folder stores, or mend it; return the exit status."""
+    if runs:
         click.echo(f"{folder}: a broker serves it; what is stored is checked when it is stopped")
-        raise SystemExit(os.EX_TEMPFAIL if mend else 0)
+        return os.EX_TEMPFAIL if mend else 0
     try:
         findings = repair(folder, time.time) if mend else check(folder)  # noqa: TID251 - its clock
     except StoreError as error:
         click.echo(f"Error: {error}", err=True)
-        raise SystemExit(os.EX_DATAERR) from error
-    raise SystemExit(told(folder, findings))
+        return os.EX_DATAERR
+    return told(folder, findings)
 
 
 def listed(settings: Settings, *, changed: bool) -> list[str]:
