@@ -8,13 +8,16 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, Protocol
 
+import structlog
 from flask import Flask
 
 from router import log
 from router.access.grants import known, takes_tokens
+from router.access.reloading import reload_all
 from router.backends import Backend, Node
 from router.backends.opening import open_administration, open_backend, open_node
 from router.build import VERSION
+from router.errors import RouterError
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
@@ -74,6 +77,8 @@ if TYPE_CHECKING:
 READY_TIMEOUT: Final = 5.0
 CLOCK: Final = time.monotonic
 
+_log = structlog.get_logger(__name__)
+
 
 def create_app(
     settings: Settings | None = None,
@@ -88,7 +93,8 @@ def create_app(
 
     Without settings they come from the configuration file and the ROUTER_* variables. A backend or
     node that is handed in stays the caller's to close. `extensions` has `router.stop`, which
-    answers waiting polls (requests are served on), `router.close`, which ends everything, and
+    answers waiting polls (requests are served on), `router.close`, which ends everything,
+    `router.reload`, which has files and the blacklist read again, and
     `router.unread`, which words the answer to a request that the server cannot read.
     """
     if settings is None:
@@ -124,6 +130,7 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
     app.extensions["router.stop"] = services.stop
     app.extensions["router.close"] = partial(_close, blacklist, owner)
+    app.extensions["router.reload"] = partial(_reload, blacklist)
     app.extensions["router.unread"] = errors.unread
     owner.start()
     blacklist.start()
@@ -228,6 +235,15 @@ def _tokens(settings: Settings) -> Tokens | None:
     from router.access.tokens import Tokens  # noqa: PLC0415 - see above
 
     return Tokens(settings, time.time, CLOCK)  # noqa: TID251 - the clock that is passed around
+
+
+def _reload(blacklist: Blacklist) -> None:
+    """Read again what clients are judged by: files, and the blacklist."""
+    reload_all()
+    try:
+        blacklist.look()
+    except RouterError as error:
+        _log.warning("the blacklist is as it was last read", reason=str(error))
 
 
 def _close(blacklist: Blacklist, owner: MetricsOwner) -> None:

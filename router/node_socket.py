@@ -46,6 +46,15 @@ def connect(folder: Path, timeout: float) -> socket.socket:
     return peer
 
 
+def answers(folder: Path, timeout: float = 1.0) -> bool:
+    """Return whether a broker takes connections there; it does so once its store is open."""
+    try:
+        connect(folder, timeout).close()
+    except OSError:
+        return False
+    return True
+
+
 def listen(folder: Path) -> socket.socket:
     """Return a listening socket that only this user reaches; the caller holds the folder's lock.
 

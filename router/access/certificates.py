@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
+from router.access.reloading import reloadable
 from router.errors import SettingError
 
 LOOK_EVERY: Final = 1.0
@@ -39,6 +40,7 @@ class Certificates:
         self._context: ssl.SSLContext | None = None
         self._seen: tuple[object, ...] = ()
         self._looked = 0.0
+        reloadable(self)
 
     def context(self) -> ssl.SSLContext:
         """Return the context of new connections, from the files as they are now.
@@ -51,6 +53,14 @@ class Certificates:
             self._looked = now  # without a lock: two threads that look at once find the same
             self._context = context = self._renewed(context)
         return context
+
+    def reload(self) -> None:
+        """Load the files now, for connections from now on; raise SettingError.
+
+        The next connection makes its context of the files as they are then.
+        """
+        self.load()
+        self._seen, self._looked = (), 0.0
 
     def _renewed(self, old: ssl.SSLContext | None) -> ssl.SSLContext:
         """Return the old context while the files are as they were, or do not load."""

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 
 import structlog
 
+from router.access.reloading import reloadable
 from router.errors import SettingError
 
 T = TypeVar("T")
@@ -32,6 +33,7 @@ class Watched(Generic[T]):
         self._stamp, self._value = self._read()
         self._next_look = clock() + LOOK_EVERY
         self.version = 0
+        reloadable(self)
 
     def get(self) -> T:
         """Return the contents; `version` grows when they change."""
@@ -40,6 +42,12 @@ class Watched(Generic[T]):
                 self._next_look = self._clock() + LOOK_EVERY
                 self._look()
         return self._value
+
+    def reload(self) -> None:
+        """Read the file now, changed or not; raise SettingError where it is not usable."""
+        with self._lock:
+            self._stamp, self._value = self._read()
+            self.version += 1
 
     def _look(self) -> None:
         try:

@@ -35,6 +35,7 @@ import structlog
 import uvloop
 
 from router import log, node_socket, supervised
+from router.access.reloading import reload_all
 from router.broker.admin import Admin
 from router.broker.counters import Counters
 from router.broker.descriptors import raise_limit
@@ -55,6 +56,7 @@ from router.errors import SettingError
 from router.metrics import Sample
 from router.resources import Resources
 from router.settings import Settings, without_password
+from router.systemd import Notifier
 
 LOG: Final = "broker.log"
 PATIENCE: Final = 5.0
@@ -158,7 +160,9 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
         if stay:
             _announce(folder, {"pulsar": tcp, "pulsar+ssl": tls})
         guest = None if stay else _Guest(folder, settings.seconds("broker.linger"))
+        service = _Service(Notifier.take(os.environ))
         ending = await broker.ending(guest)
+        service.end()
         return await broker.end(ending)
 
 
@@ -182,6 +186,34 @@ class _Guard:
         """Check nobody any more."""
         if self.gate is not None:
             self.gate.close()
+
+
+class _Service:
+    """A broker that is up, as systemd sees it where it is the main process; SIGHUP reloads."""
+
+    def __init__(self, notifier: Notifier) -> None:
+        self._notifier = notifier
+        self._loop = asyncio.get_running_loop()
+        self._sign: asyncio.TimerHandle | None = None
+        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        notifier.ready()
+        if notifier.interval is not None:
+            self._live(notifier.interval)
+
+    def end(self) -> None:
+        """Tell that the broker ends."""
+        if self._sign is not None:
+            self._sign.cancel()
+        self._notifier.stopping()
+
+    def _reload(self) -> None:
+        self._notifier.reloading()
+        reload_all()
+        self._notifier.ready()
+
+    def _live(self, interval: float) -> None:
+        self._notifier.alive()
+        self._sign = self._loop.call_later(interval, self._live, interval)
 
 
 class _Guest:

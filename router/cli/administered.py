@@ -21,11 +21,13 @@ from router.access.grants import known
 from router.broker import listening
 from router.cli import broker as broker_command
 from router.cli import front
+from router.cli.notifying import Herald
 from router.cli.options import settings_for
-from router.cli.serve import ANY, answers, scheme_of
+from router.cli.serve import answers, http_address, is_up, scheme_of
 from router.cli.supervise import Child, GaveUpError, Supervisor
 from router.errors import SettingError
 from router.settings import Settings
+from router.systemd import Notifier
 from router.web.server import bind_address, is_loopback, options
 
 HTTP: Final = "broker.http"
@@ -86,11 +88,16 @@ def _run(settings: Settings) -> None:
             run=partial(front.run, settings, ready, only_admin=True),
             judge=front.judge,
             patience=settings.seconds("server.graceful_timeout") + MARGIN,
+            reload=front.RELOAD,
         ),
     ]
+    # As in `serve`.
+    notifier = Notifier.take(os.environ)
+    herald = Herald(notifier, partial(is_up, settings, ready))
     try:
         with closing(broker_command.supervise(settings)) as supervision:
-            Supervisor(children, _report, supervision.close).run(_announcer(settings))
+            supervisor = Supervisor(children, _report, notifier, supervision.close)
+            supervisor.run(partial(herald.watch, _announcer(settings)))
     except GaveUpError as error:
         _report(str(error))
         raise SystemExit(error.status) from error
@@ -98,8 +105,7 @@ def _run(settings: Settings) -> None:
 
 def _announcer(settings: Settings) -> Callable[[], float]:
     """Return what says where HTTP is served, as soon as it is."""
-    scheme, host = scheme_of(settings), settings.text("server.host")
-    address = ANY.get(host, host), settings.number("server.port")
+    scheme, address = scheme_of(settings), http_address(settings)
     announced = False
 
     def watch() -> float:

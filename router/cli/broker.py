@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -94,6 +95,7 @@ def child(settings: Settings) -> Child:
         run=partial(run, settings),
         judge=lambda end: judge(end, folder),
         patience=PATIENCE,
+        reload=signal.SIGHUP,
     )
 
 

@@ -92,13 +92,7 @@ def listed(settings: Settings, *, changed: bool) -> list[str]:
 
 def served(folder: Path) -> bool:
     """Return whether a broker answers there, or a supervisor is about to have one."""
-    if supervised.holder(folder) is not None:
-        return True
-    try:
-        node_socket.connect(folder, 1.0).close()
-    except OSError:
-        return False
-    return True
+    return supervised.holder(folder) is not None or node_socket.answers(folder)
 
 
 def told(folder: Path, findings: list[Finding]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ from router.web.server import bind_address, options
 LOOK: Final = 0.01
 HIGHEST_PORT: Final = 65_535
 EARLY_DEATHS: Final = 3
+RELOAD: Final = signal.SIGUSR1
+"""gunicorn hands this signal on to its workers; SIGHUP would have it replace them."""
 # gunicorn's own exit statuses: a worker did not start, the application could not be loaded.
 BOOT_ERROR: Final = 3
 LOAD_ERROR: Final = 4

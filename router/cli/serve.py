@@ -13,12 +13,13 @@ from typing import Final
 
 import click
 
-from router import log
+from router import log, node_socket
 from router.access.grants import known
 from router.backends.opening import scheme
 from router.broker import listening
 from router.cli import broker as broker_command
 from router.cli import front
+from router.cli.notifying import Herald
 from router.cli.options import (
     backend,
     config,
@@ -32,6 +33,7 @@ from router.cli.options import (
 )
 from router.cli.supervise import Child, GaveUpError, Supervisor
 from router.settings import Settings, without_password
+from router.systemd import Notifier
 from router.web.server import bind_address, options, workers
 
 LOOK_AGAIN: Final = 0.02
@@ -101,13 +103,19 @@ def serve(settings: Settings) -> None:
             run=partial(front.run, settings, ready),
             judge=front.judge,
             patience=settings.seconds("server.graceful_timeout") + MARGIN,
+            reload=front.RELOAD,
         )
     ]
     if _has_broker(settings):
         children.insert(0, broker_command.child(settings))
+    # Taken before anything is forked: the children have nothing to tell systemd.
+    notifier = Notifier.take(os.environ)
+    announcer = Announcer(settings, ready)
+    herald = Herald(notifier, partial(is_up, settings, ready))
     try:
         with _supervision(settings) as forked:
-            Supervisor(children, _report, forked).run(Announcer(settings, ready).watch)
+            supervisor = Supervisor(children, _report, notifier, forked)
+            supervisor.run(partial(herald.watch, announcer.watch))
     except GaveUpError as error:
         _report(str(error))
         raise SystemExit(error.status) from error
@@ -144,8 +152,7 @@ class Announcer:
     def __init__(self, settings: Settings, broker_ready: Callable[[], bool]) -> None:
         self._settings = settings
         self._broker_ready = broker_ready
-        host = settings.text("server.host")
-        self._address = (ANY.get(host, host), settings.number("server.port"))
+        self._address = http_address(settings)
         self._secure = scheme_of(settings) == "https"
         self._looks = 0
         self._announced = False
@@ -165,17 +172,38 @@ class Announcer:
         return LOOK_AGAIN
 
 
+def is_up(settings: Settings, broker_ready: Callable[[], bool]) -> bool:
+    """Return whether our broker has opened its store, and HTTP is answered, whatever the answer."""
+    if _has_broker(settings) and not (
+        broker_ready() and node_socket.answers(Path(settings.text("data.dir")))
+    ):
+        return False
+    secure = scheme_of(settings) == "https"
+    return bool(http_status(http_address(settings), secure, "/health"))
+
+
+def http_address(settings: Settings) -> tuple[str, int]:
+    """Return where the HTTP server of these settings is dialled."""
+    host = settings.text("server.host")
+    return ANY.get(host, host), settings.number("server.port")
+
+
 def answers(address: tuple[str, int], secure: bool, path: str = "/ready") -> bool:
     """Return whether HTTP is answered there, and the broker behind it answers too."""
+    return http_status(address, secure, path) == b"200"
+
+
+def http_status(address: tuple[str, int], secure: bool, path: str) -> bytes:
+    """Return the status that a GET of the path is answered with, empty: there is no answer."""
     request = f"GET {path} HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n".encode()
     try:
         with socket.create_connection(address, timeout=1) as plain:
             client = _unverified().wrap_socket(plain) if secure else plain
             with client:
                 client.sendall(request)
-                return client.recv(64).split(b" ")[1:2] == [b"200"]
+                return b"".join(client.recv(64).split(b" ")[1:2])
     except OSError:
-        return False
+        return b""
 
 
 def _unverified() -> ssl.SSLContext:

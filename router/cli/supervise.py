@@ -5,6 +5,8 @@ above its workers). It holds no data and serves nothing, so it hardly ever dies;
 be killed at any moment and is started again after 0.1 to 5 s. Should this process itself be killed,
 the kernel sends its children SIGTERM (PR_SET_PDEATHSIG): a new `serve` finds folder and port free.
 
+SIGHUP never stops it: it is passed on as the signal by which each child reloads its files.
+
 It waits for signals with `sigtimedwait` in one thread and forks; no handler runs in between, and
 nothing is left half done. The alternative, gunicorn's master as supervisor of the broker, fails on
 its `waitpid(-1)`, which swallows the exit status of every child, and with it the reason of its end.
@@ -18,11 +20,15 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, NoReturn
 
-SIGNALS: Final = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD}
+from router.systemd import Notifier
+
+STOPS: Final = {signal.SIGTERM, signal.SIGINT}
+SIGNALS: Final = STOPS | {signal.SIGHUP, signal.SIGCHLD}
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 5.0
 LONG_LIFE: Final = 10.0
@@ -67,12 +73,16 @@ class GaveUpError(Exception):
 
 @dataclass(slots=True)
 class Child:
-    """One child: `run` is all that it does; `judge` raises GaveUpError where no restart helps."""
+    """One child: `run` is all that it does; `judge` raises GaveUpError where no restart helps.
+
+    `reload` is the signal by which it reads its files again.
+    """
 
     name: str
     run: Callable[[], NoReturn]
     judge: Callable[[Exit], None]
     patience: float
+    reload: signal.Signals
     pid: int = 0
     started: float = 0.0
     due: float = 0.0
@@ -87,15 +97,17 @@ class Supervisor:
         self,
         children: Sequence[Child],
         report: Callable[[str], None],
+        notifier: Notifier,
         forked: Callable[[], None] = lambda: None,
     ) -> None:
         """`forked` is called in each child first: it gives up what is this process's alone."""
         self._children = children
-        self._report = report
+        self._report = partial(_say, report)
+        self._notifier = notifier
         self._forked = forked
 
     def run(self, watch: Callable[[], float]) -> None:
-        """Keep the children alive until SIGTERM, SIGINT or SIGHUP, then stop them, last one first.
+        """Keep the children alive until SIGTERM or SIGINT, then stop them, last one first.
 
         `watch` is called again and again and returns for how many seconds it need not be called.
         Raises GaveUpError, after everything was stopped.
@@ -124,8 +136,19 @@ class Supervisor:
                         return child.run
             waits = [child.due - now for child in self._children if not child.pid]
             told = signal.sigtimedwait(SIGNALS, max(0.0, min([watch(), *waits])))
-            if told is not None and told.si_signo != signal.SIGCHLD:
+            if told is not None and told.si_signo == signal.SIGHUP:
+                self._reload()
+            elif told is not None and told.si_signo != signal.SIGCHLD:
                 return None
+
+    def _reload(self) -> None:
+        """Have the children read their files again."""
+        self._notifier.reloading()
+        self._report("SIGHUP: users, permissions, certificates and the blacklist are read again")
+        for child in self._children:
+            if child.pid:
+                os.kill(child.pid, child.reload)
+        self._notifier.ready()
 
     def _fork(self) -> int:
         """Fork into a process group of its own that is told when this process dies."""
@@ -138,6 +161,9 @@ class Supervisor:
         for sibling in self._children:
             sibling.pid = 0  # not ours: nothing here may ever signal them
         self._forked()
+        for child in self._children:
+            # Until it has its handler: the signal would end it.
+            signal.signal(child.reload, signal.SIG_IGN)
         os.setpgid(0, 0)
         library.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
         if os.getppid() != parent:
@@ -155,6 +181,7 @@ class Supervisor:
         self._report(f"{child.name} ended ({meaning(status)}); starting it again in {delay:.1f} s")
 
     def _stop(self) -> None:
+        self._notifier.stopping()
         for child in reversed(self._children):
             if child.pid:
                 os.kill(child.pid, signal.SIGTERM)
@@ -165,7 +192,7 @@ class Supervisor:
         until = time.monotonic() + child.patience
         while _status(child) is None:
             told = signal.sigtimedwait(SIGNALS, min(1.0, max(0.0, until - time.monotonic())))
-            impatient = told is not None and told.si_signo != signal.SIGCHLD
+            impatient = told is not None and told.si_signo in STOPS
             if impatient or time.monotonic() >= until:
                 self._report(f"{child.name} is killed")
                 os.killpg(child.pid, signal.SIGKILL)
@@ -181,6 +208,12 @@ def _blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+
+def _say(report: Callable[[str], None], sentence: str) -> None:
+    # The terminal may be gone: SIGHUP says so as well.
+    with suppress(OSError):
+        report(sentence)
 
 
 def meaning(status: int) -> str:

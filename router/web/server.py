@@ -53,6 +53,7 @@ WORKERS: Final = {
 STOP_HOOK: Final = "router.stop"
 CLOSE_HOOK: Final = "router.close"
 UNREAD_HOOK: Final = "router.unread"
+RELOAD_HOOK: Final = "router.reload"
 
 
 def options(settings: Settings) -> dict[str, Any]:
@@ -210,9 +211,28 @@ def word_refusals(worker: Any) -> None:
 def prepare(worker: Any) -> None:
     """Prepare a worker that has loaded the application."""
     word_refusals(worker)
+    reload_when_told(worker)
     settle()
     if worker.tls is not None:
         worker.wsgi.wsgi_app = Secure(worker.wsgi.wsgi_app)
+
+
+def reload_when_told(worker: Any) -> None:
+    """Have SIGUSR1, which gunicorn hands on to its workers, call the reload hook.
+
+    The thread or greenlet that calls it waits from the start, as that of `stop_gracefully` does.
+    """
+    told = threading.Event()
+
+    def wait() -> None:
+        while True:
+            told.wait()
+            told.clear()
+            call_hook(worker, RELOAD_HOOK)
+
+    threading.Thread(target=wait, name="reload", daemon=True).start()
+    signal.signal(signal.SIGUSR1, lambda _number, _frame: told.set())
+    signal.siginterrupt(signal.SIGUSR1, False)
 
 
 def prepare_threads(worker: Any) -> None:

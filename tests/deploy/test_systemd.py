@@ -73,6 +73,13 @@ def test_measure_of_exposure_refuses_an_open_unit(tmp_path: Path) -> None:
     assert run(analyze, "security", *options, unit).returncode != 0
 
 
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+def test_units_hear_how_the_service_fares_and_reload_it_by_a_hangup(unit: Path) -> None:
+    assert value(unit, "Type") == "notify"
+    assert value(unit, "ExecReload") == "/bin/kill -HUP $MAINPID"
+    assert duration(value(unit, "WatchdogSec").replace("min", "m")) >= 60
+
+
 def test_stopping_has_the_time_that_the_router_takes() -> None:
     front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN
     node, alone = DEPLOY / "systemd/message-router.service", UNITS[0]

@@ -219,6 +219,49 @@ def test_serve_keeps_what_was_acknowledged_when_the_broker_is_killed(router: Sta
     assert router.broker() != broker
 
 
+@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+def test_serve_reloads_on_a_hangup_and_serves_on(tmp_path: Path, kind: str) -> None:
+    answers: list[tuple[int, list[str]]] = []
+    with started(tmp_path, "--workers", "2", server_worker_class=kind) as stack:
+        assert publish(stack, b"first") == 200
+        assert poll(stack, "from=earliest") == (200, ["first"])
+        before = [stack.broker(), *stack.workers()]
+        poller = threading.Thread(target=lambda: answers.append(poll(stack, "timeout=60000")))
+        poller.start()
+        wait_until(lambda: waiting(stack) == 1, PATIENCE)
+        assert stack.process is not None
+        stack.process.send_signal(signal.SIGHUP)
+        log = tmp_path / "serve.log"
+        wait_until(lambda: log.read_text().count('"event": "reloaded"') == 3, PATIENCE)
+        assert publish(stack, b"second") == 200
+        poller.join(PATIENCE)
+        assert answers == [(200, ["second"])]
+        assert [stack.broker(), *stack.workers()] == before
+
+
+def test_serve_tells_systemd_when_it_is_up_and_when_it_stops(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(PATIENCE)
+        environ = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "400000000"}
+        process = subprocess.Popen(
+            [sys.executable, "-m", "router", "serve", "--port", "0", "--workers", "1"],
+            cwd=tmp_path,
+            env=os.environ | environ,
+            stdout=subprocess.DEVNULL,
+        )
+        with process:
+            assert systemd.recv(100) == b"READY=1"
+            assert (tmp_path / "data" / "broker.sock").exists()
+            assert systemd.recv(100) == b"WATCHDOG=1"
+            process.terminate()
+            assert systemd.recv(100) == b"STOPPING=1"
+            assert process.wait(PATIENCE) == 0
+            systemd.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                systemd.recv(100)
+
+
 def test_serve_starts_the_server_again_when_it_is_killed(router: Stack) -> None:
     assert router.process is not None
     broker = router.broker()

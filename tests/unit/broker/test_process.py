@@ -143,6 +143,26 @@ def test_spawned_broker_leaves_a_supervised_folder_alone(data: Path, start: Star
     assert not (data / "broker.lock").exists()
 
 
+def test_broker_tells_systemd_how_it_fares_and_reloads_when_told(
+    data: Path, start: Start, tmp_path: Path
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(DEADLINE)
+        told = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "40000000"}
+        broker = start("--stay", **told)
+        assert [systemd.recv(100) for _ in range(2)] == [b"READY=1", b"WATCHDOG=1"]
+        client(data).close()
+        broker.send_signal(signal.SIGHUP)
+        assert systemd.recv(100).startswith(b"RELOADING=1\n")
+        assert systemd.recv(100) == b"READY=1"
+        client(data).close()
+        broker.send_signal(signal.SIGTERM)
+        assert systemd.recv(100) == b"STOPPING=1"
+        assert ended(broker)[0] == os.EX_OK
+    assert '"event": "reloaded"' in (data / "broker.log").read_text()
+
+
 def test_broker_that_is_to_stay_serves_a_supervised_folder(data: Path, start: Start) -> None:
     with contextlib.closing(supervised.take(data)):
         start("--stay")

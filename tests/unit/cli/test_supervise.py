@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,12 +23,15 @@ SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
 from router.cli.supervise import Child, GaveUpError, Supervisor
+from router.systemd import Notifier
 
 mode, file = sys.argv[1], Path(sys.argv[2])
 
 def run():
     if mode == "deaf":
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if mode == "reloads":
+        signal.signal(signal.SIGUSR1, lambda *_: print("reloaded", flush=True))
     with file.open("a") as out:
         out.write(f"{os.getpid()}\\n")
     if mode == "dies":
@@ -39,9 +43,10 @@ def judge(end):
     if end.status == 65:
         raise GaveUpError("damaged", 65)
 
-child = Child("the child", run, judge, patience=0.3)
+child = Child("the child", run, judge, patience=0.3, reload=signal.SIGUSR1)
 try:
-    Supervisor([child], lambda sentence: print(sentence, flush=True)).run(lambda: 3600.0)
+    say = lambda sentence: print(sentence, flush=True)
+    Supervisor([child], say, Notifier.take(os.environ)).run(lambda: 3600.0)
 except GaveUpError as error:
     print(error)
     sys.exit(error.status)
@@ -85,6 +90,13 @@ def supervised(folder: Path, mode: str) -> Iterator[Supervised]:
         running.process.communicate()
 
 
+def ignores(pid: int, number: int) -> bool:
+    """Return whether a process ignores a signal."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    ignored = int(status.partition("SigIgn:")[2].split()[0], 16)
+    return bool(ignored >> (number - 1) & 1)
+
+
 def gone(pid: int) -> bool:
     """Return whether the process ends within a few seconds."""
     until = time.monotonic() + 5
@@ -109,13 +121,49 @@ def test_supervisor_starts_a_killed_child_again(tmp_path: Path) -> None:
         assert gone(running.child(2))
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_supervisor_stops_its_child_when_told_to_stop(tmp_path: Path, number: int) -> None:
     with supervised(tmp_path, "lives") as running:
         child = running.child(1)
         running.process.send_signal(number)
         assert running.end() == (0, "stopped\n")
         assert gone(child)
+
+
+def test_supervisor_hands_a_hangup_on_as_the_signal_to_reload(tmp_path: Path) -> None:
+    with supervised(tmp_path, "reloads") as running:
+        running.child(1)
+        running.process.send_signal(signal.SIGHUP)
+        assert running.process.stdout is not None
+        said = [running.process.stdout.readline() for _ in range(2)]
+        assert "reloaded\n" in said
+        running.process.terminate()
+        assert running.end() == (0, "stopped\n")
+        assert len(running.file.read_text().splitlines()) == 1
+
+
+def test_a_child_ignores_the_signal_to_reload_until_it_has_a_handler(tmp_path: Path) -> None:
+    with supervised(tmp_path, "lives") as running:
+        assert ignores(running.child(1), signal.SIGUSR1)
+        running.process.terminate()
+        assert running.end() == (0, "stopped\n")
+
+
+def test_supervisor_tells_systemd_of_a_reload_and_of_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(str(tmp_path / "notify"))
+        systemd.settimeout(20)
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
+        with supervised(tmp_path, "lives") as running:
+            running.child(1)
+            running.process.send_signal(signal.SIGHUP)
+            assert systemd.recv(100).startswith(b"RELOADING=1\nMONOTONIC_USEC=")
+            assert systemd.recv(100) == b"READY=1"
+            running.process.terminate()
+            assert systemd.recv(100) == b"STOPPING=1"
+            assert running.end()[0] == 0
 
 
 def test_supervisor_gives_up_when_a_restart_does_not_help(tmp_path: Path) -> None:
