@@ -110,18 +110,20 @@ class Gate:
         """
         if self.open or principal.admin:
             return
-        named = TopicName.parse(text, self._tenant, self._namespace)
-        topic = whole(named) or named
-        if not self._grants.allows(principal, topic, right):
+        names = _guarding(TopicName.parse(text, self._tenant, self._namespace))
+        if not self._grants.allows(principal, names[-1], right):
             who = principal.name or "an anonymous client"
-            raise ForbiddenError(f"{who} has no right to {right.value} {topic}")
-        if self.enforced and not self._listed(principal, topic, right):
-            who = principal.name or "(no user)"
-            raise AccessDeniedError(f"Access denied for {who}: {topic} has an owner and a list.")
+            raise ForbiddenError(f"{who} has no right to {right.value} {names[-1]}")
+        for topic in names if self.enforced else ():
+            if not self._listed(principal, topic, right):
+                who = principal.name or "(no user)"
+                raise AccessDeniedError(
+                    f"Access denied for {who}: {topic} has an owner and a list."
+                )
 
     def sees(self, principal: Principal, topic: TopicName) -> bool:
         """Return whether the principal may be told that there is such a topic."""
-        return self.open or self._grants.allows(principal, whole(topic) or topic, Right.VIEW)
+        return self.open or self._grants.allows(principal, _guarding(topic)[-1], Right.VIEW)
 
     def sees_all(self, principal: Principal) -> bool:
         """Return whether the principal may be told of every topic that there can be."""
@@ -148,6 +150,17 @@ class Gate:
         if right is Right.PUBLISH:
             return rights.may_publish(principal.name)
         return right is not Right.SUBSCRIBE or rights.may_read(principal.name)
+
+
+def _guarding(topic: TopicName) -> list[TopicName]:
+    """Return a name and those of the topics that it may be a partition of, the last of no other.
+
+    A name as of a partition may be that of a topic with an owner of its own, too.
+    """
+    names = [topic]
+    while (parent := whole(names[-1])) is not None:
+        names.append(parent)
+    return names
 
 
 def check_files(settings: Settings, ticks: Callable[[], float]) -> None:

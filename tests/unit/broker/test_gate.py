@@ -222,6 +222,23 @@ def test_owners_and_lists_hold_where_they_count(folder: Path) -> None:
     opened(folder, test, users=False, acl_enforce="true")
 
 
+@pytest.mark.parametrize("owned", ["", "-partition-0", "-partition-0-partition-1"])
+def test_every_topic_that_a_name_may_be_of_guards_it(folder: Path, owned: str) -> None:
+    """A name as of a partition may be a topic with an owner of its own, or one of such a topic."""
+
+    async def test(gate: Gate, owners: Owners) -> None:
+        await owners.put(KIND, ORDERS + owned, TopicRights(owner="anna").dump(), 0)
+        for name in (f"{ORDERS}-partition-0-partition-1", f"orders{owned}-partition-7"):
+            gate.demand(ANNA, name, Right.SUBSCRIBE)
+            for right in (Right.SUBSCRIBE, Right.PUBLISH):
+                with pytest.raises(AccessDeniedError):
+                    gate.demand(BERT, name, right)
+        if owned:
+            gate.demand(BERT, ORDERS, Right.SUBSCRIBE)
+
+    opened(folder, test)
+
+
 def test_owners_and_lists_mean_nothing_where_they_do_not_count(folder: Path) -> None:
     async def test(gate: Gate, owners: Owners) -> None:
         await owners.put(KIND, ORDERS, OWNED.dump(), 0)
