@@ -37,6 +37,7 @@ import uvloop
 from router import log, node_socket, supervised
 from router.access.reloading import reload_all
 from router.broker.admin import Admin
+from router.broker.blacklist import Blacklist
 from router.broker.counters import Counters
 from router.broker.descriptors import raise_limit
 from router.broker.folder import MARK, FolderBusyError, FolderError, hold
@@ -172,6 +173,7 @@ class _Guard:
     def __init__(self, registry: Registry) -> None:
         self.counters = Counters(time.monotonic)
         self.gate: Gate | None = None
+        self.blacklist: Blacklist | None = None
         self.registry = registry
 
     async def post(self, settings: Settings) -> None:
@@ -181,11 +183,15 @@ class _Guard:
         if self.gate.enforced:
             await owners.load()
             self.registry = owners
+        self.blacklist = Blacklist(self.registry)
+        await self.blacklist.start()
 
     def close(self) -> None:
         """Check nobody any more."""
         if self.gate is not None:
             self.gate.close()
+        if self.blacklist is not None:
+            self.blacklist.stop()
 
 
 class _Service:
@@ -256,7 +262,9 @@ class _Broker:
         served = keeping.serve(leases, counters)
         admin = Admin(served.topics, guard.registry, counters, leases)
         options = ListenerOptions.from_settings(settings, f"message-router {build_id()}")
-        self.listener = PulsarListener(served.messages, admin, leases, options, guard.gate)
+        self.listener = PulsarListener(
+            served.messages, admin, leases, options, guard.gate, guard.blacklist
+        )
         for told in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(told, self._told.set)
 

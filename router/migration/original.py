@@ -16,11 +16,12 @@ from typing import Any, Final, Protocol
 
 import orjson
 
+from router.access import blacklist
 from router.errors import BadRequestError
 from router.migration import java
 from router.migration.cipher import Cipher
 from router.model import TopicName
-from router.services import blacklist, keys, rights
+from router.services import keys, rights
 from router.services.keys import ApiKey
 from router.services.rights import NOBODY, TopicRights
 

@@ -18,9 +18,9 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
 from typing import TYPE_CHECKING, Final
 
+from router.access.blacklist import Network
 from router.access.logins import Address, parse_address
 from router.errors import SettingError
-from router.services.blacklist import Network
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment

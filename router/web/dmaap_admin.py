@@ -11,9 +11,10 @@ from typing import Final
 
 from flask import Blueprint, Response, request
 
+from router.access.blacklist import normal
 from router.errors import ForbiddenError, PathNotFoundError, TopicNotFoundError
 from router.model import Principal, TopicName
-from router.services.blacklist import Blacklist, normal
+from router.services.blacklist import Blacklist
 from router.services.manage import Topics
 from router.web import forms, intake
 from router.web.access import Access

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flask import Flask, Request, Response, request
 
-from router.errors import BlacklistedError, RouterError
+from router.access.blacklist import refusal
+from router.errors import RouterError
 from router.log import request_id
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
@@ -65,10 +66,7 @@ def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
     """Raise BlacklistedError if a request comes from an address that is on the list."""
     address = environ.get("REMOTE_ADDR", "")
     if blacklist.holds(address):
-        raise BlacklistedError(
-            f"Source address [{address}] is blacklisted."
-            " Please contact the cluster management team."
-        )
+        raise refusal(address)
 
 
 class Front(Flask):

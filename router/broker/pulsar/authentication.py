@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
+from router.access.blacklist import refusal
 from router.broker.gate import ANONYMOUS, TOKEN, Login, Shown
 from router.broker.pulsar.failures import request_failed
 from router.errors import RouterError, UnauthenticatedError
@@ -49,6 +50,7 @@ class Authentication:
     def __init__(self, connection: Connection, context: Context) -> None:
         self.principal = ANONYMOUS
         self._connection = connection
+        self._blacklist = context.blacklist
         self._gate = context.gate
         self._strangers = context.strangers
         self._server_version = context.options.server_version
@@ -94,6 +96,8 @@ class Authentication:
         self._method = asked.auth_method_name
         self._refreshes = asked.feature_flags.supports_auth_refresh
         gate = self._gate
+        if self.check_address():
+            return
         if gate is None or self._connection.trusted:
             self._admit(Login(ANONYMOUS), welcome)
             return
@@ -111,6 +115,14 @@ class Authentication:
             self._admit(login, welcome)
         else:
             self._connection.spawn(self._check(shown, welcome))
+
+    def check_address(self) -> bool:
+        """Refuse the client if its address is on the blacklist; return whether it is."""
+        address, listed = self._connection.address, self._blacklist
+        if listed is None or not listed.holds(address):
+            return False
+        self._refuse(refusal(address))
+        return True
 
     def respond(self, frame: Frame) -> None:
         """Take the new token that the client was asked for; one that was not is ignored."""

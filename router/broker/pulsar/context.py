@@ -14,6 +14,7 @@ from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
 if TYPE_CHECKING:
+    from router.broker.blacklist import Blacklist
     from router.broker.gate import Gate
     from router.broker.leases import Peer
     from router.broker.pulsar.connection import Connection
@@ -102,6 +103,7 @@ class Context:
     leases: LeaseTable
     options: ListenerOptions
     gate: Gate | None = None
+    blacklist: Blacklist | None = None
     connections: set[Connection] = field(default_factory=set)
     strangers: dict[Connection, None] = field(default_factory=dict)
     room: Room = field(default_factory=Room)

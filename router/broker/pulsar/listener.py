@@ -8,6 +8,7 @@ from typing import Final
 
 from router.access.certificates import Certificates
 from router.broker.admin import Admin
+from router.broker.blacklist import Blacklist
 from router.broker.gate import Gate
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context, LeaseTable, ListenerOptions, Messages
@@ -26,11 +27,14 @@ class PulsarListener:
         leases: LeaseTable,
         options: ListenerOptions,
         gate: Gate | None = None,
+        blacklist: Blacklist | None = None,
     ) -> None:
-        self._context = Context(messages, admin, leases, options, gate)
+        self._context = Context(messages, admin, leases, options, gate, blacklist)
         self._servers: list[asyncio.Server | Handshakes] = []
         self._looking: asyncio.Task[None] | None = None
         admin.watch("router_broker_connections", lambda: self.connections)
+        if blacklist is not None:
+            blacklist.watch(self._end_listed)
 
     @property
     def connections(self) -> int:
@@ -78,6 +82,11 @@ class PulsarListener:
         self._servers.append(server)
         if self._looking is None:
             self._looking = asyncio.get_running_loop().create_task(self._look())
+
+    def _end_listed(self) -> None:
+        """End the connections of clients that are on the blacklist by now."""
+        for connection in list(self._context.connections):
+            connection.who.check_address()
 
     def _stop_accepting(self) -> None:
         for server in self._servers:

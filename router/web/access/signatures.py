@@ -4,6 +4,10 @@
     X-CambriaDate: <date>                                         or X-Date, else Date
     X-Nonce: <text>        then date:nonce is what is signed
 
+Such a text can be cut at another colon: what was signed as the date `…+05:30` is also the date
+`…+05` with the nonce `30`, a time 30 minutes later. So a date with a nonce must not end in a zone
+without minutes.
+
 Only the date is signed, neither method nor body: a signature that somebody reads off the wire is
 good for any request until its window ends. A nonce is not remembered, as in the original: among
 nodes it would have to be agreed on for every request, and it would not protect the body. TLS does.
@@ -51,9 +55,10 @@ _ZONES: Final[Mapping[str, int]] = {
     "PST": -8,
     "PDT": -7,
 }
-_OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2}):?(\d{2})?")
+_OFFSET: Final = re.compile(r"(?:GMT|UTC)?([+-])(\d{1,2})(?::?(\d{2}))?")
 
-_ZONE: Final = r"(?P<zone>[A-Za-z]{1,5}|(?:GMT|UTC)?[+-]\d{1,2}:?(?:\d{2})?)"
+_CUT: Final = re.compile(r"[+-]\d{1,2}\s*\Z")
+_ZONE: Final = r"(?P<zone>[A-Za-z]{1,5}|(?:GMT|UTC)?[+-]\d{1,2}(?::?\d{2})?)"
 _TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
 _SECOND: Final = r":(?P<second>\d{1,2})"
 _DAY: Final = r"(?P<day>\d{1,2})"
@@ -97,8 +102,13 @@ class Signatures:
             or environ.get("HTTP_DATE")
             or ""
         )
-        self._check_date(date, min(self._window, ADMIN_WINDOW) if name == ADMIN else self._window)
         nonce = environ.get("HTTP_X_NONCE")
+        if nonce is not None and _CUT.search(date):
+            raise UnauthenticatedError(
+                "The date of the signature ends in a zone without minutes, which may be cut off by"
+                " the nonce: write +0500 or +05:00 for +05."
+            )
+        self._check_date(date, min(self._window, ADMIN_WINDOW) if name == ADMIN else self._window)
         text = date if nonce is None else f"{date}:{nonce}"
         # One sentence for both: it is nobody's business which keys there are.
         key = self._key(name)

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.access import blacklist as shared
+from router.access.blacklist import KIND, Networks, normal
+from router.access.logins import parse_address
 from router.backends import Record
 from router.backends.memory.registry import MemoryRegistry
 from router.errors import BackendUnavailableError, BadRequestError
 from router.services import blacklist as module
-from router.services.blacklist import KIND, Blacklist, normal, parse_address
+from router.services.blacklist import Blacklist
 from tests.processes import wait_until
 
 
@@ -73,7 +76,7 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
 def test_list_that_another_worker_changed_is_read_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
     registry = MemoryRegistry()
     here, there = Blacklist(registry, 1), Blacklist(registry, 1)
     there.start()
@@ -91,7 +94,7 @@ def test_list_that_another_worker_changed_is_read_after_a_while(
 
 
 def test_list_stays_in_force_while_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_EVERY", 0.005)
+    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
     registry = MemoryRegistry()
     listed = Blacklist(registry, 1)
     listed.add("10.0.0.1")
@@ -109,14 +112,13 @@ def test_list_stays_in_force_while_nobody_answers(monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_REMEMBERED", 10)
-    listed = Blacklist(MemoryRegistry(), 1)
-    listed.add("10.0.0.0/8")
+    monkeypatch.setattr(shared, "MAX_REMEMBERED", 10)
+    listed = Networks(["10.0.0.0/8"])
     for number in range(100):
-        assert not listed.holds(f"192.0.2.{number}")
+        assert not listed.hold(f"192.0.2.{number}")
     assert len(listed._remembered) <= 10
     for text in ("", "unix", "fe80::1%eth0"):
-        assert not listed.holds(text)
+        assert not listed.hold(text)
 
 
 def test_record_that_is_no_address_holds_up_no_other() -> None:

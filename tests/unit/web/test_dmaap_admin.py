@@ -89,7 +89,7 @@ def test_nobody_locks_out_the_administrators(sites: Sites) -> None:
 
 
 def test_blacklist_counts_at_every_worker(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blacklist, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(blacklist, "LOOK_SECONDS", 0.01)
     other = site.worker()
 
     def status() -> int:

@@ -126,6 +126,28 @@ def test_signed_request_is_the_keys(made: Made) -> None:
     assert made().principal(signed(nonce="n:1")) == Principal("key", key=True)
 
 
+@pytest.mark.parametrize("zone", ["+05:30", "-00:25", "GMT+5:30", "UTC-05:30"])
+def test_zone_is_not_cut_by_a_nonce(made: Made, zone: str) -> None:
+    """The same signed text, 25 and more minutes old, must not be read as a later time."""
+    now = NOW.astimezone(timezone(timedelta(hours=-1 if zone == "-00:25" else 5)))
+    for form in ("%Y-%m-%dT%H:%M:%S", "%a, %d %b %Y %H:%M:%S ", "%d %b %y %H:%M "):
+        date = now.strftime(form) + zone
+        whole = signed(date)
+        cut, _, nonce = date.rpartition(":")
+        stolen = whole | {"HTTP_X_CAMBRIADATE": cut, "HTTP_X_NONCE": nonce}
+        with pytest.raises(UnauthenticatedError, match="zone without minutes"):
+            made(window=1e6).principal(stolen)
+        assert made(window=1e6).principal(whole).name == "key"
+        assert made(window=1e6).principal(signed(date, nonce="n")).name == "key"
+
+
+def test_zone_without_minutes_is_taken_without_a_nonce(made: Made) -> None:
+    date = NOW.strftime("%Y-%m-%dT%H:%M:%S+00")
+    assert made().principal(signed(date)).name == "key"
+    with pytest.raises(UnauthenticatedError):
+        made().principal(signed(date, nonce="n"))
+
+
 def test_every_name_of_the_headers_is_read(made: Made) -> None:
     found = signed()
     auth, date = found["HTTP_X_CAMBRIAAUTH"], found["HTTP_X_CAMBRIADATE"]
