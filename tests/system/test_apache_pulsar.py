@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,7 +18,7 @@ from tests.contract.publishing import Publishers, check, received
 from tests.processes import wait_until
 from tests.servers.pulsar import Pulsar
 from tests.system.stack import Stack
-from tests.system.traffic import create, poll, post, read_all
+from tests.system.traffic import create, poll, post, read_all, waiting
 
 pytestmark = [pytest.mark.system, pytest.mark.java, pytest.mark.timeout(600)]
 
@@ -56,23 +55,23 @@ def test_what_is_posted_is_polled_by_other_groups_and_workers(site: Site) -> Non
     router = site.router
     create(router, "plain", 3)
     # Requests come to either worker; a poll waits for what is posted while it does.
-    waiting: list[str] = []
+    came: list[str] = []
     assert poll(router, "plain/g/a").json == []
-    thread = threading.Thread(target=lambda: waiting.extend(poll(router, "plain/g/a", 10).json))
+    thread = threading.Thread(target=lambda: came.extend(poll(router, "plain/g/a", 10).json))
     thread.start()
-    time.sleep(0.5)
+    wait_until(lambda: waiting(router) == 1)
     for number in range(20):
         assert post(router, "plain", f"m{number}").status == 200
     thread.join(20)
-    assert waiting
+    assert came
 
     def complete() -> bool:
-        waiting.extend(poll(router, "plain/g/a", 0.5).json)
-        return len(waiting) >= 20
+        came.extend(poll(router, "plain/g/a", 0.5).json)
+        return len(came) >= 20
 
     wait_until(complete)
-    assert sorted(waiting) == sorted(f"m{number}" for number in range(20))
-    assert sorted(read_all(router, "plain")) == sorted(waiting)
+    assert sorted(came) == sorted(f"m{number}" for number in range(20))
+    assert sorted(read_all(router, "plain")) == sorted(came)
 
 
 @pytest.mark.parametrize(

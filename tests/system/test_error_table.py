@@ -20,6 +20,7 @@ import requests
 
 from tests.processes import wait_until
 from tests.system.stack import Stack
+from tests.system.traffic import waiting
 from tests.unit.web.applications import BOTH, HASHES
 from tests.unit.web.signing import signature
 
@@ -133,8 +134,8 @@ def test_text_that_cannot_tell_messages_apart_is_refused_and_consumes_nothing(st
 
 def test_poll_of_an_id_that_polls_already_is_refused(stack: Stack) -> None:
     with ThreadPoolExecutor() as pool:
-        first = pool.submit(ask, stack, "GET", "/events/t/busy/c?timeout=5000")
-        time.sleep(0.5)
+        first = pool.submit(ask, stack, "GET", "/events/t/busy/c?timeout=20000")
+        wait_until(lambda: waiting(stack) == 1)
         told = refused(ask(stack, "GET", "/events/t/busy/c?timeout=300"), 503, 3002, 3002)
         ask(stack, "POST", "/events/t", data=b"go")
         assert first.result(PATIENCE).json() == ["go"]
@@ -154,10 +155,10 @@ def test_too_many_empty_polls_are_refused_until_there_is_a_message(stack: Stack)
 def test_topic_deleted_under_a_waiting_poll_is_told(stack: Stack) -> None:
     ask(stack, "POST", "/events/doomed", data=b"x")
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(ask, stack, "GET", "/events/doomed/g/c?timeout=9000")
-        time.sleep(0.5)
+        answer = pool.submit(ask, stack, "GET", "/events/doomed/g/c?timeout=20000")
+        wait_until(lambda: waiting(stack) == 1)
         assert ask(stack, "DELETE", "/topics/doomed").status_code == 200
-        refused(waiting.result(PATIENCE), 404, 3001, 3001)
+        refused(answer.result(PATIENCE), 404, 3001, 3001)
 
 
 def test_group_of_a_topic_made_anew_begins_where_it_asks(stack: Stack) -> None:

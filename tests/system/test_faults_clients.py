@@ -211,14 +211,13 @@ def test_a_poll_waits_on_when_its_client_sends_the_next_request_early(stack: Sta
     group(stack, "early", first="c")
     with Wire(stack) as client:
         client.poll("early/g/c", 20)
-        time.sleep(0.2)
+        wait_until(lambda: waiting(stack) == 1)
         client.send(publishing("early", b"second"))
         time.sleep(0.2)
         assert post(stack, "early", "first").status == 200
         assert client.answer().json == ["first"]
         assert client.answer().json["count"] == 1
         client.poll("early/g/c", 20)
-        time.sleep(0.2)
         assert client.answer().json == ["second"]
 
 
@@ -228,7 +227,7 @@ def test_a_poll_is_freed_when_its_client_leaves_after_an_early_request(stack: St
         with Wire(stack) as client:
             client.poll("earlier/g/c", 30)
             client.send(get("/health"))
-            time.sleep(0.1)
+            wait_until(lambda: waiting(stack) == 1)
         assert post(stack, "earlier", str(number)).status == 200
         began = time.monotonic()
         assert poll(stack, "earlier/g/c", 10).json == [str(number)]
@@ -304,7 +303,6 @@ def test_each_message_comes_once_and_in_order_when_ids_join_and_leave(stack: Sta
         assert post(stack, "crowd", "\n".join(batch), f"partitionKey={key}").status == 200
         sent.update(batch)
         number += 1 if number % 7 < 6 else 15
-    time.sleep(0.5)
     for wanderer in crowd:
         wanderer.stopping.set()
     for wanderer in crowd:

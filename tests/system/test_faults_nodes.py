@@ -26,9 +26,10 @@ from tests.system.nodes import (
     Cluster,
     Traffic,
     traffic,
+    until_true,
 )
 from tests.system.stack import Stack
-from tests.system.traffic import Answer, Wire, create, poll, post, until_accepted
+from tests.system.traffic import Answer, Wire, create, poll, post, until_accepted, waiting
 
 PAUSES = int(os.environ.get("SOAK_NODE_PAUSES", "1"))
 KILLS = int(os.environ.get("SOAK_NODE_KILLS", "1"))
@@ -238,15 +239,15 @@ def test_polls_are_refused_and_publishing_goes_on_while_zookeeper_is_away(
         until_accepted(node, "away", "before", BEGIN)
     assert gather(cluster, "away/g/c", 2) == ["before"] * 2
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(poll, cluster.nodes[0], "away/g/c", 3)
-        time.sleep(0.5)
+        waited = pool.submit(poll, cluster.nodes[0], "away/g/c", 3)
+        until_true(lambda: waiting(cluster.nodes[0]) == 1, BEGIN)
         cluster.zookeeper.kill()
         try:
             for number, node in enumerate(2 * cluster.nodes):
                 assert post(node, "away", f"during {number}").status == 200
                 expect_refusal(poll(node, "away/g/c", 0.2))
                 expect_refusal(poll(node, "away/fresh/c", 0.2))
-            answer = waiting.result()
+            answer = waited.result()
             assert (answer.status, answer.json) == (200, []) or expect_refusal(answer)
         finally:
             cluster.zookeeper.start()

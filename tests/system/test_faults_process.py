@@ -33,6 +33,7 @@ from tests.system.traffic import (
     read_all,
     router,
     started,
+    waiting,
 )
 
 PAUSES = int(os.environ.get("SOAK_BROKER_PAUSES", "1"))
@@ -225,7 +226,8 @@ def test_everything_answered_is_there_after_a_stop_under_load(tmp_path: Path) ->
         for number, client in enumerate(clients):
             client.poll(f"quiet/g{number}/c", 60, "from=latest")
         with loaded(stack, "t", publishers=6) as loads:
-            time.sleep(1.0)
+            wait_until(lambda: waiting(stack) == len(clients))
+            wait_until(lambda: all(len(load.acknowledged) > 10 for load in loads))
             began = time.monotonic()
             stopping = pool.submit(stack.stop)
             answers = [client.answer() for client in clients]

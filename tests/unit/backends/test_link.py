@@ -11,7 +11,22 @@ from router.backends.pulsar.link import Link
 from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError, RouterError
 from router.wire.pulsar import pulsar_pb2 as pb
+from tests.processes import wait_until
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+
+
+class Queue(threading.Condition):
+    """A condition that counts who waits for it."""
+
+    waiting = 0
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait, and be counted meanwhile."""
+        self.waiting += 1
+        try:
+            return super().wait(timeout)
+        finally:
+            self.waiting -= 1
 
 
 def soon() -> float:
@@ -154,7 +169,8 @@ def test_callers_who_wait_for_a_dial_give_up_with_it_where_they_may() -> None:
         all_wait.wait(WAIT)
         raise ConnectionRefusedError("nobody")
 
-    link = Link(dial)
+    link, queue = Link(dial), Queue()
+    link._changed = queue
     failures: list[str] = []
 
     def work() -> None:
@@ -166,11 +182,7 @@ def test_callers_who_wait_for_a_dial_give_up_with_it_where_they_may() -> None:
     threads = [threading.Thread(target=work) for _ in range(10)]
     for thread in threads:
         thread.start()
-    deadline = soon()
-    while not dialled:
-        assert time.monotonic() < deadline
-        time.sleep(0.002)
-    time.sleep(0.1)
+    wait_until(lambda: len(dialled) == 1 and queue.waiting == len(threads) - 1)
     all_wait.set()
     for thread in threads:
         thread.join(WAIT)

@@ -120,6 +120,15 @@ class Client:
             disk.release()
         await self.settle()
 
+    async def answers(self, count: int) -> list[pb.BaseCommand]:
+        """Wait until so many commands came; return them."""
+        found = list[pb.BaseCommand]()
+        async with asyncio.timeout(20):
+            while len(found) < count:
+                await self.settle()
+                found += self.received()
+        return found
+
     def received(self) -> list[pb.BaseCommand]:
         """What was written since the last call."""
         data, self.transport.writes = b"".join(self.transport.writes), []
@@ -200,15 +209,6 @@ def with_client(
             await registry.close()
 
     asyncio.run(run())
-
-
-async def settle_reads(client: Client) -> None:
-    """Settle, and give reads from disk, which nothing announces, the time that they take."""
-    before = -1
-    while before != len(client.transport.writes):
-        before = len(client.transport.writes)
-        await client.settle()
-        await asyncio.sleep(0.05)
 
 
 async def open_both(client: Client) -> None:
@@ -519,8 +519,7 @@ def test_reading_failure_is_told_to_who_asks_for_the_last_message(folder: Path) 
 
     async def test(client: Client, _: Context) -> None:
         client.send(EARLIEST, flow(10), LAST)
-        await settle_reads(client)
-        error = client.received()[-1]
+        *_before, error = await client.answers(3)
         assert (error.error.request_id, error.error.error) == (9, pb.PersistenceError)
         assert error.error.message.startswith("read-failed: ")
 
@@ -539,8 +538,7 @@ def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Pat
 
     async def test(client: Client, _: Context) -> None:
         client.send(EARLIEST, LAST)
-        await settle_reads(client)
-        answer = client.received()[-1]
+        *_before, answer = await client.answers(3)
         last = answer.getLastMessageIdResponse.last_message_id
         assert (last.entryId, last.batch_index) == (0, 1)
 

@@ -122,8 +122,8 @@ def test_watcher_that_is_not_told_for_long_has_nothing_coming_of_what_came_and_w
         await asyncio.sleep(0.2)
         assert client.kinds() == []
         client.connection.resume_writing()
-        await asyncio.sleep(0.2)
-        (update,) = (told.watchTopicUpdate for told in client.received())
+        (told,) = await client.answers(1)
+        update = told.watchTopicUpdate
         assert list(update.new_topics) == [TOPIC, "persistent://public/default/new"]
         assert list(update.deleted_topics) == []
 

@@ -22,6 +22,7 @@ from router.model import Position, Stored, Subscription
 from router.services.consume import Subscriber
 from router.settings import load
 from router.web.bodies import BodyReader
+from tests.processes import wait_until
 
 CHEAP = CryptContext(["argon2"], argon2__time_cost=1, argon2__memory_cost=8, argon2__parallelism=1)
 # The password "secret", in every kind of hash that a users file may hold.
@@ -121,6 +122,19 @@ class Site:
         """Return a client of another worker of the same node."""
         self._workers.append(create_app(self.settings, self.backend, self.node))
         return self._workers[-1].test_client()
+
+    def until_claimed(self, polls: int) -> None:
+        """Wait until so many polls and fetches claim partitions, and each has some."""
+        wait_until(lambda: len(self.node._claims) == polls and self._all_granted())
+
+    def _all_granted(self) -> bool:
+        return all(claim.granted() for claim in list(self.node._claims))
+
+    def until_read(self, readers: int) -> None:
+        """Wait until so many readings and streams of partitions are under way."""
+        view: Any = self.app.view_functions["pulsar_rest.read_partition"]
+        reading = view.__self__._reading
+        wait_until(lambda: len(reading._waiting) + len(reading._streams) == readers)
 
     def subscriber(self) -> Subscriber:
         """Return the service behind the polls."""

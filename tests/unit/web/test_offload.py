@@ -68,6 +68,7 @@ UNDER_GEVENT = """
 from gevent import monkey
 monkey.patch_all()
 import math, socket, sys, threading, time
+import gevent
 from gevent import get_hub, spawn
 from gevent.event import Event
 from router.web import offload
@@ -110,8 +111,9 @@ assert woken.wait(10)
 assert not watch.gone()
 assert watch.look_every() == offload.LOOK_EVERY, "behind early bytes the end is not seen"
 theirs.close()
-time.sleep(0.05)
-assert watch.gone()
+with gevent.Timeout(10):
+    while not watch.gone():
+        time.sleep(0.001)
 watch.close()
 ticker.kill()
 sys.stderr.write("done")

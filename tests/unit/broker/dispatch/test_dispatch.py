@@ -32,6 +32,7 @@ from router.errors import (
 )
 from router.model import Message, TopicName
 from tests.unit.broker.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.ledger.rig import until
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -212,7 +213,7 @@ def test_failover_delivers_to_the_chosen_one_and_moves_on_when_it_goes(
         subscription.acknowledge(second, [Ack(0)], None)
         first = bench.consumer(subscription, "b", Kind.FAILOVER, permits=9)
         await bench.publish(1)
-        await asyncio.sleep(0.05)
+        await until(lambda: len(bench.notes.got) == 4)
         assert bench.notes.got == [("a", 0, 0), ("a", 1, 0), ("b", 1, 0), ("b", 2, 0)]
         subscription.detach(first)
         assert bench.notes.got[4:] == [("a", 1, 0), ("a", 2, 0)]
@@ -231,7 +232,9 @@ def test_failover_spreads_partitions_over_the_best_priority_by_name(
         subscription = await bench.subscription()
         for name, priority in [("z", 0), ("y", 0), ("a", 1)]:
             bench.consumer(subscription, name, Kind.FAILOVER, permits=9, priority=priority)
-        await asyncio.sleep(0.05)
+        dispatcher = subscription.dispatcher
+        assert isinstance(dispatcher, exclusive.Failover)
+        await until(lambda: dispatcher.active is not None)
         await bench.publish(1)
         return bench.notes.got[-1][0]
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import random
+import sqlite3
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from router.broker.ledger.faults import JournalDamagedError
+from router.broker.ledger.faults import JournalDamagedError, StoreError
 from router.broker.ledger.journal import JournalFiles
 from router.broker.ledger.recovery import open_journal, sound_rounds
 from router.broker.ledger.rounds import FILE_SIZE, ROUND_SIZE
@@ -154,6 +156,101 @@ def test_relaxed_storage_has_older_journal_files_on_disk_before_it_begins_anothe
 
     run(work())
     run(recover(disk.crash(random.Random(1))))
+
+
+def test_what_a_checkpoint_takes_from_the_journal_outlasts_a_power_cut(folder: Path) -> None:
+    disk = MemoryDisk()
+    (folder / "data").mkdir()
+    payloads = [payload(n) for n in range(60)]
+
+    async def work() -> None:
+        async with killed(folder, SMALL, disk) as store:
+            ledger = await one_ledger(store)
+            for each in payloads:
+                await fill(store, ledger, [each])
+            await store._keeper.checkpoint()
+            assert ledger.segments
+
+    run(work())
+    for seed in range(5):
+        run(expect_all(folder, disk.crash(random.Random(seed)), payloads))
+
+
+async def expect_all(folder: Path, disk: MemoryDisk, payloads: list[bytes]) -> None:
+    """Demand that a store opens on the disk and holds these."""
+    async with killed(folder, SMALL, disk) as store:
+        entries = await read_all(await one_ledger(store))
+        assert [entry.payload for entry in entries] == payloads
+
+
+def test_what_was_recovered_outlasts_the_next_power_cut(folder: Path) -> None:
+    disk = MemoryDisk()
+    (folder / "data").mkdir()
+    payloads = [payload(n) for n in range(9)]
+
+    async def work() -> None:
+        async with killed(folder, SMALL, disk) as store:
+            await fill(store, await one_ledger(store), payloads, each=True)
+
+    run(work())
+    for seed in range(3):
+        disk = disk.crash(random.Random(seed))
+        run(expect_all(folder, disk, payloads))
+
+
+def test_what_a_segment_holds_beyond_its_synced_size_is_cut_before_it_is_written_again(
+    folder: Path,
+) -> None:
+    options = replace(SMALL, segment=1 << 20)
+    payloads = [payload(n) for n in range(20)]
+
+    async def work(added: list[bytes]) -> None:
+        async with opened(folder, options) as store:
+            await fill(store, await one_ledger(store), added)
+
+    run(work(payloads[:10]))
+    (segment,) = (folder / "data" / "ledgers").rglob("*.seg")
+    with segment.open("ab") as file:
+        file.write(b"begun, and never synced")
+    run(work(payloads[10:]))
+
+    async def check() -> None:
+        async with opened(folder, replace(options, cache=0)) as store:
+            entries = await read_all(await one_ledger(store))
+            assert [entry.payload for entry in entries] == payloads
+
+    run(check())
+
+
+class Full(MemoryDisk):
+    """A disk on which there is no room for metadata, when told so."""
+
+    full = False
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
+        super().commit(connection)
+
+
+def test_the_journal_stays_until_the_metadata_says_that_it_is_not_needed(folder: Path) -> None:
+    disk = Full()
+    (folder / "data").mkdir()
+    payloads = [payload(n) for n in range(60)]
+
+    async def work() -> None:
+        async with killed(folder, SMALL, disk) as store:
+            ledger = await one_ledger(store)
+            async with store._keeper.alone():
+                for each in payloads:
+                    await fill(store, ledger, [each])
+                disk.full = True
+            with pytest.raises(StoreError):
+                await store._keeper.checkpoint()
+
+    run(work())
+    for seed in range(5):
+        run(expect_all(folder, disk.crash(random.Random(seed)), payloads))
 
 
 def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder: Path) -> None:

@@ -140,8 +140,10 @@ def test_a_bad_round_is_bounded_by_the_next_good_one(
     ]
 
 
-def test_a_round_of_another_file_does_not_count() -> None:
-    foreign = journal([b"a", b"b"], HEADER._replace(salt=1))
+@pytest.mark.parametrize("ahead", [0, 1, 2])
+def test_a_round_of_another_file_does_not_count(ahead: int) -> None:
+    first = HEADER.first_round + ahead
+    foreign = journal([b"a", b"b"], HEADER._replace(salt=1, first_round=first))
     data = journal([b"x"], HEADER) + foreign[len(pack_file_header(HEADER)) :]
     found = list(scan_rounds(data, HEADER))
     assert [type(item) for item in found] == [Round, BadRound]

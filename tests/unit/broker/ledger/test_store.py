@@ -157,6 +157,11 @@ def test_nothing_is_confirmed_before_its_sync_whatever_round_it_is_in(folder: Pa
                 work_on("second")
                 assert (seen, ledger.durable_entry) == ([], 3)
                 assert ledger.cached(3) is None
+                assert [entry.entry_id for entry in await ledger.read(0, 9, 1000)] == [0, 1, 2]
+                assert await ledger.read(3, 9, 1000) == []
+                # What is not stored yet cannot be acknowledged: it may never be.
+                store.acknowledge(record, Ack(3))
+                assert not record.cursor.is_acked(3)
             finally:
                 disk.release()
             await synced(store)

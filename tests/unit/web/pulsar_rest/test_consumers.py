@@ -119,27 +119,27 @@ def test_consumers_are_bounded(topics: Topics) -> None:
     assert len(site.node.registry.list(KIND, 1)) == 1
 
 
-def test_idle_consumers_are_forgotten(topics: Topics) -> None:
+def test_idle_consumers_are_forgotten(wall: Wall, topics: Topics) -> None:
     site, rest = topics(
         pip64_max_consumers="1", pip64_max_subscriptions="1", pip64_consumer_idle="200ms"
     )
     first = rest.consumer(name="c")
-    time.sleep(0.25)
+    wall.ms += 250
     assert told(first.ask()) == (404, 40403)
     assert rest.post("/subscription/s", {"name": "c"}).status_code == 200
-    time.sleep(0.25)
+    wall.ms += 250
     assert rest.post("/subscription/other", {"name": "c"}).status_code == 200
     assert len(site.node.registry.list(KIND, 1)) == 1
 
 
-def test_what_was_given_is_forgotten_when_it_is_acknowledged(topics: Topics) -> None:
+def test_what_was_given_is_forgotten_when_it_is_acknowledged(wall: Wall, topics: Topics) -> None:
     site, rest = topics(pip64_ack_timeout="50ms")
     consumer = rest.consumer()
     [found] = rest.texts("a")
     assert consumer.values() == ["a"]
     assert len(site.node.registry.list(GIVEN, 1)) == 1
     rest.acknowledge(found)
-    time.sleep(0.1)
+    wall.ms += 100
     assert consumer.values() == []
     assert site.node.registry.list(GIVEN, 1) == []
 
@@ -210,13 +210,13 @@ def test_given_together_come_again_together(
     assert consumer.values("timeout=5000") == ["a", "b", "c"]
 
 
-def test_acknowledged_never_come_again(topics: Topics) -> None:
+def test_acknowledged_never_come_again(wall: Wall, topics: Topics) -> None:
     _, rest = topics(pip64_ack_timeout="1ms")
     rest.texts("a", "b", "c")
     consumer = rest.consumer()
     found = consumer.fetch()
     rest.acknowledge(found[2]["messageId"], kind="cumulative")
-    time.sleep(0.05)
+    wall.ms += 50
     assert consumer.values() == []
 
 
@@ -245,11 +245,11 @@ def test_partitions_are_shared_and_nothing_is_given_twice(parted: Rest) -> None:
     assert sorted(found) == sorted(sent)
 
 
-def test_fetch_waits_for_a_message(rest: Rest) -> None:
+def test_fetch_waits_for_a_message(site: Site, rest: Rest) -> None:
     consumer = rest.consumer()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(consumer.values, "timeout=20000")
-        time.sleep(0.2)
+        site.until_claimed(1)
         rest.texts("a")
         assert waiting.result(20) == ["a"]
 
@@ -260,7 +260,8 @@ def test_stop_answers_waiting_fetches(topics: Topics) -> None:
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(consumer.values, "timeout=60000")
         reading = pool.submit(rest.client.get, f"{rest.at}/partitions/0/messages?timeout=60000")
-        time.sleep(0.3)
+        site.until_claimed(1)
+        site.until_read(1)
         site.app.extensions["router.stop"]()
         assert waiting.result(20) == []
         assert reading.result(20).get_json() == {"messages": []}
@@ -350,11 +351,11 @@ def test_reset_of_the_subscription_gives_everything_again(site: Site, rest: Rest
     assert consumer.values() == ["a", "b"]
 
 
-def test_second_fetch_of_a_consumer_at_once_is_told_to_wait(rest: Rest) -> None:
+def test_second_fetch_of_a_consumer_at_once_is_told_to_wait(site: Site, rest: Rest) -> None:
     consumer = rest.consumer()
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(consumer.values, "timeout=3000")
-        time.sleep(0.3)
+        waiting = pool.submit(consumer.values, "timeout=20000")
+        site.until_claimed(1)
         assert told(consumer.ask("timeout=0")) == (503, 50301)
         rest.texts("a")
         assert waiting.result(20) == ["a"]
@@ -411,11 +412,11 @@ def test_refused_consumer_leaves_no_subscription_behind(topics: Topics) -> None:
     assert told(answer) == (404, 40402)
 
 
-def test_consumer_deleted_while_it_fetches_is_given_nothing(rest: Rest) -> None:
+def test_consumer_deleted_while_it_fetches_is_given_nothing(site: Site, rest: Rest) -> None:
     consumer, other = rest.consumer(), rest.consumer()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(consumer.ask, "timeout=20000")
-        time.sleep(0.3)
+        site.until_claimed(1)
         assert consumer.delete().status_code == 204
         rest.texts("a")
         assert told(waiting.result(20)) == (404, 40403)
@@ -428,10 +429,10 @@ def test_fetch_that_waits_knows_the_consumers_that_came_since(topics: Topics) ->
     first = rest.consumer(id="a")
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(first.values, "timeout=4000")
-        time.sleep(0.3)
+        site.until_claimed(1)
         second = rest.consumer(id="b")
         other = pool.submit(second.values, "timeout=20000")
-        time.sleep(0.3)
+        site.until_claimed(2)
         rest.produce({"value": "theirs", "partition": 1})
         assert other.result(20) == ["theirs"]
         assert waiting.result(20) == []

@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from threading import Semaphore
 from typing import Any
 
 import pytest
@@ -34,9 +35,13 @@ def values(stream: bytes) -> list[Any]:
     return [event.data["value"] for event in parse(stream)[0]]  # type: ignore[index] # JSON
 
 
-def streamed(rest: Rest, path: str) -> bytes:
-    found: bytes = opened(rest, path).data
-    return found
+def streamed(rest: Rest, path: str, begun: Semaphore) -> bytes:
+    """Read a stream to its end, and tell when its first event is here."""
+    pieces, found = iter(opened(rest, path).iter_encoded()), b""
+    while not values(found):
+        found += next(pieces)
+    begun.release()
+    return found + b"".join(pieces)
 
 
 def opened(rest: Rest, path: str, **headers: str) -> Any:
@@ -174,9 +179,11 @@ def test_streams_end_when_the_worker_stops(topics: Topics) -> None:
     consumer = rest.consumer()
     paths = [PARTITION, "/messages?stream", "/events/t?stream&from=earliest"]
     paths.append(f"{consumer.at.removeprefix(rest.at)}/messages?stream")
+    begun = Semaphore(0)
     with ThreadPoolExecutor(len(paths)) as pool:
-        reading = [pool.submit(streamed, rest, path) for path in paths]
-        time.sleep(0.5)
+        reading = [pool.submit(streamed, rest, path, begun) for path in paths]
+        for _ in paths:
+            assert begun.acquire(timeout=20)
         site.app.extensions["router.stop"]()
         assert [values(task.result(20)) for task in reading] == [["a"]] * len(paths)
 
