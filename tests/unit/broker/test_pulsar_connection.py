@@ -30,6 +30,7 @@ from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.ledger.disks import HeldDisk
 
 TOPIC = "persistent://public/default/t"
+SMALL_CACHE = StoreOptions(cache=1 << 20)
 
 
 class UnixPeer:
@@ -186,19 +187,19 @@ def with_client(
     test: Callable[[Client, Context], Awaitable[None]],
     peer: object = ("127.0.0.1", 1),
     connections: int = 10,
-    cache: int = 1 << 20,
+    options: StoreOptions = SMALL_CACHE,
     disk: Disk | None = None,
 ) -> None:
     async def run() -> None:
-        store = await Store.open(folder, StoreOptions(cache=cache), lambda: 1_000.0, disk)
+        store = await Store.open(folder, options, lambda: 1_000.0, disk)
         topics = Topics(store, TopicOptions(), lambda: 1_000.0)
         counters = Counters(lambda: 1_000.0)
         later = asyncio.get_running_loop().call_later
         leases = Leases(store.boot, 5.0, SingleNode(), counters, lambda: 1_000.0, later)
         registry = await FileRegistry.open(folder)
         admin = Admin(TopicAdmin(topics, counters, leases), registry, counters, leases)
-        options = ListenerOptions("message-router test", connections, 10.0)
-        context = Context(LogMessages(topics, leases, counters.watch), admin, leases, options)
+        listening = ListenerOptions("message-router test", connections, 10.0)
+        context = Context(LogMessages(topics, leases, counters.watch), admin, leases, listening)
         client = Client(context, peer)
         client.send(CONNECT)
         try:
@@ -354,6 +355,37 @@ def test_reading_pauses_until_what_was_sent_is_stored(
         assert (held, client.transport.reading) == (True, True)
 
     with_client(folder, test)
+
+
+def test_all_connections_together_are_held_back_while_the_disk_stands_still(folder: Path) -> None:
+    disk, value, most = HeldDisk(), b"v" * 10_000, 200_000
+    options = StoreOptions(cache=1 << 20, unsynced=most)
+
+    async def test(_: Client, context: Context) -> None:
+        clients = [Client(context) for _ in range(9)]
+        for client in clients:
+            client.send(CONNECT, PRODUCER)
+            await client.settle()
+            client.received()
+        disk.hold()
+        sent = 0
+        try:
+            while reading := [client for client in clients if client.transport.reading]:
+                for client in reading:
+                    client.send(send(sent, value))
+                    sent += 1
+                assert sent * len(value) < most + 2 * len(clients) * len(value)
+        finally:
+            disk.release()
+        for client in clients:
+            await client.settle()
+        receipts = [one for client in clients for one in client.received()]
+        assert len(receipts) == sent
+        assert all(client.transport.reading for client in clients)
+        for client in clients:
+            client.connection.connection_lost(None)
+
+    with_client(folder, test, options=options, disk=disk)
 
 
 def test_reading_pauses_while_the_client_does_not_take_its_answers(
@@ -526,7 +558,7 @@ def test_reading_failure_is_told_to_who_asks_for_the_last_message(folder: Path) 
     with_client(folder, fill)
     (segment,) = folder.rglob("*.seg")
     segment.write_bytes(b"\xff" * segment.stat().st_size)
-    with_client(folder, test, cache=0)
+    with_client(folder, test, options=StoreOptions(cache=0))
 
 
 def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Path) -> None:
@@ -543,7 +575,7 @@ def test_last_message_is_read_from_disk_when_memory_does_not_have_it(folder: Pat
         assert (last.entryId, last.batch_index) == (0, 1)
 
     with_client(folder, fill)
-    with_client(folder, test, cache=0)
+    with_client(folder, test, options=StoreOptions(cache=0))
 
 
 @pytest.mark.parametrize(("client_version", "last"), [("Pulsar-CPP", 3), ("router/1", 1)])

@@ -17,7 +17,7 @@ from router.backends.kafka.address import Access
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.connection import Connection
 from router.backends.kafka.failures import LostError
-from router.backends.kafka.offsets import Commit
+from router.backends.kafka.offsets import COMMITTED_ONLY, Commit
 from router.backends.kafka.records import encode
 from router.model import Message
 
@@ -28,7 +28,8 @@ class FakeKafka(Cluster):
     """One broker, whose topics are there once they have messages.
 
     `commits` holds what a group committed on a partition of a topic, `committed` counts them.
-    `before_commit` is called ahead of each commit; `lost_answers`: of so many commits the answer is
+    `before_commit` is called ahead of each commit, `before_answer` of each answer to a fetch, after
+    which a fetch that is called back has its answer still. Of `lost_answers` commits the answer is
     lost.
     """
 
@@ -37,6 +38,7 @@ class FakeKafka(Cluster):
         self.commits: dict[tuple[str, str, int], Commit] = {}
         self.lost_answers = 0
         self.before_commit: Callable[[], None] = lambda: None
+        self.before_answer: Callable[[], None] | None = None
         self.committed = 0
         self.first: dict[Where, int] = defaultdict(int)
         self._batches: dict[Where, list[tuple[int, int, bytes]]] = defaultdict(list)
@@ -76,6 +78,7 @@ class FakeKafka(Cluster):
     def ask_coordinator(self, kind: int, key: str, request: Any, deadline: float) -> Any:
         """Answer what groups ask."""
         if isinstance(request, OffsetFetchRequest):
+            assert request.require_stable, "a transaction may be about to commit another"
             return SimpleNamespace(groups=[self._fetched(group) for group in request.groups])
         assert isinstance(request, OffsetCommitRequest)
         self.before_commit()
@@ -109,6 +112,7 @@ class FakeKafka(Cluster):
     def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
         """Answer where partitions begin and end."""
         assert isinstance(request, ListOffsetsRequest)
+        assert request.isolation_level == COMMITTED_ONLY, "where readers get to, not the log's end"
         topics = []
         for asked in request.topics:
             found = []
@@ -128,6 +132,7 @@ class FakeKafka(Cluster):
 
     def fetch(self, request: Any, wanted: Callable[[], bool]) -> Any:
         """Answer a fetch when there is a batch, its time is over, or it is not wanted."""
+        assert request.isolation_level == COMMITTED_ONLY, "what is not committed may be undone"
         (asked,) = request.topics
         (p,) = asked.partitions
         where, until = (asked.topic, p.partition), time.monotonic() + request.max_wait_ms / 1000
@@ -158,7 +163,10 @@ class FakeConnection(Connection):
     def ask(self, request: Any, deadline: float) -> Any:
         """Fetch."""
         found = self._kafka.fetch(request, lambda: not self._aborted)
-        if self._aborted:
+        before, self._kafka.before_answer = self._kafka.before_answer, None
+        if before is not None:
+            before()
+        elif self._aborted:
             raise LostError("called back", sent=True)
         return found
 

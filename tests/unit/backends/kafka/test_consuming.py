@@ -24,6 +24,7 @@ from router.errors import (
     ReadFailedError,
 )
 from router.model import NOT_PARTITIONED, Position, Subscription, TopicName
+from tests.processes import wait_until
 from tests.unit.backends.kafka.fake_kafka import FakeKafka
 
 WAIT = 10.0
@@ -289,10 +290,32 @@ def test_the_next_consumer_of_a_reader_begins_behind_what_is_acknowledged(bench:
     first = bench.consumer(claim)
     (reader,) = bench.readers
     assert received(first) == list(range(10))
-    first.acknowledge(Position(0, 5), WAIT)
+    for offset in (5, 8):
+        first.acknowledge(Position(0, offset), WAIT)
+        reader.detach()
+        first = bench.consumer(claim, reader)
+        assert received(first) == list(range(offset + 1, 10))
+
+
+def test_what_was_fetched_before_a_reset_is_not_handed_out_after_it(bench: Bench) -> None:
+    claim = bench.claim()
+    bench.consumer(claim)
+    (reader,) = bench.readers
+    wait_until(lambda: bool(reader._chunks))
     reader.detach()
-    second = bench.consumer(claim, reader)
-    assert received(second) == [6, 7, 8, 9]
+    epoch = new_epoch()  # to the same place, which is another one
+    bench.kafka.commits["g", "t", 0] = Commit(0, note_of(epoch))
+    consumer = bench.consumer(claim, reader)
+    found = consumer.receive(100, BYTES, WAIT)
+    assert [stored.position for stored in found] == [
+        Position(0, number, epoch=epoch) for number in range(10)
+    ]
+
+
+def test_an_answer_that_comes_when_it_is_not_wanted_any_more_is_dropped(bench: Bench) -> None:
+    reader = bench.reader()
+    bench.kafka.before_answer = lambda: reader.skip(5)
+    assert received(bench.consumer(bench.claim(), reader)) == [5, 6, 7, 8, 9]
 
 
 def test_what_was_acknowledged_is_not_handed_out_any_more(bench: Bench) -> None:

@@ -23,6 +23,8 @@ from router.errors import BackendTimeoutError, BackendUnavailableError, OutcomeU
 from router.model import Message
 
 SOON = 0.05
+WAIT = 10.0
+NOW_MS = 1_700_000_000_000
 FAULTS = ("", "lost", "lost answer", "late answer", "forgets", "not leader", "few replicas")
 
 
@@ -38,6 +40,7 @@ class Broker(Cluster):
         self._script = script
         self.ids = 0
         self.gone: BaseException | None = None
+        self.remembers = True
         self._seen: dict[int, tuple[int, int, int]] = {}
 
     def ask(self, request: Any, deadline: float, node: int | None = None) -> Any:
@@ -54,6 +57,7 @@ class Broker(Cluster):
         # new producer, so a first batch in doubt would be stored twice whatever the router does.
         if fault == "forgets" and batch.base_sequence:
             self._seen.clear()
+        assert batch.first_timestamp == NOW_MS
         code, offset = self._append(batch) if fault != "not leader" else (6, -1)
         if self.gone is not None:
             gone, self.gone = self.gone, None
@@ -70,7 +74,8 @@ class Broker(Cluster):
     def _append(self, batch: DefaultRecordBatch) -> tuple[int, int]:
         first, last, offset = self._seen.get(batch.producer_id, (-1, -1, -1))
         if (first, last) == (batch.base_sequence, batch.last_sequence):
-            return 0, offset
+            # Kafka answers a repeat as the first time, or says that it is one and not where it is.
+            return (0, offset) if self.remembers else (46, -1)
         if batch.base_sequence != last + 1:
             return (45 if batch.producer_id in self._seen else 59), -1
         offset = len(self.log)
@@ -87,7 +92,7 @@ def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once
     script: list[str], counts: list[int]
 ) -> None:
     broker = Broker(list(script))
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     done: list[bytes] = []
     sent = 0
     with mock.patch.object(cluster_module, "FIRST_PAUSE", 0.0):
@@ -96,7 +101,7 @@ def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once
             sent += count
             try:
                 ((offset, stored_count),) = producers.publish(
-                    "t", 0, [Message(value) for value in values], time.monotonic() + 1
+                    "t", 0, [Message(value) for value in values], time.monotonic() + WAIT
                 )
             except (BackendTimeoutError, BackendUnavailableError):
                 continue
@@ -122,22 +127,22 @@ def test_the_outcome_is_unknown_only_when_kafka_may_have_it(
     first: str, then: str, unknown: bool
 ) -> None:
     broker = Broker([first] + [then] * 100)
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     with pytest.raises(OutcomeUnknownError if unknown else BackendUnavailableError) as failed:
         producers.publish("t", 0, [Message(b"1")], time.monotonic() + SOON)
     assert ("unknown" in str(failed.value)) is unknown
     assert broker.log == [b"1"] * unknown
     # What comes next does not trip over the number that may be taken or not.
     broker._script.clear()
-    producers.publish("t", 0, [Message(b"2")], time.monotonic() + 1)
+    producers.publish("t", 0, [Message(b"2")], time.monotonic() + WAIT)
     assert broker.log[-1] == b"2"
 
 
 def test_a_producer_that_kafka_forgot_goes_on_under_another_id() -> None:
     broker = Broker(["", "forgets"])
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     for value in (b"1", b"2", b"3"):
-        producers.publish("t", 0, [Message(value)], time.monotonic() + 1)
+        producers.publish("t", 0, [Message(value)], time.monotonic() + WAIT)
     assert broker.log == [b"1", b"2", b"3"]
 
 
@@ -146,33 +151,33 @@ def test_a_batch_in_doubt_is_not_sent_under_another_id_when_kafka_forgot_the_pro
     doubt: str,
 ) -> None:
     broker = Broker(["", doubt, "forgets"])
-    producers = Producers(broker, lambda: 0)
-    producers.publish("t", 0, [Message(b"1")], time.monotonic() + 1)
+    producers = Producers(broker, lambda: NOW_MS)
+    producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
     with pytest.raises(BackendTimeoutError, match="unknown"):
-        producers.publish("t", 0, [Message(b"2")], time.monotonic() + 1)
+        producers.publish("t", 0, [Message(b"2")], time.monotonic() + WAIT)
     assert broker.log == [b"1", b"2"]
-    producers.publish("t", 0, [Message(b"3")], time.monotonic() + 1)
+    producers.publish("t", 0, [Message(b"3")], time.monotonic() + WAIT)
     assert broker.log == [b"1", b"2", b"3"]
 
 
 def test_a_publish_after_one_that_was_broken_off_is_stored() -> None:
     broker = Broker([])
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     broker.gone = KeyboardInterrupt()  # as a greenlet is killed in the middle of a request
     with pytest.raises(KeyboardInterrupt):
-        producers.publish("t", 0, [Message(b"1")], time.monotonic() + 1)
-    producers.publish("t", 0, [Message(b"2")], time.monotonic() + 1)
+        producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
+    producers.publish("t", 0, [Message(b"2")], time.monotonic() + WAIT)
     assert broker.log == [b"1", b"2"]
 
 
 def test_a_lane_keeps_its_producer_while_kafka_does_and_numbers_last() -> None:
     broker = Broker([])
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     for _ in range(3):
-        producers.publish("t", 0, [Message(b"1"), Message(b"2")], time.monotonic() + 1)
+        producers.publish("t", 0, [Message(b"1"), Message(b"2")], time.monotonic() + WAIT)
     assert broker.ids == 1
     producers._lane("t", 0).next = LAST_SEQUENCE - 1
-    producers.publish("t", 0, [Message(b"3"), Message(b"4")], time.monotonic() + 1)
+    producers.publish("t", 0, [Message(b"3"), Message(b"4")], time.monotonic() + WAIT)
     assert broker.ids == 2
     assert broker.log == [b"1", b"2"] * 3 + [b"3", b"4"]
 
@@ -182,7 +187,16 @@ def test_the_lane_used_longest_ago_goes_when_there_are_too_many(
 ) -> None:
     monkeypatch.setattr(producing, "MOST_LANES", 2)
     broker = Broker([])
-    producers = Producers(broker, lambda: 0)
+    producers = Producers(broker, lambda: NOW_MS)
     for partition in (0, 1, 0, 2, 0):
-        producers.publish("t", partition, [Message(b"1")], time.monotonic() + 1)
+        producers.publish("t", partition, [Message(b"1")], time.monotonic() + WAIT)
     assert broker.ids == 3
+
+
+@pytest.mark.parametrize(("remembers", "offset"), [(True, 0), (False, -1)])
+def test_a_batch_that_is_stored_already_is_stored(remembers: bool, offset: int) -> None:
+    broker = Broker(["lost answer"])
+    broker.remembers = remembers
+    producers = Producers(broker, lambda: NOW_MS)
+    stored = producers.publish("t", 0, [Message(b"1")], time.monotonic() + WAIT)
+    assert (stored, broker.log) == ([(offset, 1)], [b"1"])

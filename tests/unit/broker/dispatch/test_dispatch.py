@@ -174,6 +174,74 @@ def test_shared_delivery_pauses_when_a_consumer_holds_too_much(
     on_a_partition(folder, test)
 
 
+def test_shared_delivery_pauses_when_all_together_hold_too_much(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(individual, "MAX_HELD_BY_ALL", 3)
+
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        await bench.publish(6)
+        first = bench.consumer(subscription, "a", Kind.SHARED, permits=2)
+        second = bench.consumer(subscription, "b", Kind.SHARED, permits=9)
+        assert bench.notes.entries() == [0, 1, 2]
+        subscription.acknowledge(first, [Ack(0)], None)
+        assert bench.notes.entries("b") == [2, 3]
+        subscription.detach(first)  # what it held comes again, to the other one
+        assert bench.notes.entries("b") == [2, 3, 1]
+        subscription.acknowledge(second, [Ack(1), Ack(2), Ack(3)], None)
+        assert bench.notes.entries("b") == [2, 3, 1, 4, 5]
+
+    on_a_partition(folder, test)
+
+
+def test_redeliveries_are_counted_until_the_entry_is_acknowledged(folder: Path) -> None:
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        await bench.publish(2)
+        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=99)
+        for count in (1, 2):
+            subscription.redeliver(consumer, [0, 1])
+            assert bench.notes.got[-2:] == [("a", 0, count), ("a", 1, count)]
+        dispatcher = subscription.dispatcher
+        assert isinstance(dispatcher, individual.Individual)
+        subscription.acknowledge(consumer, [Ack(0)], None)
+        assert dispatcher._redeliveries == {1: 2}
+        subscription.acknowledge(consumer, [Ack(1, cumulative=True)], None)
+        assert dispatcher._redeliveries == {}
+
+    on_a_partition(folder, test)
+
+
+def test_position_beyond_the_end_is_the_end(folder: Path) -> None:
+    async def test(bench: Bench) -> None:
+        subscription = await bench.subscription()
+        await bench.publish(2)
+        await subscription.reset_durably(10**6)
+        bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        await bench.publish(2)
+        assert bench.notes.entries() == [2, 3]
+
+    on_a_partition(folder, test)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_acknowledging_what_is_not_stored_yet_acknowledges_nothing(
+    folder: Path, durable: bool
+) -> None:
+    async def test(bench: Bench) -> None:
+        subscription = bench.partition.read_from("r", 0)
+        if durable:
+            subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", Kind.EXCLUSIVE, permits=9)
+        for ack in (Ack(1), Ack(2, cumulative=True)):
+            subscription.acknowledge(consumer, [ack], None)
+        await bench.publish(3)
+        assert bench.notes.entries() == [0, 1, 2]
+
+    on_a_partition(folder, test)
+
+
 def test_delivery_pauses_until_the_connection_takes_more(folder: Path) -> None:
     async def test(bench: Bench) -> None:
         subscription = await bench.subscription()
