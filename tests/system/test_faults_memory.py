@@ -28,9 +28,9 @@ MIB = 1 << 20
 # A read of the event loop, and what a connection takes besides.
 OF_A_CONNECTION = 320 << 10
 OF_A_TOPIC = 16 << 10
-# What the broker holds at most, however many there are: frames on their way in, entries that are
-# not on disk yet, the round that is being written, its cache of the newest entries, and slack.
 CACHE = 8 * MIB
+# What the broker holds at most, however many there are: frames on their way in, entries that are
+# not on disk yet, the round that is being written, slack, and its cache of the newest entries.
 OF_THE_BROKER = (64 + 2 * 32 + 64) * MIB + CACHE
 LARGE = 5_000_000
 

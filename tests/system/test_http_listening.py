@@ -125,7 +125,7 @@ def test_requests_that_do_not_end_are_given_up_when_their_worker_is_renewed(
 ) -> None:
     path = str(tmp_path / "front.sock")
     options = ("-b", f"unix:{path}", "--graceful-timeout", "1")
-    half = b"POST /events/t HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf"
+    head = b"POST /events/t HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9\r\n"
     with gunicorn(kind, tmp_path, *options) as process, ExitStack() as clients:
         wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
         readers = []
@@ -133,9 +133,12 @@ def test_requests_that_do_not_end_are_given_up_when_their_worker_is_renewed(
             client = clients.enter_context(socket.socket(socket.AF_UNIX))
             client.settimeout(60)
             client.connect(path)
-            client.sendall(half)
+            client.sendall(head + b"\r\n")
             readers.append(clients.enter_context(client.makefile("rb")))
-        time.sleep(0.3)
+            # The worker waits for the body.
+            assert readers[-1].readline() == b"HTTP/1.1 100 Continue\r\n"
+            assert readers[-1].readline() == b"\r\n"
+            client.sendall(b"half")
         old = set(children(process.pid))
         process.send_signal(signal.SIGHUP)
         wait_until(lambda: not old & set(children(process.pid)), 60)

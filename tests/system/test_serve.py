@@ -195,8 +195,10 @@ def test_serve_gives_up_requests_that_do_not_end_when_told_to_stop(tmp_path: Pat
         started(tmp_path, "--backend", "memory", **settings) as stack,
         socket.create_connection(("127.0.0.1", stack.port), 5) as client,
     ):
-        client.sendall(b"POST /events/t HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\nhalf")
-        time.sleep(0.3)
+        head = b"POST /events/t HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n"
+        client.sendall(head + b"Content-Length: 9\r\n\r\n")
+        assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"half")
         began = time.monotonic()
         assert stack.stop() == 0
         assert 0.9 < time.monotonic() - began < 5
