@@ -29,7 +29,7 @@ from tests.system.nodes import (
     until_true,
 )
 from tests.system.stack import Stack
-from tests.system.traffic import Answer, Wire, create, poll, post, until_accepted, waiting
+from tests.system.traffic import Answer, Wire, ask, create, poll, post, until_accepted, waiting
 
 PAUSES = int(os.environ.get("SOAK_NODE_PAUSES", "1"))
 KILLS = int(os.environ.get("SOAK_NODE_KILLS", "1"))
@@ -243,6 +243,7 @@ def test_polls_are_refused_and_publishing_goes_on_while_zookeeper_is_away(
         until_true(lambda: waiting(cluster.nodes[0]) == 1, BEGIN)
         cluster.zookeeper.kill()
         try:
+            until_true(lambda: all(map(is_unready, cluster.nodes)), BEGIN)
             for number, node in enumerate(2 * cluster.nodes):
                 assert post(node, "away", f"during {number}").status == 200
                 expect_refusal(poll(node, "away/g/c", 0.2))
@@ -252,6 +253,11 @@ def test_polls_are_refused_and_publishing_goes_on_while_zookeeper_is_away(
         finally:
             cluster.zookeeper.start()
     assert gather(cluster, "away/g/c", 4) == [f"during {number}" for number in range(4)]
+
+
+def is_unready(node: Stack) -> bool:
+    """Tell whether a node says that it serves no polls."""
+    return ask(node, "GET", "/ready").status == 503
 
 
 def expect_refusal(answer: Answer) -> bool:

@@ -16,7 +16,14 @@ from router.broker.counters import Counters
 from router.broker.leases import Leases
 from router.broker.ledger import Store, StoreOptions
 from router.broker.ledger.disk import Disk
-from router.broker.pulsar import ListenerOptions, LogMessages, connection, producers, producing
+from router.broker.pulsar import (
+    ListenerOptions,
+    LogMessages,
+    connection,
+    consuming,
+    producers,
+    producing,
+)
 from router.broker.pulsar.connection import Connection
 from router.broker.pulsar.context import Context
 from router.broker.pulsar.producers import NOWHERE
@@ -316,6 +323,24 @@ def test_an_acknowledgement_is_answered_when_it_is_on_disk(folder: Path, cumulat
         assert not any(answer.HasField("error") for answer in answers)
 
     with_client(folder, test, disk=disk)
+
+
+@pytest.mark.parametrize("excess", [0, 1])
+def test_an_acknowledgement_names_as_many_messages_as_a_batch_may_have_and_no_more(
+    folder: Path, excess: int
+) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0))
+        await client.settle()
+        (message,) = [one.message for one in client.received() if one.HasField("message")]
+        place = message.message_id
+        place.ack_set.extend([-1] * (consuming.MAX_ACK_SET + excess))
+        client.send(ack(7, place))
+        (answer,) = await client.answers(1)
+        assert answer.ackResponse.HasField("error") == bool(excess)
+
+    with_client(folder, test)
 
 
 def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_receipts(

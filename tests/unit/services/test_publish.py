@@ -30,7 +30,7 @@ from router.model import Message, Policies, Principal, Subscription, TopicName
 from router.services.directory import Directory
 from router.services.idempotency import RequestNames
 from router.services.partitioning import partition_of
-from router.services.portions import MAX_BYTES, MAX_MESSAGES
+from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion
 from router.services.publish import Published, Publisher, PublishOptions
 from tests.processes import ManualClock
 
@@ -184,6 +184,23 @@ def test_many_messages_are_split_into_entries_that_fit() -> None:
     bench = Bench()
     bench.publish([Message(b"")] * (2 * MAX_MESSAGES + 1))
     assert [len(b.messages) for b in bench.backend.batches] == [MAX_MESSAGES, MAX_MESSAGES, 1]
+
+
+@pytest.mark.parametrize(("more", "batches"), [(0, 1), (1, 2)])
+def test_a_request_is_one_entry_as_long_as_it_fits(more: int, batches: int) -> None:
+    bench = Bench()
+    each = 1_000_000
+    last = MAX_BYTES - Portion([Message(bytes(each))] * 4 + [Message(b"")]).weight
+    bench.publish([Message(bytes(each))] * 4 + [Message(bytes(last + more))])
+    assert len(bench.backend.batches) == batches
+
+
+def test_keys_count_twice_in_what_fits_into_an_entry() -> None:
+    """A key that is no UTF-8 is stored in base64."""
+    bench = Bench()
+    sent = [Message(b"", b"\xff" * 100_000)] * 30
+    assert bench.publish(sent).count == len(sent)
+    assert [len(batch.messages) for batch in bench.backend.batches] == [20, 10]
 
 
 def test_topic_is_created_when_allowed() -> None:

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import os
+import tracemalloc
 import zlib
 
 import pytest
@@ -123,6 +124,14 @@ def test_json_nesting_is_bounded(depth: int, opened: str, closed: str) -> None:
     for levels in (DEEPEST + 1, DEEPEST + 400, 100_000):
         with pytest.raises(BadJsonError, match="nested"):
             read(JSON, nested(levels), None, BOUNDS)
+
+
+def test_json_nesting_is_counted_by_its_depth_and_not_by_its_brackets() -> None:
+    depth = DEEPEST - 1
+    body = '{"x":' + "[" * depth + "]" * depth + ', "y":' + "[]}"
+    assert texts(JSON, body.encode()) == [body.encode()]
+    with pytest.raises(BadJsonError, match="nested"):
+        texts(JSON, ('{"x":[' + "[" * depth + "]" * depth + '], "y":[]}').encode())
 
 
 def test_json_brackets_in_texts_are_no_nesting() -> None:
@@ -282,6 +291,20 @@ def test_inflating_stops_at_the_size() -> None:
     assert inflate("gzip", gzip.compress(body), BOUNDS) == body
     with pytest.raises(BatchTooLargeError, match="1048576 bytes"):
         inflate("gzip", gzip.compress(body + b"x"), BOUNDS)
+
+
+def test_inflating_holds_little_more_than_the_bounds_allow() -> None:
+    """A piece of 64 KiB may hold 64 MiB: they are not made before they are refused."""
+    bomb = gzip.compress(bytes(60 << 20))
+    assert len(bomb) < 1 << 16
+    tracemalloc.start()
+    try:
+        with pytest.raises(BatchTooLargeError):
+            inflate("gzip", bomb, BOUNDS)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 4 * BOUNDS.batch
 
 
 def test_inflating_stops_at_the_ratio() -> None:

@@ -11,13 +11,17 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.ledger import Store
 from router.broker.ledger.faults import JournalDamagedError, StoreError
 from router.broker.ledger.journal import JournalFiles
 from router.broker.ledger.recovery import open_journal, sound_rounds
 from router.broker.ledger.rounds import FILE_SIZE, ROUND_SIZE
+from router.model import Policies
 from tests.unit.broker.ledger.disks import MemoryDisk
 from tests.unit.broker.ledger.rig import (
     SMALL,
+    TOPIC,
+    clock,
     fill,
     killed,
     one_ledger,
@@ -222,10 +226,43 @@ def test_what_a_segment_holds_beyond_its_synced_size_is_cut_before_it_is_written
     run(check())
 
 
+@pytest.mark.parametrize("syncs_all", [False, True])
+def test_files_that_are_closed_to_make_room_for_others_are_on_disk_too(
+    folder: Path, syncs_all: bool
+) -> None:
+    disk = MemoryDisk(syncs_all=syncs_all)
+    (folder / "data").mkdir()
+    partitions = 5
+    assert SMALL.open_files // 2 < partitions
+
+    async def work() -> None:
+        async with killed(folder, SMALL, disk) as store:
+            topic = await store.create_topic(TOPIC, partitions, Policies(), {})
+            for place, ledger_id in enumerate(topic.ledger_ids):
+                await fill(store, store.ledger(ledger_id), [payload(place)])
+            await store._keeper.checkpoint()
+
+    async def check(after: MemoryDisk) -> None:
+        async with killed(folder, SMALL, after) as store:
+            (topic,) = store.topics()
+            for place, ledger_id in enumerate(topic.ledger_ids):
+                entries = await read_all(store.ledger(ledger_id))
+                assert [entry.payload for entry in entries] == [payload(place)]
+
+    run(work())
+    for seed in range(3):
+        run(check(disk.crash(random.Random(seed))))
+
+
 class Full(MemoryDisk):
-    """A disk on which there is no room for metadata, when told so."""
+    """A disk on which there is no room for metadata and names, when told so."""
 
     full = False
+
+    def rename(self, source: Path, target: Path) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "no room")
+        super().rename(source, target)
 
     def commit(self, connection: sqlite3.Connection) -> None:
         if self.full:
@@ -250,6 +287,23 @@ def test_the_journal_stays_until_the_metadata_says_that_it_is_not_needed(folder:
 
     run(work())
     for seed in range(5):
+        run(expect_all(folder, disk.crash(random.Random(seed)), payloads))
+
+
+def test_the_old_journal_stays_until_what_was_recovered_has_a_name(folder: Path) -> None:
+    disk = Full()
+    (folder / "data").mkdir()
+    payloads = [payload(n) for n in range(9)]
+
+    async def work() -> None:
+        async with killed(folder, SMALL, disk) as store:
+            await fill(store, await one_ledger(store), payloads, each=True)
+        disk.full = True
+        with pytest.raises(StoreError):
+            await Store.open(folder / "data", SMALL, clock, disk)
+
+    run(work())
+    for seed in range(3):
         run(expect_all(folder, disk.crash(random.Random(seed)), payloads))
 
 
