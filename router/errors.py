@@ -6,36 +6,7 @@ total.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from json import dumps
-from typing import ClassVar, Final
-
-MAX_QUOTED: Final = 80
-"""Characters of what a sentence quotes."""
-_ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def quoted(value: object, most: int = MAX_QUOTED) -> str:
-    """Return what a client sent as sentences quote it: in double quotes, cut, on one line.
-
-    Texts are escaped as in JSON, half characters too; bytes are taken as UTF-8; other values are
-    shown as the JSON that they came as. Python's own notation is nothing that a client knows.
-    """
-    if isinstance(value, bytes | bytearray | memoryview):
-        value = bytes(value[:most]).decode(errors="replace")
-    if not isinstance(value, str):
-        return _in_json(value)[:most]
-    shown = "".join(
-        c if c.isprintable() and c not in '"\\' else _ESCAPES.get(c, f"\\u{ord(c):04x}")
-        for c in value[:most]
-    )
-    return f'"{shown}..."' if len(value) > most else f'"{shown}"'
-
-
-def _in_json(value: object) -> str:
-    if value is None or isinstance(value, bool | int | float):
-        return dumps(value)
-    return "an object" if isinstance(value, Mapping) else "a list"
+from typing import ClassVar
 
 
 class RouterError(Exception):

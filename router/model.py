@@ -9,6 +9,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from router.errors import BadNameError
+from router.quoting import quoted
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9._:@~+-]{1,249}")
@@ -30,7 +31,7 @@ _SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
 def check_name(name: str, kind: str) -> str:
     """Return a topic's local name if it is allowed, else raise BadNameError."""
     if not NAME.fullmatch(name) or name in {".", ".."}:
-        raise BadNameError(f"{kind} name {name[:80]!r}: allowed are 1 to 249 of A-Z a-z 0-9 . _ -")
+        raise BadNameError(f"{kind} name {quoted(name)}: allowed are 1 to 249 of A-Z a-z 0-9 . _ -")
     return name
 
 
@@ -38,7 +39,7 @@ def check_consumer_name(name: str, kind: str) -> str:
     """Return a group's or consumer's name if it is allowed, else raise BadNameError."""
     if not CONSUMER_NAME.fullmatch(name) or name in {".", ".."}:
         raise BadNameError(
-            f"{kind} name {name[:80]!r}: allowed are 1 to 249 of A-Z a-z 0-9 . _ - : @ ~ +"
+            f"{kind} name {quoted(name)}: allowed are 1 to 249 of A-Z a-z 0-9 . _ - : @ ~ +"
         )
     return name
 
@@ -63,7 +64,7 @@ class TopicName:
                 tenant, namespace, local = text.split("/")
         for part in (tenant, namespace):
             if not _SEGMENT.fullmatch(part) or part in {".", ".."}:
-                raise BadNameError(f"topic name {text[:80]!r}: tenant or namespace is not allowed")
+                raise BadNameError(f"topic name {quoted(text)}: tenant or namespace is not allowed")
         return cls(tenant, namespace, check_name(local, "topic"), domain)
 
     def partition(self, index: int) -> TopicName:

@@ -6,6 +6,7 @@ import re
 from typing import Final
 
 from router.errors import BadRequestError, ConflictError
+from router.quoting import quoted
 
 MAX_NAME: Final = 1_024
 MAX_VALUE: Final = 64 * 1024
@@ -23,7 +24,7 @@ _KIND = re.compile(r"[a-z][a-z0-9-]{0,31}")
 def check_kind(kind: str) -> None:
     """Raise BadRequestError unless this may be a set of records."""
     if not _KIND.fullmatch(kind):
-        raise BadRequestError(f"the registry has no kind {kind[:80]!r}")
+        raise BadRequestError(f"the registry has no kind {quoted(kind)}")
 
 
 def check_name(kind: str, name: str) -> None:
@@ -38,7 +39,7 @@ def check_record(kind: str, name: str, value: bytes) -> None:
     check_name(kind, name)
     if len(value) > MAX_VALUE:
         raise BadRequestError(
-            f"{kind} {name[:80]!r} has {len(value)} bytes, and may have {MAX_VALUE}"
+            f"{kind} {quoted(name)} has {len(value)} bytes, and may have {MAX_VALUE}"
         )
 
 
@@ -53,5 +54,5 @@ def check_version(kind: str, name: str, expected: int | None, found: int) -> Non
     if expected is ANY or expected == found:
         return
     if expected == NEW:
-        raise ConflictError(f"{kind} {name[:80]!r} exists already")
-    raise ConflictError(f"{kind} {name[:80]!r} was changed or deleted meanwhile")
+        raise ConflictError(f"{kind} {quoted(name)} exists already")
+    raise ConflictError(f"{kind} {quoted(name)} was changed or deleted meanwhile")

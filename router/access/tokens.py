@@ -33,6 +33,7 @@ from cryptography.hazmat.primitives.serialization import (
 from router.access.watched import Watched
 from router.errors import SettingError, UnauthenticatedError
 from router.model import Principal
+from router.quoting import quoted
 from router.settings import Settings
 
 LONGEST: Final = 16 * 1024
@@ -98,7 +99,9 @@ class Tokens:
             raise UnauthenticatedError("The token is not valid yet.")
         name = claims.get(self._claim)
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-            raise UnauthenticatedError(f"The token names nobody in its claim {self._claim!r}.")
+            raise UnauthenticatedError(
+                f"The token names nobody in its claim {quoted(self._claim)}."
+            )
         return Identity(Principal(name), expires)
 
     def _claims(self, token: str) -> Mapping[str, Any]:

@@ -19,6 +19,7 @@ from router.access.permissions import Right
 from router.errors import AccessDeniedError, ForbiddenError, UnauthenticatedError
 from router.log import LineLimit
 from router.model import Principal, TopicName
+from router.quoting import quoted
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,7 +93,9 @@ class Gate:
         if shown.method == BASIC and self._passwords is not None:
             principal = self._passwords.known(shown.data)
             return None if principal is None else Login(principal)
-        raise UnauthenticatedError(f"Clients are not known by the method {shown.method[:40]!r}.")
+        raise UnauthenticatedError(
+            f"Clients are not known by the method {quoted(shown.method, 40)}."
+        )
 
     async def check(self, shown: Shown) -> Login:
         """Return whose name and password this is.

@@ -28,6 +28,7 @@ from router.errors import (
     NotAllowedError,
 )
 from router.model import Policies, TopicName
+from router.quoting import quoted
 
 TENANT: Final = "tenant"
 NAMESPACE: Final = "namespace"
@@ -100,7 +101,7 @@ class NamespacePolicies:
         """Return these with some set and others cleared; raise BadRequestError."""
         names = {field.name for field in dataclasses.fields(self)}
         if unknown := set(clear) - names:
-            raise BadRequestError(f"there is no policy {min(unknown)!r}")
+            raise BadRequestError(f"there is no policy {quoted(min(unknown))}")
         check_policies(new)
         return dataclasses.replace(self, **dict.fromkeys(clear), **new)
 
@@ -116,7 +117,7 @@ def check_policies(policies: Mapping[str, Any]) -> None:
             raise BadRequestError(f"{name} = {value}: expected a size, or -1 for no bound")
     strategy = policies.get("schema_compatibility")
     if strategy is not None and strategy not in SCHEMA_COMPATIBILITIES:
-        raise BadRequestError(f"there is no schema compatibility strategy {strategy[:80]!r}")
+        raise BadRequestError(f"there is no schema compatibility strategy {quoted(strategy)}")
     if (policies.get("auto_partitions") or 0) > MAX_AUTO_PARTITIONS:
         raise BadRequestError(f"a topic has at most {MAX_AUTO_PARTITIONS} partitions")
 

@@ -24,6 +24,7 @@ from router.broker.ledger.disk import Disk
 from router.broker.ledger.faults import StoreError, lacks_space, leaves_mark
 from router.coordination import Record
 from router.errors import BackendUnavailableError, DiskFullError
+from router.quoting import said
 from router.registry import check_kind, check_name, check_record, check_room, check_version
 
 FILE: Final = "registry.db"
@@ -111,7 +112,7 @@ class FileRegistry:
             return await run(operation)
         except (OSError, sqlite3.Error) as error:
             kind = DiskFullError if lacks_space(error) else BackendUnavailableError
-            raise kind(f"the registry cannot be used: {error}") from error
+            raise kind(f"the registry cannot be used: {said(error)}") from error
         finally:
             self._waiting -= 1
 

@@ -12,6 +12,7 @@ from router.broker.topic_names import check_new, parent_of
 from router.broker.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
 from router.model import NO_PROPERTIES, Policies, Position, TopicName
+from router.quoting import quoted
 
 
 async def grow(topics: Topics, name: TopicName, partitions: int) -> None:
@@ -46,7 +47,7 @@ async def change_policies(
     """
     cleared = list(clear)
     if unknown := {*new, *cleared} - asdict(Policies()).keys():
-        raise BadRequestError(f"a topic has no policy {min(unknown)!r}")
+        raise BadRequestError(f"a topic has no policy {quoted(min(unknown))}")
     check_policies(new)
 
     async def change(record: TopicRecord) -> TopicRecord:

@@ -10,6 +10,7 @@ from router.broker.dispatch.subscription import Subscription
 from router.broker.topics import Topics
 from router.errors import SubscriptionBusyError, SubscriptionNotFoundError
 from router.model import TopicName
+from router.quoting import quoted
 
 
 class Groups:
@@ -73,5 +74,5 @@ class Groups:
             if subscription in partition.subscriptions
         ]
         if not found:
-            raise SubscriptionNotFoundError(f"{name} has no subscription {subscription!r}")
+            raise SubscriptionNotFoundError(f"{name} has no subscription {quoted(subscription)}")
         return found

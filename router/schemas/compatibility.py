@@ -22,6 +22,7 @@ from avro.errors import AvroException
 
 from router.errors import IncompatibleSchemaError
 from router.model import Schema, SchemaType
+from router.quoting import quoted, said
 from router.schemas.definitions import Definition
 from router.schemas.kinds import check, definition_of, equal, identity
 from router.schemas.pairs import halves
@@ -165,13 +166,17 @@ def _check_reads(reader: Definition, writer: Definition, sentence: str, budget: 
     if reader.avro is None or writer.avro is None:
         # One of them is a JSON-Schema document, which may be replaced, but not by another one.
         if reader.avro is writer.avro and reader.id != writer.id:
-            raise IncompatibleSchemaError(f"{sentence}: {reader.id!r} is not {writer.id!r}")
+            raise IncompatibleSchemaError(
+                f"{sentence}: {quoted(reader.id)} is not {quoted(writer.id)}"
+            )
         return
     try:
         result = _Checker(budget).get_whole(reader.avro, writer.avro)
     except (AvroException, TypeError, AttributeError, RecursionError) as error:
         # The library looks at some members, such as aliases, only now, and goes as deep as they go.
-        raise IncompatibleSchemaError(f"the definitions cannot be compared: {error}") from error
+        raise IncompatibleSchemaError(
+            f"the definitions cannot be compared: {said(error)}"
+        ) from error
     if result.compatibility is SchemaCompatibilityType.incompatible:
         why = "; ".join(sorted(result.messages))[:300]
         where = ", ".join(sorted(result.locations))[:200]

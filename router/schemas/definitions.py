@@ -22,6 +22,7 @@ import avro.schema
 import orjson
 
 from router.errors import InvalidSchemaError
+from router.quoting import quoted, said
 from router.schemas.recent import Recent
 
 MAX_DEFINITION: Final = 60_000
@@ -143,7 +144,7 @@ def _parse(data: bytes) -> Definition:
         # Names: Apache Pulsar takes what Java calls its classes, such as Outer$Inner.
         schema = avro.schema.make_avsc_object(_prepared(document), validate_names=False)
     except (avro.errors.AvroException, TypeError, ValueError, AttributeError, KeyError) as error:
-        raise InvalidSchemaError(f"not an Avro definition: {str(error)[:300]}") from error
+        raise InvalidSchemaError(f"not an Avro definition: {said(error)}") from error
     return Definition(_Nodes().of(schema), schema, canonical)
 
 
@@ -253,5 +254,5 @@ def _enum(node: Node, schema: Any) -> None:
 def _fixed(node: Node, schema: Any) -> None:
     size = schema.size
     if not isinstance(size, int) or not 0 <= size <= 1 << 24:
-        raise InvalidSchemaError(f"a fixed of {size!r} bytes")
+        raise InvalidSchemaError(f"a fixed of {quoted(size)} bytes")
     node.size = size

@@ -14,6 +14,7 @@ import orjson
 
 from router.errors import InvalidSchemaError
 from router.model import NO_PROPERTIES, Schema, SchemaType
+from router.quoting import quoted
 
 ENCODING: Final = "kv.encoding.type"
 SEPARATED: Final = "SEPARATED"
@@ -36,7 +37,7 @@ def type_of(name: str) -> SchemaType:
     upper = name.upper()
     found = _JAVA.get(upper, SchemaType.__members__.get(upper))
     if found is None:
-        raise InvalidSchemaError(f"there is no schema type {name[:40]!r}")
+        raise InvalidSchemaError(f"there is no schema type {quoted(name, 40)}")
     return found
 
 
@@ -44,7 +45,9 @@ def halves(schema: Schema) -> Pair:
     """Return the two schemas of a KEY_VALUE schema; raise InvalidSchemaError."""
     encoding = schema.properties.get(ENCODING) or INLINE
     if encoding not in (INLINE, SEPARATED):
-        raise InvalidSchemaError(f"{ENCODING} is {INLINE} or {SEPARATED}, not {encoding[:40]!r}")
+        raise InvalidSchemaError(
+            f"{ENCODING} is {INLINE} or {SEPARATED}, not {quoted(encoding, 40)}"
+        )
     try:
         parts = split(schema.data)
     except ValueError as error:

@@ -45,7 +45,7 @@ def _check_scalar(value: Any) -> None:
         raise UnfitError(f"{shown(value)} is no JSON")
     if isinstance(value, float) and not math.isfinite(value):
         raise UnfitError("a number that is not finite")
-    if isinstance(value, int) and value.bit_length() > 63:
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise UnfitError("a number of more than 64 bits")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.errors import PayloadMismatchError
+from router.quoting import quoted
 
 MAX_DEPTH: Final = 200
 """Levels of a value; each is at most one level of JSON, of which encoders take 254."""
@@ -13,6 +14,8 @@ MAX_STEPS: Final = 2_000_000
 MAX_WASTE: Final = 20_000
 """Of these, parts of branches of unions that were tried in vain, however often: a few bytes could
 be tried in more ways than there is time for."""
+MAX_SHOWN: Final = 60
+"""Characters of a text that a sentence shows."""
 
 
 class UnfitError(PayloadMismatchError):
@@ -51,15 +54,15 @@ class Steps:
 
 def shown(value: object) -> str:
     """Return a value as a sentence may show it."""
-    if isinstance(value, str):
-        return repr(value) if len(value) <= 60 else f"{value[:57]!r}..."
-    return repr(value) if isinstance(value, float | None) else _number_or_type(value)
+    if isinstance(value, str | float | None):
+        return quoted(value, MAX_SHOWN)
+    return _number_or_type(value)
 
 
 def _number_or_type(value: object) -> str:
     # The digits of a huge number take long to find.
     small = isinstance(value, int) and value.bit_length() <= 64
-    return repr(value) if small else f"a JSON {_JSON.get(type(value), type(value).__name__)}"
+    return quoted(value) if small else f"a JSON {_JSON.get(type(value), type(value).__name__)}"
 
 
 _JSON: Final = {dict: "object", list: "array", int: "number", bool: "boolean"}

@@ -10,6 +10,7 @@ import orjson
 from flask import Response
 
 from router.errors import BadRequestError
+from router.quoting import quoted
 from router.web import intake
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def fields(environ: WSGIEnvironment, known: Collection[str]) -> dict[str, Any]:
     for name in wish:
         if name not in known:
             raise BadRequestError(
-                f"Unrecognized field {name[:80]!r}; known are {', '.join(known)}."
+                f"Unrecognized field {quoted(name)}; known are {', '.join(known)}."
             )
     return wish
 

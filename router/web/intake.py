@@ -12,6 +12,7 @@ from router.errors import (
     ReadBodyTooLargeError,
     UnsupportedEncodingError,
 )
+from router.quoting import quoted, said
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -35,7 +36,7 @@ def body(environ: WSGIEnvironment, limit: int) -> bytes:
     """
     coding = environ.get("HTTP_TRANSFER_ENCODING")
     if coding and coding.strip().lower() != "chunked":
-        raise UnsupportedEncodingError(f"Transfer-Encoding: {coding[:40]!r} is not chunked.")
+        raise UnsupportedEncodingError(f"Transfer-Encoding: {quoted(coding, 40)} is not chunked.")
     length = _length(environ)
     if length == 0:
         return b""
@@ -104,7 +105,7 @@ def _read(environ: WSGIEnvironment, size: int) -> bytes:
         # gunicorn raises failures of its own for malformed chunks; the front runs under any server.
         if not type(error).__module__.startswith("gunicorn.http"):
             raise
-        raise BadRequestError(f"The body cannot be read: {error}") from error
+        raise BadRequestError(f"The body cannot be read: {said(error)}") from error
 
 
 def query(environ: WSGIEnvironment) -> Mapping[str, str]:

@@ -9,6 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from router.errors import BadReadOptionError, NotAcceptableError
+from router.quoting import quoted
 from router.web.grammar import WORD
 
 # Parameters mean nothing here, so their quoted texts, which may hold commas, are left out. The
@@ -71,7 +72,7 @@ def _ranges(accept: str) -> list[tuple[str, float]]:
         if not name and not parameters:
             continue  # empty list elements are allowed (RFC 9110, 5.6.1)
         if not _RANGE.fullmatch(name):
-            raise BadReadOptionError(f"Accept: {name[:80]!r} is no media range")
+            raise BadReadOptionError(f"Accept: {quoted(name)} is no media range")
         # Java's own HTTP client sends a lone "*".
         found.append(("*/*" if name == "*" else name.lower(), _quality(parameters)))
     return found

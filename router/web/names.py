@@ -10,6 +10,7 @@ from urllib.parse import unquote_to_bytes
 
 from router.errors import BadNameError
 from router.model import TopicName, check_consumer_name
+from router.quoting import quoted
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
@@ -50,11 +51,11 @@ def decode(segment: str) -> str:
     if "%" not in segment:
         return segment
     if _ESCAPE.search(segment):
-        raise BadNameError(f"{segment[:80]!r} has a percent sign that is no escape")
+        raise BadNameError(f"{quoted(segment)} has a percent sign that is no escape")
     try:
         return unquote_to_bytes(segment).decode()
     except UnicodeDecodeError as error:
-        raise BadNameError(f"{segment[:80]!r} is not UTF-8") from error
+        raise BadNameError(f"{quoted(segment)} is not UTF-8") from error
 
 
 def topic_names(tenant: str, namespace: str, longest: int) -> Callable[[str], TopicName]:
@@ -64,9 +65,9 @@ def topic_names(tenant: str, namespace: str, longest: int) -> Callable[[str], To
     def topic(segment: str) -> TopicName:
         local = decode(segment)
         if len(local) > longest:
-            raise BadNameError(f"topic name {local[:80]!r} has more than {longest} characters")
+            raise BadNameError(f"topic name {quoted(local)} has more than {longest} characters")
         if "/" in local:
-            raise BadNameError(f"topic name {local[:80]!r}: allowed are A-Z a-z 0-9 . _ -")
+            raise BadNameError(f"topic name {quoted(local)}: allowed are A-Z a-z 0-9 . _ -")
         return TopicName.parse(local, tenant, namespace)
 
     return topic

@@ -10,7 +10,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
 from router.backends import Start
-from router.errors import BadReadOptionError, quoted
+from router.errors import BadReadOptionError
+from router.quoting import quoted
 from router.services.groups import moment
 from router.web import intake
 

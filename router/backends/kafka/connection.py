@@ -28,6 +28,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from router.backends.kafka.address import Access
 from router.backends.kafka.failures import CodeError, LateError, LostError, check
+from router.quoting import said
 
 SETUP_SECONDS: Final = 5.0
 MAX_FRAME: Final = 64 * 1024 * 1024
@@ -60,7 +61,7 @@ class Connection:
         except TimeoutError as error:
             raise LateError(f"{name} does not take connections", sent=False) from error
         except OSError as error:
-            raise LostError(f"{name}: {error}") from error
+            raise LostError(f"{name}: {said(error)}") from error
         connection = cls(sock, name, access.client_id)
         try:
             connection._begin(host, access, deadline)
@@ -70,7 +71,7 @@ class Connection:
         except BaseException as error:
             connection.close()
             if isinstance(error, (OSError, CodeError, ValueError, KeyError, LostError)):
-                raise LostError(f"{name}: {error}") from error
+                raise LostError(f"{name}: {said(error)}") from error
             raise
         return connection
 
@@ -136,7 +137,7 @@ class Connection:
         except TimeoutError as error:
             raise LateError(f"no answer from {self.name}", sent=sent) from error
         except OSError as error:
-            raise LostError(f"{self.name}: {error}", sent=sent) from error
+            raise LostError(f"{self.name}: {said(error)}", sent=sent) from error
         self._used = time.monotonic()
         return self._decoded(request, body)
 
@@ -145,7 +146,7 @@ class Connection:
         try:
             return int(self._versions.api_version(request))
         except IncompatibleBrokerVersion as error:
-            raise LostError(f"{self.name} is too old or too new: {error}") from error
+            raise LostError(f"{self.name} is too old or too new: {said(error)}") from error
 
     def _read(self, size: int, deadline: float) -> bytearray:
         data = bytearray(size)
@@ -167,7 +168,9 @@ class Connection:
         try:
             return kind.decode(memoryview(body)[head.tell() :])
         except (ValueError, IndexError, KeyError, TypeError) as error:
-            raise LostError(f"{self.name} sent what is no answer: {error}", sent=True) from error
+            raise LostError(
+                f"{self.name} sent what is no answer: {said(error)}", sent=True
+            ) from error
 
     def usable(self) -> bool:
         """Return whether the next request may go over this connection; never waits."""

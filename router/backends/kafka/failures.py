@@ -19,6 +19,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.quoting import said
 
 OFFSET_OUT_OF_RANGE: Final = 1
 UNKNOWN_TOPIC: Final = 3
@@ -100,8 +101,8 @@ def check(code: int, about: str, message: str | None = None) -> None:
 def told(error: LostError | LateError | CodeError) -> RouterError:
     """Return what the router's caller is told."""
     if isinstance(error, LateError):
-        return BackendTimeoutError(f"Kafka did not answer in time: {error}.")
+        return BackendTimeoutError(f"Kafka did not answer in time: {said(error)}.")
     if isinstance(error, LostError):
-        return BackendUnavailableError(f"Kafka cannot be reached: {error}.", retry_after=1)
+        return BackendUnavailableError(f"Kafka cannot be reached: {said(error)}.", retry_after=1)
     cls = _CLASSES.get(error.code, BackendUnavailableError)
-    return cls(f"Kafka: {error}.")
+    return cls(f"Kafka: {said(error)}.")

@@ -12,6 +12,7 @@ from typing import Final
 
 from router.errors import BadNameError, NotAllowedError
 from router.model import NAME, NOT_PARTITIONED, TopicName
+from router.quoting import quoted
 
 # Where Kafka keeps what an Idempotency-Key did; no group that anybody reads as.
 REPEATS: Final = "router-idempotency-"
@@ -41,7 +42,7 @@ class Names:
             return topic.local
         name = f"{topic.tenant}.{topic.namespace}.{topic.local}"
         if not NAME.fullmatch(name):
-            raise BadNameError(f"{name[:80]!r} cannot be a topic's name in Kafka")
+            raise BadNameError(f"{quoted(name)} cannot be a topic's name in Kafka")
         return name
 
     def local(self, name: str) -> TopicName:

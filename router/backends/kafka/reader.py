@@ -49,6 +49,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import Stored
+from router.quoting import said
 
 CHUNK: Final = 512 * 1024
 AHEAD: Final = 2
@@ -272,7 +273,7 @@ class Reader:
                     failures = self._failed(task, failures, error)
         except Exception as error:  # noqa: BLE001 - the thread's rim: whoever waits must hear
             _log.exception("reader failed", topic=self.topic, partition=self.partition)
-            self.end(BackendUnavailableError(f"reading failed: {error}"))
+            self.end(BackendUnavailableError(f"reading failed: {said(error)}"))
 
     def _task(self) -> tuple[int, int, float] | None:
         """Wait until there is something to fetch: number of moves, offset, how long; None: end."""

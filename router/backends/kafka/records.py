@@ -24,6 +24,7 @@ import crc32c
 from router.backends.kafka.inflate import MAX_INFLATED_BYTES, OversizedError, inflate
 from router.errors import ReadFailedError
 from router.model import NO_PROPERTIES, OVERSIZED, UNDECODED, Message, Position, Stored
+from router.quoting import said
 
 EVENT_TIME: Final = "router-event-time"
 SEQUENCE: Final = "router-sequence"
@@ -159,7 +160,9 @@ def decode(
             except OversizedError:
                 yield _oversized(batch, Position(0, last, partition, -1, 0, epoch), head[8])
             except (IndexError, ValueError, UnicodeDecodeError) as error:
-                raise ReadFailedError(f"The batch at offset {base} is damaged: {error}") from error
+                raise ReadFailedError(
+                    f"The batch at offset {base} is damaged: {said(error)}"
+                ) from error
         yield last + 1
 
 

@@ -32,6 +32,7 @@ from router.backends.pulsar.refusals import OURS, check_build, refusal
 from router.backends.pulsar.tls import Stream
 from router.build import build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
+from router.quoting import said
 from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -185,7 +186,7 @@ class Connection:
             except IndexError:
                 pass  # another caller wrote it between our look and our turn
             except OSError as error:
-                self._stop(LostError(f"the broker cannot be written to: {error}"))
+                self._stop(LostError(f"the broker cannot be written to: {said(error)}"))
                 out.clear()
             finally:
                 self._pen.release()
@@ -238,9 +239,9 @@ class Connection:
                 self._handle(command, payload)
             self._read_frames()
         except (OSError, ProtocolError) as failure:
-            error = LostError(f"the connection to the broker failed: {failure}")
+            error = LostError(f"the connection to the broker failed: {said(failure)}")
         except Exception as failure:  # noqa: BLE001 - the rim of a connection: whoever waits must be told
-            error = LostError(f"the connection to the broker failed: {failure!r}")
+            error = LostError(f"the connection to the broker failed: {said(failure)}")
         self._stop(error)
         self._bury()
 

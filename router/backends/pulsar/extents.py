@@ -16,6 +16,7 @@ from router.backends.pulsar.asking import ask
 from router.backends.pulsar.link import Link
 from router.errors import BackendUnavailableError
 from router.model import TopicName
+from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
@@ -177,7 +178,9 @@ def told_by_stats(
         last = Place.parse(str(stats["lastConfirmedEntry"]))
         ledgers = [(int(one["ledgerId"]), int(one["entries"])) for one in stats["ledgers"]]
     except (KeyError, TypeError, ValueError) as error:
-        raise BackendUnavailableError(f"Pulsar's statistics lack positions: {error!r}") from error
+        raise BackendUnavailableError(
+            f"Pulsar's statistics lack positions: {said(error)}"
+        ) from error
     behind = Place(last.ledger, last.entry + 1)
     # The ledger that is written to has its number of entries told elsewhere.
     kept = {ledger: entries for ledger, entries in ledgers if ledger < behind.ledger}

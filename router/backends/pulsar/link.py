@@ -17,6 +17,7 @@ from typing import Any, Final
 from router.backends.pulsar.connection import Connection, LostError
 from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError
+from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 FIRST_PAUSE: Final = 0.1
@@ -113,7 +114,7 @@ class Link:
             failure = str(error)
             raise
         except OSError as error:
-            failure = f"the backend cannot be reached: {error}"
+            failure = f"the backend cannot be reached: {said(error)}"
             raise BackendUnavailableError(failure, retry_after=self._next_pause()) from error
         finally:
             closed = self._dialed(connection, failure)

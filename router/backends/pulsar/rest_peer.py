@@ -18,6 +18,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.quoting import said
 
 T = TypeVar("T")
 
@@ -87,7 +88,9 @@ class RestPeer:
             failure = _STATUS.get(error.code, BackendUnavailableError)
             raise failure(f"the administration answers {error.code}: {_reason(error)}") from error
         except (OSError, HTTPException, ValueError) as error:
-            raise BackendUnavailableError(f"the administration cannot be asked: {error}") from error
+            raise BackendUnavailableError(
+                f"the administration cannot be asked: {said(error)}"
+            ) from error
 
 
 def _read(answer: HTTPResponse, deadline: float) -> bytes:

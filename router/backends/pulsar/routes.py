@@ -21,6 +21,7 @@ from router.backends.pulsar.link import FIRST_PAUSE, Dial, Link
 from router.backends.pulsar.refusals import NotServedError, refusal
 from router.backends.pulsar.tls import secured
 from router.errors import BackendUnavailableError, SettingError
+from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 DIAL_TIMEOUT: Final = 5.0
@@ -194,6 +195,7 @@ def dial(
 ) -> Connection:
     """Open a connection to the first host that answers; raise OSError, BackendUnavailableError."""
     failure: Exception | None = None
+    reason = "it names no host"
     for host, port in address.hosts:
         left = min(DIAL_TIMEOUT, max(0.05, deadline - time.monotonic()))
         try:
@@ -202,6 +204,8 @@ def dial(
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             stream = secured(peer, host, left, context) if address.tls else peer
             return shake_hands(stream, time.monotonic() + left, proxy_to, credentials)
-        except (OSError, ssl.SSLError, BackendUnavailableError) as error:
-            failure = error
-    raise BackendUnavailableError(f"{address} cannot be reached: {failure}") from failure
+        except BackendUnavailableError as error:
+            failure, reason = error, str(error)
+        except (OSError, ssl.SSLError) as error:
+            failure, reason = error, said(error)
+    raise BackendUnavailableError(f"{address} cannot be reached: {reason}") from failure

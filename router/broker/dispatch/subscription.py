@@ -23,6 +23,7 @@ from router.broker.dispatch.dispatcher import Dispatcher
 from router.broker.dispatch.dispatchers import DISPATCHERS
 from router.broker.ledger import SubscriptionRecord
 from router.errors import SubscriptionBusyError, SubscriptionNotFoundError
+from router.quoting import quoted
 
 if TYPE_CHECKING:
     from router.broker.dispatch.partition import Partition
@@ -86,7 +87,7 @@ class Subscription:
         Raises SubscriptionBusyError, HashRangeError, SubscriptionNotFoundError.
         """
         if self.partition.subscriptions.get(self.name) is not self:
-            raise SubscriptionNotFoundError(f"{self.name!r} was deleted meanwhile")
+            raise SubscriptionNotFoundError(f"{quoted(self.name)} was deleted meanwhile")
         dispatcher = self.dispatcher or DISPATCHERS[kind](self)
         if dispatcher.kind is not kind:
             raise SubscriptionBusyError(

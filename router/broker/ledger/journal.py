@@ -35,6 +35,7 @@ from router.broker.ledger.disk import Disk, gather, write_all
 from router.broker.ledger.faults import StoreError
 from router.broker.ledger.rounds import FileHeader, pack_file_header, pack_round
 from router.metrics import Timings
+from router.quoting import said
 
 RELAXED_SYNC: Final = 1.0
 SPARES: Final = 3
@@ -250,7 +251,7 @@ class Journal:
             await future
         if self.failed.done():
             error = self.failed.result()
-            raise StoreError(f"the store failed: {error}") from error
+            raise StoreError(f"the store failed: {said(error)}") from error
 
     def stop(self) -> None:
         """End the thread; what is collected and not on its way is dropped."""

@@ -26,6 +26,7 @@ from router.broker.ledger.partition import Ledger, Tails
 from router.broker.ledger.records import Record
 from router.broker.ledger.rows import Checkpoint, SubscriptionRecord
 from router.broker.ledger.writing import Segments, SegmentWriter
+from router.quoting import said
 
 T = TypeVar("T")
 MAX_JOURNALS: Final = 8
@@ -158,7 +159,7 @@ class Keeper:
                 yield
             except Exception as error:  # whatever it was: see above
                 self._failed(error)
-                raise StoreError(f"the store failed: {error!r}") from error
+                raise StoreError(f"the store failed: {said(error)}") from error
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """Run work on files in the keeper's thread."""

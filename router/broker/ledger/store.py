@@ -45,6 +45,7 @@ from router.broker.ledger.writing import Limits, SegmentWriter
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
 from router.metrics import Sample
 from router.model import Policies
+from router.quoting import said
 
 T = TypeVar("T")
 _READERS: Final = 4
@@ -331,7 +332,7 @@ class Store:
             raise
         except (OSError, sqlite3.Error) as error:
             self.fail(error)
-            raise StoreError(f"the store failed: {error}") from error
+            raise StoreError(f"the store failed: {said(error)}") from error
 
     def _take_in(self, topic: TopicRecord, first: int) -> None:
         """Take note of a topic, and of its new partitions from this one on."""

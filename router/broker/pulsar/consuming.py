@@ -35,6 +35,7 @@ from router.errors import (
     RouterError,
     SubscriptionNotFoundError,
 )
+from router.quoting import quoted
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -231,7 +232,7 @@ class Consuming:
                 start = await partition.ledger.find_time(self._topics.now_ms() - back * 1000)
             if asked.durable:
                 if asked.subscription not in partition.subscriptions and only_existing(asked):
-                    raise SubscriptionNotFoundError(f"there is no {asked.subscription!r}")
+                    raise SubscriptionNotFoundError(f"there is no {quoted(asked.subscription)}")
                 properties = {pair.key: pair.value for pair in asked.subscription_properties}
                 subscription = await partition.subscribe(asked.subscription, start, properties)
             else:
@@ -301,7 +302,7 @@ class Consuming:
         if self._slots.found.get(consumer.consumer_id) is not consumer:
             self._connection.send(error(request_id, pb.MetadataError, "Consumer not found"))
         elif (failure := subscription.failure) is not None:
-            self._connection.send(error(request_id, pb.PersistenceError, f"read-failed: {failure}"))
+            self._connection.send(error(request_id, *answer(failure)))
         else:
             last = last_entry(subscription, unacknowledged=self._connection.ours)
             place = cached_position(subscription, last)

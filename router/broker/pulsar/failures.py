@@ -13,6 +13,7 @@ from router import errors
 from router.broker.dispatch import HashRangeError, NameBusyError, ProducerFencedError
 from router.broker.ledger import DamagedError, StoreError
 from router.errors import RouterError
+from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 TABLE: Final[Mapping[str, pb.ServerError]] = {
@@ -83,7 +84,8 @@ def answer(failure: Exception) -> tuple[pb.ServerError, str]:
     if (number := _OF_DISPATCH.get(type(failure))) is not None:
         return number, str(failure)
     if isinstance(failure, DamagedError | OSError):
-        return pb.PersistenceError, f"{errors.ReadFailedError.code}: {failure}"
+        reason = said(failure) if isinstance(failure, OSError) else str(failure)
+        return pb.PersistenceError, f"{errors.ReadFailedError.code}: {reason}"
     if isinstance(failure, StoreError):
         return pb.PersistenceError, f"{errors.PublishRefusedError.code}: {failure}"
     if isinstance(failure, RouterError):

@@ -14,6 +14,8 @@ from typing import Final
 import crc32c
 import re2
 
+from router.quoting import quoted
+
 MAX_PATTERN: Final = 1_000
 MAX_MEMORY: Final = 1 << 18
 """Of one pattern; it bounds the time that reading it takes as well, to a few milliseconds."""
@@ -46,7 +48,7 @@ def matcher(pattern: str) -> Matcher:
         compiled.Add(text)
         compiled.Compile()
     except re2.error as error:
-        raise PatternError(f"Pattern not understood: {text[:80]!r}") from error
+        raise PatternError(f"Pattern not understood: {quoted(text)}") from error
 
     def matches(name: str) -> bool:
         return bool(compiled.Match(name.partition(_SEPARATOR)[2].encode()))

@@ -31,6 +31,7 @@ from router.coordination import Record
 from router.coordination.zookeeper.link import DownError, Link
 from router.coordination.zookeeper.names import ROOT, escape, unescape
 from router.errors import ConflictError, CoordinationUnavailableError
+from router.quoting import quoted
 from router.registry import check_kind, check_name, check_record, check_room, check_version
 
 REGISTRY: Final = f"{ROOT}/registry"
@@ -84,7 +85,7 @@ class ZookeeperRegistry:
                 else:
                     return Record(name, value, version)
                 await self._link.ask(lambda client: client.sync_async(self._kind(kind)))
-        raise ConflictError(f"{kind} {name[:80]!r} is being changed by others all the time")
+        raise ConflictError(f"{kind} {quoted(name)} is being changed by others all the time")
 
     async def delete(self, kind: str, name: str) -> bool:
         """Delete a record; return whether there was one."""

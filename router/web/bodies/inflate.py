@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
+from router.quoting import quoted, said
 from router.settings import Settings
 
 STEP: Final = 64 * 1024
@@ -58,7 +59,9 @@ def inflate(encoding: str, body: bytes, bounds: Bounds) -> bytes:
         # RFC 9110 means zlib's format; some clients send the bare stream.
         kind = zlib.MAX_WBITS if _is_zlib(body) else -zlib.MAX_WBITS
     else:
-        raise UnsupportedEncodingError(f"{encoding[:40]!r} is none of gzip, deflate, identity.")
+        raise UnsupportedEncodingError(
+            f"{quoted(encoding, 40)} is none of gzip, deflate, identity."
+        )
     return b"".join(_inflated(kind, body, bounds))
 
 
@@ -84,7 +87,7 @@ def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
             try:
                 part = stream.decompress(piece, STEP)
             except zlib.error as error:
-                raise BadFramingError(f"Couldn't read compressed format: {error}") from error
+                raise BadFramingError(f"Couldn't read compressed format: {said(error)}") from error
             at += len(piece) - len(stream.unconsumed_tail) - len(stream.unused_data)
             size += len(part)
             if size > allowed:

@@ -12,6 +12,7 @@ from werkzeug.routing import BaseConverter
 
 from router.errors import BadJsonError, BadNameError, BadRequestError
 from router.model import TopicName
+from router.quoting import quoted
 from router.web import intake
 from router.web.names import decode
 from router.web.parameters import MAX_NUMBER, Query
@@ -45,7 +46,7 @@ def topic_name(domain: str, tenant: str, namespace: str, topic: str) -> TopicNam
     """Return the topic that a path names; raise BadNameError."""
     local = decode(topic)
     if "/" in local:
-        raise BadNameError(f"{local[:80]!r}: a topic's name holds no slash")
+        raise BadNameError(f"{quoted(local)}: a topic's name holds no slash")
     return TopicName.parse(f"{domain}://{namespace_name(tenant, namespace)}/{local}")
 
 
@@ -54,7 +55,7 @@ def namespace_name(tenant: str, namespace: str) -> str:
     parts = [decode(part) for part in (tenant, namespace)]
     name = TopicName.parse("persistent://" + "/".join([*parts, "x"]))
     if [name.tenant, name.namespace] != parts:
-        raise BadNameError(f"{'/'.join(parts)[:80]!r} is no namespace")
+        raise BadNameError(f"{quoted('/'.join(parts))} is no namespace")
     return "/".join(parts)
 
 

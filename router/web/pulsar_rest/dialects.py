@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from router.errors import RouterError
 from router.model import REQUEST_PRODUCER, Position
+from router.quoting import quoted
 from router.services.produce import Result
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError, class_of, number_of
@@ -232,7 +233,7 @@ def _properties(at: str, given: object) -> dict[str, str]:
         raise _bad(f"{at}.properties: expected an object of at most {MAX_PROPERTIES} texts")
     for name, value in given.items():
         if not isinstance(value, str):
-            raise _bad(f"{at}.properties: {name[:80]!r} is no text")
+            raise _bad(f"{at}.properties: {quoted(name)} is no text")
     return given
 
 

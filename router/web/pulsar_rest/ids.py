@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 from router.backends import Start
 from router.errors import BadRequestError
 from router.model import NOT_PARTITIONED, Position
+from router.quoting import quoted
 from router.services.read import After, Whence
 from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -55,7 +56,7 @@ def write_colons(position: Position) -> str:
 def read(text: object) -> Position:
     """Read an id in either form; raise BadRequestError."""
     if not isinstance(text, str) or len(text) > LONGEST:
-        raise BadRequestError(f"{str(text)[:80]!r} is no message id")
+        raise BadRequestError(f"{quoted(text)} is no message id")
     if colons := _COLONS.fullmatch(text):
         ledger, entry, partition, index = (int(found or -1) for found in colons.groups())
         return _checked(Position(ledger, entry, partition, index), text)
@@ -64,9 +65,9 @@ def read(text: object) -> Position:
         raw = base64.b64decode(plain + "=" * (-len(plain) % 4), validate=True)
         found = pb.MessageIdData.FromString(raw)
     except (Base64Error, ValueError, DecodeError) as error:
-        raise BadRequestError(f"{text[:80]!r} is no message id") from error
+        raise BadRequestError(f"{quoted(text)} is no message id") from error
     if not found.IsInitialized():
-        raise BadRequestError(f"{text[:80]!r} is no message id")
+        raise BadRequestError(f"{quoted(text)} is no message id")
     position = Position(
         found.ledgerId,
         found.entryId,
@@ -110,7 +111,7 @@ def _read_mark(text: str) -> Whence:
         return int(time[1])
     found = _MARK.fullmatch(text)
     if found is None:
-        raise BadRequestError(f"{text[:80]!r} is no place to go on from")
+        raise BadRequestError(f"{quoted(text)} is no place to go on from")
     at, ledger, entry, index = found.groups()
     position = Position(
         int(ledger), int(entry), NOT_PARTITIONED, -1 if index is None else int(index)
@@ -126,10 +127,10 @@ def _place(position: Position) -> str:
 
 def _checked(position: Position, text: str) -> Position:
     if max(position.ledger, position.entry) >= MAX_NUMBER or position.batch_index >= MAX_INDEX:
-        raise BadRequestError(f"{text[:80]!r} is no message id")
+        raise BadRequestError(f"{quoted(text)} is no message id")
     # What is left of a batch is said bit by bit: a forged size must not cost gigabytes.
     if position.batch_size > MAX_BATCH:
-        raise BadRequestError(f"{text[:80]!r} is of a batch of more than {MAX_BATCH} messages")
+        raise BadRequestError(f"{quoted(text)} is of a batch of more than {MAX_BATCH} messages")
     if position.partition < NOT_PARTITIONED or position.batch_index < -1:
-        raise BadRequestError(f"{text[:80]!r} is no message id")
+        raise BadRequestError(f"{quoted(text)} is no message id")
     return position

@@ -15,6 +15,7 @@ from werkzeug.routing import BaseConverter
 
 from router.errors import BadNameError
 from router.model import TopicName
+from router.quoting import quoted
 from router.web.names import decode
 
 SHORT: Final = "/topics/<pip64_tenant:tenant>/<pip64_namespace:namespace>/<topic>"
@@ -65,5 +66,5 @@ def topic_name(domain: str, tenant: str, namespace: str, topic: str) -> TopicNam
     parts = [decode(part) for part in (tenant, namespace, topic)]
     for part in parts:
         if "/" in part:
-            raise BadNameError(f"{part[:80]!r}: a name in a path holds no slash")
+            raise BadNameError(f"{quoted(part)}: a name in a path holds no slash")
     return TopicName.parse(f"{domain}://{'/'.join(parts)}")

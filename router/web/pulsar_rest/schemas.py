@@ -22,6 +22,7 @@ from router.errors import (
     SchemaNotFoundError,
 )
 from router.model import Schema, SchemaType, TopicName
+from router.quoting import said
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest.dialects import Dialect, SchemaWish
@@ -256,5 +257,5 @@ def _definition(given: object, number: int) -> bytes:
         return base64.b64decode(given, validate=True)
     except (Base64Error, ValueError) as error:
         raise RefusedError(
-            number, f"schema of a schema: neither JSON nor base64: {error}"
+            number, f"schema of a schema: neither JSON nor base64: {said(error)}"
         ) from error

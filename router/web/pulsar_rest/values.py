@@ -21,6 +21,7 @@ import orjson
 
 from router.errors import PayloadMismatchError, RouterError
 from router.model import Message, Schema, SchemaType, Stored, TopicName
+from router.quoting import quoted
 from router.schemas import decode, decode_pair, encode, encode_pair, halves
 from router.services.produce import Outgoing
 from router.services.topic_schemas import TopicSchemas
@@ -135,7 +136,7 @@ def _as_text(schema: Schema, value: object) -> object:
     try:
         parsed: object = orjson.loads(value)
     except orjson.JSONDecodeError as error:
-        raise PayloadMismatchError(f"{value[:80]!r} is no {schema.type.name}") from error
+        raise PayloadMismatchError(f"{quoted(value)} is no {schema.type.name}") from error
     return parsed
 
 

@@ -40,7 +40,7 @@ def test_read_finds_everything_in_a_tree_of_the_originals_own_classes() -> None:
     assert len(by_name) == 6
     assert len(original.unreadable) == 2
     assert "K3abcdefghijklmn: this key is disabled" in original.unreadable[0]
-    assert "'no address' is no address" in original.unreadable[1]
+    assert '"no address" is no address' in original.unreadable[1]
 
 
 def test_read_finds_nothing_in_an_empty_tree() -> None:

@@ -183,10 +183,10 @@ def test_json_that_fits_is_taken(value: Any) -> None:
     ("value", "sentence"),
     [
         ({}, "lacks n"),
-        ({"n": "x"}, "n: 'x' is no int"),
+        ({"n": "x"}, 'n: "x" is no int'),
         ({"n": 1, "t": 5}, "t: 5 fits no branch"),
         ({"n": 1, "t": {"string": "x"}}, "fits no branch"),
-        ({"n": 1, "x": 2}, "no field 'x'"),
+        ({"n": 1, "x": 2}, 'no field "x"'),
         ({"n": 1, "d": float("nan")}, "not finite"),
         ({"n": 1, "d": {1: 2}}, "no JSON"),
         ([], "is no Order"),

@@ -1,0 +1,66 @@
+"""What sentences to clients quote: what they sent, and what systems and libraries say.
+
+Python's own notation (single quotes, b'..', None, <objects>) is nothing that a client knows, and
+may hold half characters, which no answer can be written with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from json import dumps
+from typing import Final
+
+MAX_QUOTED: Final = 80
+"""Characters of what a sentence quotes."""
+MAX_SAID: Final = 300
+"""Characters of what a sentence repeats of a library's."""
+_NUMBER: Final = re.compile(r"^\[[^\]]*\]\s*")
+_WORD: Final = re.compile(r"(?<!\w)b?'([^'{}\[\]<>]*)'")
+_CONSTANTS: Final = {"None": "null", "True": "true", "False": "false"}
+_CONSTANT: Final = re.compile(r"\b(?:None|True|False)\b")
+_STRUCTURE: Final = re.compile(r"[:,]?\s*[{\[<].*", re.DOTALL)
+
+
+def quoted(value: object, most: int = MAX_QUOTED) -> str:
+    """Return what a client sent as sentences quote it: in double quotes, cut, on one line.
+
+    Texts are escaped as in JSON, half characters too; bytes are taken as UTF-8; other values are
+    shown as the JSON that they came as.
+    """
+    if isinstance(value, bytes | bytearray | memoryview):
+        value = bytes(value[:most]).decode(errors="replace")
+    if not isinstance(value, str):
+        return _in_json(value)[:most]
+    shown = "".join(map(_escaped, value[:most]))
+    return f'"{shown}..."' if len(value) > most else f'"{shown}"'
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable() and character not in '"\\':
+        return character
+    return "\\u007f" if character == "\x7f" else dumps(character)[1:-1]
+
+
+def _in_json(value: object) -> str:
+    if value is None or isinstance(value, bool | int | float):
+        return dumps(value)
+    return "an object" if isinstance(value, Mapping) else "a list"
+
+
+def said(failure: BaseException) -> str:
+    """Return what a failure of the system or of a library says.
+
+    Its numbers, paths and values stay out: they are for the log.
+    """
+    if isinstance(failure, OSError):
+        text = failure.strerror or str(failure)
+    elif isinstance(failure, UnicodeDecodeError):
+        text = f"no UTF-8 at byte {failure.start}"
+    elif isinstance(failure, KeyError):
+        text = f"there is no {quoted(str(failure.args[0]))}" if failure.args else ""
+    else:
+        text = str(failure)
+    text = _STRUCTURE.sub(" ...", _WORD.sub(r'"\1"', _NUMBER.sub("", text)))
+    text = _CONSTANT.sub(lambda found: _CONSTANTS[found[0]], text)
+    return text[:MAX_SAID] or "no reason was given"
