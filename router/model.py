@@ -79,12 +79,17 @@ class TopicName:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
 
 
+LOCAL_CLUSTER: Final = "__local__"
+"""What Pulsar's clients write for a message that is not to be replicated."""
+
+
 class Message(NamedTuple):
     """What a publisher hands over: a value with an optional key; times in ms since 1970.
 
     `deliver_at`: shared subscriptions get it then at the earliest. `sequence` is the publisher's
     own number for it, carried along. `schema_version` says which schema of the topic it was written
     by, empty: none. `null`: there is no value, which is not the same as an empty one.
+    `replicate_to` are the clusters that it is meant for: none means all, LOCAL_CLUSTER no other.
 
     A tuple, because batches make and read them by the hundred, at a third of a dataclass's cost.
     """
@@ -97,6 +102,7 @@ class Message(NamedTuple):
     sequence: int | None = None
     schema_version: bytes = b""
     null: bool = False
+    replicate_to: tuple[str, ...] = ()
 
     def size(self) -> int:
         """Return the bytes that count against limits: value, key and properties."""

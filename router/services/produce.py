@@ -6,9 +6,10 @@ appends that are small enough to lie together on every store, so that each messa
 follows from the receipt. When an append fails, what is behind it in its partition is not tried:
 storing that would change the order of what is sent again. Other partitions go on.
 
-An append of its own have messages that are to come later, as their time is told of the whole
-append, and those of a named producer on a topic that drops repeats, whose numbers must be looked at
-one by one. Joining appends of several requests, as `publish` does, would lose the places.
+An append of its own have messages that are to come later, and those that are for some clusters
+only, as both are told of the whole append, and those of a named producer on a topic that drops
+repeats, whose numbers must be looked at one by one. Joining appends of several requests, as
+`publish` does, would lose the places.
 """
 
 from __future__ import annotations
@@ -227,6 +228,7 @@ def _appends(
         message = messages[number].message
         weight = message.size() + OVERHEAD
         single = message.deliver_at is not None or producer is not None
+        single = single or bool(message.replicate_to)
         full = size + weight > MOST_BYTES or at - begin == MOST_MESSAGES
         if at > begin and (single or full):
             yield _append(topic, place, numbers[begin:at], messages)

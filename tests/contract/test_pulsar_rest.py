@@ -70,6 +70,8 @@ def test_what_is_produced_is_read_with_all_its_parts(site: Site) -> None:
         "properties": {"a": "b"},
         "eventTime": 1_700_000_000_000,
         "sequenceId": 7,
+        "replicationClusters": ["standalone", "elsewhere"],
+        "disableReplication": True,
     }
     answer = rest.produce(message, {"value": "w"}).get_json()
     assert answer["schema_version"] is None

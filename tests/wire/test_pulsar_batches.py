@@ -413,3 +413,14 @@ def test_pack_compresses_a_batch_as_a_whole() -> None:
     entry = split_payload(pack(messages, "p", 1, 2, ZSTD))
     assert entry.metadata.uncompressed_size == len(by_protobuf(messages))
     assert len(entry.body) < 100
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("producer", ["raw", "router-1"])
+def test_pack_writes_the_clusters_that_an_entry_is_meant_for(count: int, producer: str) -> None:
+    message = Message(b"v", sequence=5, replicate_to=("us", "__local__"))
+    payload = pack([message] * count, producer, 5, 1_000)
+    assert list(split_payload(payload).metadata.replicate_to) == ["us", "__local__"]
+    assert [one.message.replicate_to for one in unpack(payload, 1_000)] == [
+        ("us", "__local__")
+    ] * count

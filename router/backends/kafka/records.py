@@ -8,8 +8,9 @@ hundred messages is made and read in one go here.
 A record's timestamp is the time of publishing, never the event's: Kafka refuses timestamps more
 than an hour ahead, deletes by them what is old, and finds by them where to start from a time. The
 event's time travels in the header `router-event-time` instead, and so do the number that its sender
-gave a message, and the version of its schema. A null value is a tombstone. Headers of other
-people's producers become properties; values that are no UTF-8 are read leniently.
+gave a message, the version of its schema and the clusters that it is meant for. A null value is a
+tombstone. Headers of other people's producers become properties; values that are no UTF-8 are read
+leniently.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from router.quoting import said
 EVENT_TIME: Final = "router-event-time"
 SEQUENCE: Final = "router-sequence"
 SCHEMA_VERSION: Final = "router-schema-version"
+REPLICATE_TO: Final = "router-replicate-to"
 _OURS: Final = b"router-"
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _CRC_AT: Final = 17
@@ -43,8 +45,8 @@ _CONTROL: Final = 0x20
 OVERHEAD: Final = 24
 
 
-Carried = tuple[Mapping[str, str], int | None, int | None, bytes]
-"""Properties, the event's time, the sender's number, the schema's version."""
+Carried = tuple[Mapping[str, str], int | None, int | None, bytes, tuple[str, ...]]
+"""Properties, the event's time, the sender's number, the schema's version, the clusters."""
 
 
 @lru_cache(maxsize=32_768)
@@ -69,6 +71,9 @@ def weight(message: Message) -> int:
         size += 2 * OVERHEAD
     if message.sequence is not None or message.schema_version:
         size += 4 * OVERHEAD + len(message.schema_version)
+    if message.replicate_to:
+        # Four bytes a character at most, and a comma.
+        size += 2 * OVERHEAD + sum(4 * len(name) + 1 for name in message.replicate_to)
     return size
 
 
@@ -83,8 +88,8 @@ def encode(
     """Return a batch; `producer` is the producer's id and epoch."""
     parts: list[bytes] = [b""]
     for place, message in enumerate(messages):
-        value, key, properties, event_time, _, sent, version, null = message
-        bare = not properties and event_time is None and sent is None and not version
+        value, key, properties, event_time, _, sent, version, null, clusters = message
+        bare = not (properties or version or clusters) and event_time is None and sent is None
         body = b"".join(
             (
                 b"\0\0",
@@ -115,6 +120,8 @@ def _headers(message: Message) -> bytes:
             headers[name.encode()] = b"%d" % value
     if message.schema_version:
         headers[SCHEMA_VERSION.encode()] = message.schema_version
+    if message.replicate_to:
+        headers[REPLICATE_TO.encode()] = ",".join(message.replicate_to).encode()
     parts = [number(len(headers))]
     for header in headers.items():
         for data in header:
@@ -202,14 +209,16 @@ def _records(
         key, at = _bytes(data, at)
         value, at = _bytes(data, at)
         count, at = _number(data, at)
-        carried: Carried = (NO_PROPERTIES, None, None, b"")
+        carried: Carried = (NO_PROPERTIES, None, None, b"", ())
         if count:
             carried, at = _headers_in(data, at, count)
         if at != end or not 0 <= place <= head[6]:
             raise ValueError("a record's length or place is wrong")
         time_ms = latest if attributes & _APPEND_TIME else first + later
-        properties, event, sent, version = carried
-        message = Message(value or b"", key, properties, event, None, sent, version, value is None)
+        properties, event, sent, version, clusters = carried
+        message = Message(
+            value or b"", key, properties, event, None, sent, version, value is None, clusters
+        )
         yield Stored(message, Position(0, base + place, partition, -1, 0, epoch), time_ms)
 
 
@@ -230,11 +239,12 @@ def _headers_in(data: bytes, at: int, count: int) -> tuple[Carried, int]:
         if name and name.startswith(_OURS):
             ours[text] = value or b""
     if not ours:
-        return (found, None, None, b""), at
+        return (found, None, None, b"", ()), at
     event, sent = (_told(found, ours.get(name, b""), name) for name in (EVENT_TIME, SEQUENCE))
     if version := ours.get(SCHEMA_VERSION, b""):
         del found[SCHEMA_VERSION]
-    return (found, event, sent, version), at
+    clusters = tuple(found.pop(REPLICATE_TO).split(",")) if REPLICATE_TO in found else ()
+    return (found, event, sent, version, clusters), at
 
 
 def _told(found: dict[str, str], value: bytes, name: str) -> int | None:

@@ -49,6 +49,7 @@ LONGEST_PAUSE: Final = 0.5
 _NONE: Final = 1 << 63
 _DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
 _SCHEMA_VERSION: Final = itemgetter(Message._fields.index("schema_version"))
+_REPLICATE_TO: Final = itemgetter(Message._fields.index("replicate_to"))
 _DEDUP: Final = (pb.KeyValue(key="router-dedup", value="true"),)
 
 
@@ -308,6 +309,7 @@ def alike(messages: Sequence[Message]) -> bool:
     return count == 1 or (
         list(map(_DELIVER_AT, messages)).count(first.deliver_at) == count
         and list(map(_SCHEMA_VERSION, messages)).count(first.schema_version) == count
+        and list(map(_REPLICATE_TO, messages)).count(first.replicate_to) == count
     )
 
 

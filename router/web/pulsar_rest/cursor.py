@@ -86,7 +86,8 @@ def _positions(body: dict[str, Any]) -> list[Position]:
     if not isinstance(given, list) or len(given) > MOST_IDS:
         raise RefusedError(BAD_MESSAGES, f"messageIds: expected a list of at most {MOST_IDS} ids")
     try:
-        positions = [ids.read(text) for text in given]
+        # What a publish answers for a message that failed: there is nothing to acknowledge.
+        positions = [ids.read(text) for text in given if text is not None]
     except BadRequestError as error:
         raise RefusedError(BAD_MESSAGES, f"messageIds: {error}") from error
     batches = {(p.ledger, p.entry, p.partition): p.batch_size for p in positions}

@@ -15,7 +15,7 @@ from enum import Enum
 from typing import Any, Final
 
 from router.errors import RouterError
-from router.model import REQUEST_PRODUCER, Position
+from router.model import LOCAL_CLUSTER, REQUEST_PRODUCER, Position
 from router.quoting import quoted
 from router.services.produce import Result
 from router.web.pulsar_rest import ids
@@ -23,6 +23,8 @@ from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError, class_of, 
 
 MAX_TIME: Final = 2**63 - 1
 MAX_PROPERTIES: Final = 1_000
+MAX_CLUSTERS: Final = 100
+_CLUSTER: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _WHOLE: Final = re.compile(r"\s*[0-9]{1,19}\s*")
 
 
@@ -69,6 +71,7 @@ class Sent:
     sequence: int | None
     deliver_at: int | None
     deliver_after: int | None
+    replicate_to: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +226,23 @@ def _sent(at: str, message: Mapping[str, Any], word: str) -> Sent:
         _optional(f"{at}.sequenceId", message.get("sequenceId")),
         _time(f"{at}.deliverAt", message.get("deliverAt")),
         _time(f"{at}.deliverAfterMs", message.get("deliverAfterMs")),
+        _clusters(at, message),
     )
+
+
+def _clusters(at: str, message: Mapping[str, Any]) -> tuple[str, ...]:
+    """Read the clusters that a message is meant for, as Pulsar's clients write them."""
+    named, disabled = message.get("replicationClusters"), message.get("disableReplication")
+    if named is None:
+        named = []
+    if not isinstance(named, list) or len(named) > MAX_CLUSTERS:
+        raise _bad(f"{at}.replicationClusters: expected a list of at most {MAX_CLUSTERS} names")
+    for name in named:
+        if not (isinstance(name, str) and _CLUSTER.fullmatch(name)):
+            raise _bad(f"{at}.replicationClusters: {quoted(name)} is no name of a cluster")
+    if disabled is not None and not isinstance(disabled, bool):
+        raise _bad(f"{at}.disableReplication: expected true or false")
+    return (*named, LOCAL_CLUSTER) if disabled else tuple(named)
 
 
 def _properties(at: str, given: object) -> dict[str, str]:

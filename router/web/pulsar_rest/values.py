@@ -20,7 +20,7 @@ from typing import Final
 import orjson
 
 from router.errors import PayloadMismatchError, RouterError
-from router.model import Message, Schema, SchemaType, Stored, TopicName
+from router.model import LOCAL_CLUSTER, Message, Schema, SchemaType, Stored, TopicName
 from router.quoting import quoted
 from router.schemas import decode, decode_pair, encode, encode_pair, halves
 from router.services.produce import Outgoing
@@ -90,6 +90,7 @@ def _outgoing(
         chosen.version,
         # A pair in one payload says itself that it has no value.
         sent.value is None and not value,
+        sent.replicate_to,
     )
     return Outgoing(message, partition if sent.partition is None else sent.partition, route)
 
@@ -177,6 +178,9 @@ class Shown:
         shown["properties"] = dict(message.properties)
         shown["eventTime"] = message.event_time
         shown["sequenceId"] = message.sequence
+        clusters = [name for name in message.replicate_to if name != LOCAL_CLUSTER]
+        shown["replicationClusters"] = clusters or None
+        shown["disableReplication"] = LOCAL_CLUSTER in message.replicate_to
         shown["publishTime"] = stored.publish_time
         shown["redeliveryCount"] = stored.redelivery_count
         shown["schemaVersion"] = number_of_version(message.schema_version)

@@ -80,8 +80,9 @@ def pack(
     """Return the payload that stores these messages as one entry.
 
     A key that is UTF-8 is written as text, any other in base64. As official clients do, a batch
-    carries the key of its first message. An entry has one time of delivery and one version of a
-    schema: those of its first message, which the others must share (`shared_header`).
+    carries the key of its first message. An entry has one time of delivery, one version of a schema
+    and one list of clusters: those of its first message, which the others must share
+    (`shared_header`).
     """
     metadata = MessageMetadata(
         producer_name=producer_name, sequence_id=sequence_id, publish_time=publish_time_ms
@@ -91,6 +92,8 @@ def pack(
         metadata.schema_version = first.schema_version
     if first.deliver_at is not None:
         metadata.deliver_at_time = first.deliver_at
+    if first.replicate_to:
+        metadata.replicate_to.extend(first.replicate_to)
     if is_batch(messages, producer_name):
         metadata.num_messages_in_batch = len(messages)
         _write_key(metadata, first.key)
@@ -114,9 +117,9 @@ def is_batch(messages: Sequence[Message], producer_name: str) -> bool:
     return not (one and producer_name.startswith(OURS))
 
 
-def shared_header(message: Message) -> tuple[int | None, bytes]:
+def shared_header(message: Message) -> tuple[int | None, bytes, tuple[str, ...]]:
     """Return what all messages of an entry have in common: messages that differ are apart."""
-    return message.deliver_at, message.schema_version
+    return message.deliver_at, message.schema_version, message.replicate_to
 
 
 def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ()) -> list[Unpacked]:
@@ -144,7 +147,7 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
 def write_batch(messages: Iterable[Message]) -> Iterator[bytes]:
     """Yield the pieces of a batch's body: a head and a value for each message."""
     for message in messages:
-        value, key, properties, event_time, _, sequence, _, null = message
+        value, key, properties, event_time, _, sequence, _, null, _ = message
         if properties or event_time is not None or sequence is not None or null:
             yield write_single(message)
         elif key is None:
@@ -244,7 +247,8 @@ def _build(
             *(numbered.get(place, (None, False)) for place in range(len(rows))), strict=True
         )
     deliver_at, version = repeat(_deliver_at(metadata)), repeat(metadata.schema_version)
-    columns_of_all = zip(*columns, deliver_at, sequences, version, nulls, strict=False)
+    clusters = repeat(_clusters(metadata))
+    columns_of_all = zip(*columns, deliver_at, sequences, version, nulls, clusters, strict=False)
     messages = map(_new, repeat(Message), columns_of_all)
     unpacked = zip(messages, indexes, repeat(metadata.publish_time), repeat(False), strict=False)
     return list(map(_new, repeat(Unpacked), unpacked))
@@ -276,12 +280,17 @@ def _plain(metadata: MessageMetadata, value: bytes, *, opaque: bool) -> Unpacked
         None if metadata.producer_name.startswith(OURS) else metadata.sequence_id,
         metadata.schema_version,
         metadata.null_value,
+        _clusters(metadata),
     )
     return Unpacked(message, -1, metadata.publish_time, opaque)
 
 
 def _deliver_at(metadata: MessageMetadata) -> int | None:
     return metadata.deliver_at_time if metadata.HasField("deliver_at_time") else None
+
+
+def _clusters(metadata: MessageMetadata) -> tuple[str, ...]:
+    return tuple(metadata.replicate_to) if metadata.replicate_to else ()
 
 
 def _number(single: SingleMessageMetadata) -> int | None:

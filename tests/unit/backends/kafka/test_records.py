@@ -14,6 +14,7 @@ from kafka.record.util import encode_varint
 from router.backends.kafka.records import (
     EVENT_TIME,
     HEADER,
+    REPLICATE_TO,
     SCHEMA_VERSION,
     SEQUENCE,
     decode,
@@ -36,6 +37,8 @@ messages = st.tuples(
     st.none(),
     st.none() | st.integers(0, 2**63 - 1),
     st.binary(max_size=9),
+    st.just(value=False),
+    st.lists(st.sampled_from(["us", "eu", "__local__"]), max_size=2).map(tuple),
 ).map(lambda parts: Message(*parts)) | keys.map(lambda key: Message(b"", key, null=True))
 batches = st.lists(messages, min_size=1, max_size=5)
 
@@ -77,6 +80,7 @@ def test_kafkas_own_reader_reads_what_was_encoded(batch: list[Message]) -> None:
             if number_ is not None:
                 assert headers.pop(name) == b"%d" % number_
         assert headers.pop(SCHEMA_VERSION, b"") == message.schema_version
+        assert headers.pop(REPLICATE_TO, b"").decode() == ",".join(message.replicate_to)
         assert {name: text.decode() for name, text in headers.items()} == message.properties
 
 

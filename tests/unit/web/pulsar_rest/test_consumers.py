@@ -334,6 +334,17 @@ def test_cursor_tells_where_a_subscription_stands(parted: Rest) -> None:
     assert places[3]["acknowledged"] == [{"from": found[3][1], "to": found[3][1]}]
 
 
+@pytest.mark.parametrize("kind", ["individual", "cumulative"])
+def test_null_among_ids_is_a_message_that_was_not_published(rest: Rest, kind: str) -> None:
+    first, _ = rest.texts("a", "b")
+    rest.consumer()
+    body = {"type": kind, "messageIds": [None, first, None]}
+    assert rest.post("/subscription/s/cursor", body).status_code == 204
+    assert rest.cursor()["backlog"] == 1
+    assert rest.post("/subscription/s/cursor", {"messageIds": [None]}).status_code == 204
+    assert rest.cursor()["backlog"] == 1
+
+
 def test_ids_of_apache_pulsar_acknowledge_too(rest: Rest) -> None:
     rest.consumer()
     [published] = rest.produce({"payload": "a"}).get_json()["messagePublishResults"]

@@ -253,7 +253,7 @@ def test_bad_consumer_is_refused(rest: Rest, body: bytes, expected: tuple[int, i
         b'{"type":"all","messageIds":[]}',
         b'{"type":5,"messageIds":[]}',
         b'{"type":"individual","messageIds":"x"}',
-        b'{"type":"individual","messageIds":[null]}',
+        b'{"type":"individual","messageIds":[5]}',
         b'{"type":"individual","messageIds":["?"]}',
         b'{"type":"individual","messageIds":["1:0:5"]}',
     ],

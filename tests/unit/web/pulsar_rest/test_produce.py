@@ -204,6 +204,45 @@ def test_other_fields_reach_the_store(site: Site, rest: Rest) -> None:
     [message] = stored(site)
     assert (message.properties, message.event_time, message.sequence) == ({"x": "y"}, 17, 3)
     assert message.deliver_at == 4_000_000_000_000
+    assert message.replicate_to == ("c", "__local__")
+
+
+def test_clusters_of_a_message_are_kept_and_shown(rest: Rest) -> None:
+    answer = rest.produce(
+        {"value": "a", "replicationClusters": ["us", "eu"]},
+        {"value": "b", "disableReplication": True},
+        {"value": "c", "replicationClusters": ["us"], "disableReplication": True},
+        {"value": "d", "replicationClusters": [], "disableReplication": False},
+        {"value": "e"},
+    )
+    read = rest.read()
+    assert [found["messageId"] for found in read] == [
+        found["messageId"] for found in answer.get_json()["messageIds"]
+    ]
+    assert [(found["replicationClusters"], found["disableReplication"]) for found in read] == [
+        (["us", "eu"], False),
+        (None, True),
+        (["us"], True),
+        (None, False),
+        (None, False),
+    ]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"replicationClusters": "us"},
+        {"replicationClusters": [5]},
+        {"replicationClusters": [""]},
+        {"replicationClusters": ["a,b"]},
+        {"replicationClusters": ["a"] * 101},
+        {"disableReplication": "yes"},
+        {"disableReplication": 1},
+    ],
+)
+def test_clusters_that_cannot_be_read_are_42205(rest: Rest, fields: Any) -> None:
+    assert told(rest.produce({"value": "a", **fields})) == (422, 42205)
+    assert rest.read() == []
 
 
 @pytest.mark.parametrize("word", ["value", "payload"])
