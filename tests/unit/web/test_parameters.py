@@ -33,6 +33,7 @@ DMAAP: Final = {
     ("GET", "/events/t"): {"stream": FLAGS},
     ("GET", "/events/t?stream"): {"from": MOMENTS, "last_event_id": ["x", "@", "1.2,"]},
     ("POST", "/topics/t/groups/g/reset"): {"to": MOMENTS},
+    ("GET", "/ready"): {"for": CHOICES},
 }
 _FETCHING: Final = {"timeout": NUMBERS, "max_messages": NUMBERS, "max_bytes": NUMBERS}
 _SCHEMA: Final = {"schema_type": ["", "AVRO", "text"]}
