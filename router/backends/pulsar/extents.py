@@ -204,7 +204,9 @@ def place_told(message_id: Any) -> Place:
     try:
         return Place(int(message_id["ledgerId"]), int(message_id["entryId"]))
     except (KeyError, TypeError, ValueError) as error:
-        raise BackendUnavailableError(f"Pulsar's message id lacks a position: {error!r}") from error
+        raise BackendUnavailableError(
+            f"Pulsar's message id lacks a position: {said(error)}"
+        ) from error
 
 
 def _ahead(ledgers: Sequence[tuple[int, int]], start: Place, entries: int, behind: Place) -> Place:
