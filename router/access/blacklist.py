@@ -14,6 +14,7 @@ import structlog
 
 from router.access.logins import parse_address
 from router.errors import BadRequestError, BlacklistedError
+from router.quoting import quoted
 
 KIND: Final = "blacklist"
 LOOK_SECONDS: Final = 2.0
@@ -72,7 +73,7 @@ def normal(text: str) -> str:
     try:
         found = parse_network(text)
     except ValueError as error:
-        raise BadRequestError(f"{text[:80]!r} is no address and no network.") from error
+        raise BadRequestError(f"{quoted(text)} is no address and no network.") from error
     one = found.prefixlen == found.max_prefixlen
     return str(found.network_address) if one else str(found)
 
