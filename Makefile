@@ -120,10 +120,12 @@ clean:
 	    { echo "The router needs Python 3.11 or later: install it, or name it with make PYTHON=python3.x"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip' || \
 	    { echo "Python's venv module is missing: install it, on Debian with apt-get install python3-venv"; exit 1; }
-	$(PYTHON) -m venv .venv
+	@echo "Making a virtual environment in .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv
 
 .venv/installed: .venv/bin/python $(METADATA)
-	$(PIP) install --constraint constraints.txt --editable .
+	@echo "Installing the router and the packages that it needs into .venv: half a minute or more, once."
+	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --constraint constraints.txt --editable .
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import ssl
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
 from pathlib import Path
+from shlex import quote
 from typing import Final
 
 import click
@@ -40,6 +43,7 @@ LOOK_AGAIN: Final = 0.02
 LOOK_LATER: Final = 3600.0
 SLOW_START: Final = 10.0
 MARGIN: Final = 5.0
+PROGRAM: Final = "router"
 ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to dial instead
 
 
@@ -244,4 +248,15 @@ def welcome(settings: Settings, host: str) -> list[str]:
         "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",
+        *_on_the_path(Path(sys.argv[0])),
     ]
+
+
+def _on_the_path(program: Path) -> list[str]:
+    """Return how a shell finds this very `router`, where it finds none or another one."""
+    if program.name != PROGRAM:
+        return []
+    own, found = program.absolute(), shutil.which(PROGRAM)
+    if found is not None and Path(found).resolve() == own.resolve():
+        return []
+    return ["Its commands in another terminal:", f"  export PATH={quote(str(own.parent))}:$PATH"]

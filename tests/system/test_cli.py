@@ -51,7 +51,9 @@ def test_commands_talk_to_the_running_broker(broker: BrokerProcess) -> None:
 
 def test_commands_start_a_broker_that_leaves_after_them(tmp_path: Path) -> None:
     folder = tmp_path / "data"
-    assert router(folder, "pub", "greetings", given=b"hello\n").returncode == 0
+    published = router(folder, "pub", "greetings", given=b"hello\n")
+    assert published.returncode == 0
+    assert b"holds no data: a broker is started there" in published.stderr
     holder = Path(f"/proc/{(folder / LOCK).read_text().strip()}")
     wait_until(lambda: not holder.exists())
     assert lines(router(folder, "sub", "greetings", "--from", "earliest", "--count", "1")) == [

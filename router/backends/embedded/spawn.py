@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,6 +31,8 @@ from router.errors import BackendUnavailableError
 
 LOG: Final = "broker.log"
 MARK: Final = "READ-ONLY"
+REGISTRY: Final = "registry.db"
+"""A broker makes it first of all."""
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 5.0
 LOOK: Final = 0.01
@@ -49,6 +52,7 @@ class Spawner:
         self._folder = folder
         self._variables = dict(variables)
         self._spawn = spawn
+        self._told = False
         self._process: subprocess.Popen[bytes] | None = None
         self._pause = 0.0
         self._not_before = 0.0
@@ -95,7 +99,22 @@ class Spawner:
                 self._pause = min(LONGEST_PAUSE, max(FIRST_PAUSE, self._pause * 2))
                 self._not_before = now + self._pause
         if now >= self._not_before:
+            self._tell()
             self._process = self._spawned()
+
+    def _tell(self) -> None:
+        """Say once on standard error that a folder without data gets a broker.
+
+        That is hardly ever meant: the command runs in another folder than the router.
+        """
+        if self._told or (self._folder / REGISTRY).exists():
+            return
+        self._told = True
+        sys.stderr.write(
+            f"router: no router runs on the folder {self._folder}, and it holds no data: a broker"
+            " is started there. If another folder is meant, name it with --data or data.dir\n"
+        )
+        sys.stderr.flush()
 
     def _spawned(self) -> subprocess.Popen[bytes]:
         try:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router import node_socket, supervised
-from router.backends.embedded.spawn import LOG, Spawner
+from router.backends.embedded.spawn import LOG, REGISTRY, Spawner
 from router.backends.pulsar.refusals import NotServedError
 from router.errors import BackendUnavailableError
 from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side
@@ -74,3 +74,26 @@ def test_starts_that_fail_are_repeated_with_pauses(tmp_path: Path) -> None:
         Spawner(tmp_path, variables).dial(began + 3)
     starts = (tmp_path / LOG).read_text().count("ROUTER_NO_SUCH_SETTING")
     assert 1 <= starts <= 5
+
+
+def test_a_start_in_a_folder_without_data_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    spawner = Spawner(tmp_path / "data", {"ROUTER_NO_SUCH_SETTING": "1"})
+    for _ in range(2):
+        with pytest.raises(BackendUnavailableError):
+            spawner.dial(time.monotonic() + 0.5)
+    said = capsys.readouterr().err
+    assert said.count("holds no data") == 1
+    assert str(tmp_path / "data") in said
+    assert "--data" in said
+
+
+def test_a_start_in_a_folder_with_data_is_not_worth_a_word(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / REGISTRY).touch()
+    with pytest.raises(BackendUnavailableError):
+        Spawner(tmp_path, {"ROUTER_NO_SUCH_SETTING": "1"}).dial(time.monotonic() + 0.1)
+    assert (tmp_path / LOG).exists()
+    assert capsys.readouterr().err == ""

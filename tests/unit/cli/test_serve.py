@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import socket
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -36,6 +38,20 @@ def test_welcome_names_every_address(flags: dict[str, str], scheme: str, line: s
     said = welcome(given, "127.0.0.1")
     assert said[0] == f"Message router listens on {line}"
     assert f"'{scheme}://127.0.0.1:3904/events/greetings/g1/c1?" in said[-1]
+
+
+def test_welcome_says_how_a_shell_finds_the_program(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "my folder" / "bin" / "router"
+    program.parent.mkdir(parents=True)
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "argv", [str(program), "serve"])
+    monkeypatch.setenv("PATH", "/usr/bin")
+    assert welcome(settings(), "127.0.0.1")[-1] == f"  export PATH='{program.parent}':$PATH"
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin")
+    assert "curl" in welcome(settings(), "127.0.0.1")[-1]
 
 
 def test_welcome_writes_an_ipv6_address_in_brackets() -> None:
