@@ -7,6 +7,7 @@ import shutil
 import socket
 import ssl
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from functools import partial
@@ -34,6 +35,7 @@ from router.cli.options import (
     tls,
     zookeeper,
 )
+from router.cli.reachable import StoreReport
 from router.cli.supervise import Child, GaveUpError, Supervisor
 from router.settings import Settings, without_password
 from router.systemd import Notifier
@@ -158,20 +160,23 @@ class Announcer:
         self._broker_ready = broker_ready
         self._address = http_address(settings)
         self._secure = scheme_of(settings) == "https"
-        self._looks = 0
+        self._slow_at = time.monotonic() + SLOW_START
+        self._store = StoreReport(settings, _report, time.monotonic)
         self._announced = False
 
     def watch(self) -> float:
         """Look whether the router is ready; return when to look again."""
         if self._announced:
             return LOOK_LATER
-        self._looks += 1
         if self._broker_ready() and answers(self._address, self._secure):
             self._announced = True
             click.echo("\n".join(welcome(self._settings, self._address[0])))
             return LOOK_LATER
-        if self._looks * LOOK_AGAIN >= SLOW_START:
-            self._looks = 0
+        now = time.monotonic()
+        if self._store.look():
+            self._slow_at = now + SLOW_START
+        if now >= self._slow_at:
+            self._slow_at = now + SLOW_START
             _report("not ready yet; the log of the broker is broker.log in the data folder")
         return LOOK_AGAIN
 
