@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +18,7 @@ from router.backends import Batch, Start
 from router.backends import pulsar as pulsar_backend
 from router.errors import BackendUnavailableError, NotAllowedError
 from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
-from tests.contract.conftest import WAIT, Opened, open_apache, settings_for
+from tests.contract.conftest import WAIT, Bell, Opened, open_apache, settings_for
 from tests.contract.publishing import Publishers, check, received
 from tests.processes import wait_until
 from tests.servers.pulsar import Pulsar
@@ -23,6 +28,7 @@ from tests.system.traffic import create, poll, post, read_all, waiting
 pytestmark = [pytest.mark.system, pytest.mark.java, pytest.mark.timeout(600)]
 
 PATIENCE = 60.0
+LIVENESS_CHECK = 4.5
 
 
 class Site:
@@ -96,6 +102,53 @@ def test_who_is_not_admitted_is_told_so(
     with pytest.raises(failure):
         backend.publish(batch, 3)
     backend.close()
+
+
+STANDING_STILL = """
+import json, sys, time
+from router import settings
+from router.backends import pulsar
+from router.model import Subscription, TopicName
+
+url, topic, flags = sys.argv[1:]
+backend = pulsar.open_backend(url, settings.load(None, {}, json.loads(flags)), None)
+
+class Bell:
+    def wake(self):
+        pass
+
+consumer = backend.consume(Subscription(TopicName.parse(topic), "g"), -1, 1, Bell(), 30)
+print("open", flush=True)
+time.sleep(600)
+"""
+
+
+def test_a_partition_of_a_node_that_stands_still_is_had_by_the_next_holder_of_its_lease_at_once(
+    site: Site,
+) -> None:
+    opened = site.opened
+    topic = opened.new_topic()
+    subscription = Subscription(topic, "g")
+    opened.backend.subscribe(subscription, Start.EARLIEST, WAIT)
+    opened.backend.publish(Batch(topic, NOT_PARTITIONED, [Message(b"1")]), WAIT)
+    flags = {name.replace("__", "."): value for name, value in site.server.flags.items()}
+    command = [sys.executable, "-c", STANDING_STILL, site.server.backend, str(topic)]
+    with subprocess.Popen([*command, json.dumps(flags)], stdout=subprocess.PIPE) as node:
+        try:
+            assert node.stdout is not None
+            assert node.stdout.readline() == b"open\n"
+            node.send_signal(signal.SIGSTOP)
+            began = time.monotonic()
+            consumer = opened.backend.consume(subscription, NOT_PARTITIONED, 2, Bell(), 30)
+            took = time.monotonic() - began
+        finally:
+            node.kill()
+    (stored,) = consumer.receive(10, 1 << 20, WAIT)
+    consumer.acknowledge(stored.position, WAIT)
+    consumer.close()
+    assert stored.message.value == b"1"
+    # Left to itself Pulsar waits 5 s for a sign of life.
+    assert took < LIVENESS_CHECK, took
 
 
 def test_nothing_acknowledged_is_lost_or_doubled_when_the_broker_is_killed(site: Site) -> None:

@@ -72,6 +72,10 @@ class Admin(Protocol):
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
         ...
 
+    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+        """Have the store let go of routers' consumers of a partition, whose leases are lost."""
+        ...
+
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether appends with a producer's name and number are stored once in a topic."""
         ...
@@ -200,6 +204,9 @@ class BrokerAdmin:
                 asked.after_partition = found[-1].partition
                 asked.after_subscription = found[-1].subscription
         return [told_by_broker(state) for state in found]
+
+    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+        """Do nothing: our broker lets go of a silent consumer as soon as a leased one comes."""
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return True: our producers ask for it themselves."""

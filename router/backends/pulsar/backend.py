@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import structlog
+
 from router.backends import Batch, Mailbox, Receipt, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
@@ -18,7 +20,12 @@ from router.backends.pulsar.refusals import ElsewhereError
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.schemas import PulsarSchemas
 from router.backends.pulsar.subscribing import attach, count_partitions
-from router.errors import SubscriptionBusyError, TopicNotFoundError
+from router.errors import (
+    BackendTimeoutError,
+    RouterError,
+    SubscriptionBusyError,
+    TopicNotFoundError,
+)
 from router.model import (
     CursorState,
     Policies,
@@ -29,9 +36,14 @@ from router.model import (
     TopicStats,
 )
 
+# A broker answers at once unless it asks the present consumer for a sign of life, or loads a topic.
+ANSWER_SECONDS: Final = 0.5
+EVICT_SECONDS: Final = 2.0
 BUSY_FOR: Final = 1.0
 BUSY_PAUSE: Final = 0.02
 _PROBE: Final = "persistent://public/default/ready"
+
+_log = structlog.get_logger(__name__)
 
 
 class PulsarBackend:
@@ -89,13 +101,20 @@ class PulsarBackend:
         deadline = deadline_in(timeout)
         patience = deadline_in(min(timeout / 2, BUSY_FOR))
         topic = str(subscription.topic.partition(partition))
+        evicting = False
         while True:
+            until = deadline if evicting else min(deadline, deadline_in(ANSWER_SECONDS))
             try:
                 connection = self._routes.connection(topic, deadline)
                 number = connection.next_id()
                 consumer = PulsarConsumer(connection, number, partition, generation, mailbox)
                 consumer.max_inflated = self._max_inflated
-                attach(connection, consumer, topic, subscription.name, deadline=deadline)
+                attach(connection, consumer, topic, subscription.name, deadline=until)
+            except BackendTimeoutError:
+                if evicting or time.monotonic() >= deadline:
+                    raise
+                evicting = True
+                self._evict(subscription, partition)
             except SubscriptionBusyError:
                 # Another connection's consumer may be on its way out.
                 if time.monotonic() >= patience:
@@ -108,6 +127,16 @@ class PulsarBackend:
                 time.sleep(BUSY_PAUSE)
             else:
                 return consumer
+
+    def _evict(self, subscription: Subscription, partition: int) -> None:
+        """Have a store that waits for the last holder's router end its connection, if it can.
+
+        Apache Pulsar gives it `connectionLivenessCheckTimeoutMillis`, 5 s, to answer.
+        """
+        try:
+            self._admin.evict(subscription, partition, deadline_in(EVICT_SECONDS))
+        except RouterError as error:
+            _log.info("a stale consumer is waited for", reason=str(error))
 
     def read(
         self,

@@ -93,7 +93,6 @@ class PulsarConsumer:
         "_closed",
         "_drained",
         "_fence",
-        "_generation",
         "_left",
         "_lost",
         "_mailbox",
@@ -105,6 +104,7 @@ class PulsarConsumer:
         "_waiter",
         "connection",
         "epoch",
+        "generation",
         "max_inflated",
         "number",
         "partition",
@@ -120,7 +120,7 @@ class PulsarConsumer:
         self.connection = connection
         # The same: entries that have more bytes without their compression are given as stored.
         self.max_inflated = MAX_INFLATED_BYTES
-        self._generation = generation
+        self.generation = generation
         self._mailbox = mailbox
         self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
         self._left: deque[Stored] | None = None
@@ -204,7 +204,7 @@ class PulsarConsumer:
             request_id=request_id,
         )
         if self.connection.ours:
-            ack.properties.add(key="router-generation", value=self._generation)
+            ack.properties.add(key="router-generation", value=self.generation)
         answer = self._call(request_id, ack, time.monotonic() + timeout)
         if answer.HasField("error"):
             # It may have crossed the news that the consumer is closed.

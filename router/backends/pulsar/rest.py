@@ -21,7 +21,12 @@ from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
 from router.backends.pulsar.rest_peer import STRANGER, RestPeer
 from router.backends.pulsar.routes import Routes
-from router.backends.pulsar.subscribing import acknowledge, end_subscription, make_subscription
+from router.backends.pulsar.subscribing import (
+    CONSUMER_NAME,
+    acknowledge,
+    end_subscription,
+    make_subscription,
+)
 from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
@@ -211,6 +216,18 @@ class RestAdmin:
             at = place_told(self._peer.ask("GET", path, deadline))
         return told_by_stats(partition, stats, wanted, at)
 
+    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+        """Have Pulsar unload the partition if a router's consumer is open there.
+
+        It closes what is connected to the partition, asks nobody for a sign of life, and loads it
+        again when it is looked up: producers and consumers that are alive come back by themselves.
+        """
+        topic = subscription.topic.partition(partition)
+        found = self._stats(topic, deadline).get("subscriptions", {}).get(subscription.name, {})
+        names = [consumer.get("consumerName", "") for consumer in found.get("consumers", ())]
+        if any(name.startswith(CONSUMER_NAME) for name in names):
+            self._peer.ask("PUT", f"{_path(topic)}/unload", deadline, b"")
+
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether Pulsar deduplicates a topic, by whichever policy applies to it."""
         path = f"{_path(topic)}/deduplicationEnabled?applied=true"
@@ -337,6 +354,10 @@ class ServiceAdmin:
     def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""
         return self._cursors(deadline).extents(wanted, deadline)
+
+    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+        """Have the store let go of routers' consumers of a partition, whose leases are lost."""
+        self._cursors(deadline).evict(subscription, partition, deadline)
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether appends with a producer's name and number are stored once in a topic."""

@@ -19,6 +19,9 @@ from router.wire.pulsar import pulsar_pb2 as pb
 
 BUSY_PAUSE: Final = 0.05
 
+CONSUMER_NAME: Final = "router-"
+"""What the names of routers' consumers begin with."""
+
 
 class Deaf:
     """A mailbox of nobody, for a consumer that only leaves its cursor behind."""
@@ -40,12 +43,16 @@ def attach(
 
     Without a start the subscription has to exist. Apache Pulsar has no word for that: there it is
     made, at its latest message.
+
+    A consumer that was opened under a claim says so: a router's that is in its way lost its lease.
     """
     command = _subscribe(connection, consumer, topic, name)
     command.durable = True
     command.initialPosition = _START[start or Start.LATEST]
     if start is None:
         command.metadata.extend(_EXISTING)
+    if consumer.generation:
+        command.metadata.extend(_LEASED)
     consumer.epoch = _open(connection, consumer, command, deadline).router_epoch
 
 
@@ -76,7 +83,7 @@ def _subscribe(
         subType=pb.CommandSubscribe.Exclusive,
         consumer_id=consumer.number,
         request_id=connection.next_id(),
-        consumer_name=f"router-{consumer.number}",
+        consumer_name=f"{CONSUMER_NAME}{consumer.number}",
         force_topic_creation=False,
     )
 
@@ -223,6 +230,7 @@ def count_partitions(service: Link, topic: str, deadline: float) -> int:
 
 
 _EXISTING = (pb.KeyValue(key="router-existing", value="true"),)
+_LEASED = (pb.KeyValue(key="router-leased", value="true"),)
 _START = {
     Start.EARLIEST: pb.CommandSubscribe.Earliest,
     Start.LATEST: pb.CommandSubscribe.Latest,

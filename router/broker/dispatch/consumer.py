@@ -74,8 +74,11 @@ class Link(Protocol):
         """Tell the client that it has acknowledged all that there will ever be."""
         ...
 
-    def probe(self) -> None:
-        """Find out whether the client is still there, and close the connection if not."""
+    def probe(self, *, soon: bool = False) -> None:
+        """Find out whether the client is still there, and close the connection if not.
+
+        `soon`: within a moment, as another holds the lease of what it reads.
+        """
         ...
 
 
@@ -100,6 +103,8 @@ class Consumer:
     told_end: bool = False
     # It brought no schema of its own, and takes the topic's whichever that is.
     reads_any: bool = False
+    # Its router holds the lease of the partition: a consumer in its way has lost it.
+    leased: bool = False
     flow: Flow = field(default_factory=Flow)
 
     def deliver(

@@ -34,7 +34,7 @@ class Exclusive(Dispatcher):
     def add(self, consumer: Consumer) -> None:
         """Take the only consumer in; raise SubscriptionBusyError if there is one that lives."""
         if self.consumers:
-            self.consumers[0].link.probe()
+            self.consumers[0].link.probe(soon=consumer.leased)
             raise SubscriptionBusyError("Exclusive consumer is already connected")
         super().add(consumer)
         self.active = consumer

@@ -43,6 +43,7 @@ HIGH_WATER: Final = 1 << 20
 UNSENT: Final = 8 << 20
 TASKS: Final = 500
 LIVENESS: Final = 5.0
+LEASED_LIVENESS: Final = 0.5  # where a router that holds the lease wants the client's place
 MAX_TASKS: Final = 1_000
 """More come only of what waited for something to be opened, or for others to leave."""
 
@@ -60,13 +61,9 @@ class Connection(asyncio.Protocol):
     """A client's connection, from accept to close."""
 
     def __init__(self, context: Context) -> None:
-        self.client = self.peer = self.address = ""
-        self.local = False
-        self.trusted = False
-        self.certificate = ""
+        self.client = self.peer = self.address = self.certificate = ""
+        self.local = self.trusted = self.wants_broker_entry = self.closed = False
         self.protocol = 0
-        self.wants_broker_entry = False
-        self.closed = False
         self._loop = asyncio.get_running_loop()
         self.heard = self._loop.time()
         self._pinged: float | None = None
@@ -77,7 +74,8 @@ class Connection(asyncio.Protocol):
         self._high_water, self._most_unsent = HIGH_WATER, UNSENT
         self._unfinished = self._owes_room = False
         self._flush_due = False
-        self._write_paused = self._probed = False
+        self._write_paused = False
+        self._probes: set[bool] = set()
         self._read_holds: set[str] = set()
         self._writable_waits: dict[Callable[[], None], None] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -226,13 +224,14 @@ class Connection(asyncio.Protocol):
         self._tasks.add(task)
         task.add_done_callback(self._ended)
 
-    def probe(self) -> None:
+    def probe(self, *, soon: bool = False) -> None:
         """Ping the client; the connection is closed if it stays silent and has no excuse."""
         self._ping(self._loop.time())
         # A process of this node that is gone has closed its socket.
-        if not self._probed and not self.trusted:
-            self._probed = True
-            self._loop.call_later(LIVENESS, self._answered, self.heard)
+        if not self.trusted and soon not in self._probes:
+            self._probes.add(soon)
+            seconds = LEASED_LIVENESS if soon else LIVENESS
+            self._loop.call_later(seconds, self._answered, soon, self.heard)
 
     def look(self, now: float) -> None:
         """Ping a client that is silent for long, and close on one that lets a ping go unanswered.
@@ -338,10 +337,11 @@ class Connection(asyncio.Protocol):
             if not room.take(self, wanted, partial(self.release_reading, _ROOM)):
                 self.hold_reading(_ROOM)
 
-    def _answered(self, before: float) -> None:
-        self._probed = False
-        # Who takes long over what it was sent, or is not listened to, may well be there.
-        if not (self.heard > before or self._write_paused or self._read_holds or self.closed):
+    def _answered(self, soon: bool, before: float) -> None:
+        self._probes.discard(soon)
+        # One that takes long over what it was sent, or is not listened to, may well be there.
+        slow = self._write_paused and not soon
+        if not (self.heard > before or slow or self._read_holds or self.closed):
             self.abort("client-silent")
 
     def _ping(self, now: float) -> None:

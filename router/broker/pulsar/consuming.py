@@ -27,7 +27,14 @@ from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, reques
 from router.broker.pulsar.positions import cached_position, last_entry, read_position, start_entry
 from router.broker.pulsar.schemas import admit_reader, reads_any
 from router.broker.pulsar.slots import Slots
-from router.broker.pulsar.subscribing import KINDS, check, keys_of, only_existing, start_of
+from router.broker.pulsar.subscribing import (
+    KINDS,
+    check,
+    keys_of,
+    leased,
+    only_existing,
+    start_of,
+)
 from router.errors import (
     BadRequestError,
     FencedError,
@@ -256,6 +263,7 @@ class Consuming:
             flow=Flow(monotonic()),
             epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else None,
             reads_any=reads_any(asked),
+            leased=leased(asked),
         )
         subscription.attach(consumer, KINDS[asked.subType])
         self._slots.found[asked.consumer_id] = consumer

@@ -83,9 +83,9 @@ class Delivery:
         command = answers.reached_end(consumer.consumer_id)
         self._connection.soon(partial(self._connection.send, command))
 
-    def probe(self) -> None:
+    def probe(self, *, soon: bool = False) -> None:
         """Find out whether the client is still there."""
-        self._connection.probe()
+        self._connection.probe(soon=soon)
 
     def _fill(
         self, consumer: Consumer, entry: Entry, redeliveries: int, ack_set: Sequence[int]

@@ -14,6 +14,8 @@ MAX_SIZE: Final = 1 << 16
 # A consumer that says so does not make the subscription that it asks for: by Pulsar's own rules it
 # would begin where this consumer happens to come, and not where its group was told to begin.
 EXISTING: Final = "router-existing"
+# A router says so that holds the lease of the partition: whichever router reads it has lost that.
+LEASED: Final = "router-leased"
 
 KINDS: Final = {
     pb.CommandSubscribe.Exclusive: Kind.EXCLUSIVE,
@@ -36,6 +38,11 @@ def check(asked: pb.CommandSubscribe) -> None:
 def only_existing(asked: pb.CommandSubscribe) -> bool:
     """Tell whether the subscription is not to be made."""
     return any(pair.key == EXISTING and pair.value == "true" for pair in asked.metadata)
+
+
+def leased(asked: pb.CommandSubscribe) -> bool:
+    """Tell whether the consumer's router holds the lease of the partition."""
+    return any(pair.key == LEASED and pair.value == "true" for pair in asked.metadata)
 
 
 def keys_of(asked: pb.CommandSubscribe) -> KeyPolicy:

@@ -110,6 +110,19 @@ def test_policies_are_refused(admin: RestAdmin, service: Service) -> None:
     assert service.asked == []
 
 
+@pytest.mark.parametrize(
+    ("consumers", "unloaded"), [([], False), (["their-own"], False), (["x", "router-7"], True)]
+)
+def test_a_partition_is_unloaded_only_where_a_router_reads_it(
+    admin: RestAdmin, service: Service, consumers: list[str], unloaded: bool
+) -> None:
+    one = "persistent/public/default/t-partition-1"
+    found = [{"consumerName": name} for name in consumers]
+    service.answers[f"{one}/stats"] = {"subscriptions": {"g": {"consumers": found}}}
+    admin.evict(Subscription(T, "g"), 1, soon())
+    assert (("PUT", f"{one}/unload", b"") in service.asked) is unloaded
+
+
 @pytest.mark.parametrize(("partitions", "path"), [(0, "t"), (2, "t/partitions")])
 def test_deleting_takes_everything(
     admin: RestAdmin, service: Service, partitions: int, path: str

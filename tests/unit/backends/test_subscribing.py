@@ -133,6 +133,26 @@ def test_a_consumer_on_its_way_out_is_waited_for(broker: FakeBroker, backend: Ba
     assert len(broker.of(T.SUBSCRIBE)) == 2
 
 
+def test_a_broker_that_waits_for_the_last_holder_is_asked_to_let_it_go(broker: FakeBroker) -> None:
+    evicted: list[tuple[Subscription, int]] = []
+
+    class Evicting(BrokerAdmin):
+        def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+            evicted.append((subscription, partition))
+            broker.on[T.SUBSCRIBE] = answered
+
+    answered = broker.on.pop(T.SUBSCRIBE)
+    routes = OneBroker(broker.link(), own=True)
+    backend = PulsarBackend(routes, Evicting(routes.service), lambda: 0)
+    backend.consume(GROUP, 2, 1, Bell(), WAIT).close()
+    backend.close()
+    assert evicted == [(GROUP, 2)]
+    asked = [
+        {pair.key for pair in command.subscribe.metadata} for command in broker.of(T.SUBSCRIBE)
+    ]
+    assert asked == [{"router-existing", "router-leased"}] * 2
+
+
 def test_a_consumer_that_stays_is_said_to_be_busy(broker: FakeBroker, backend: Backend) -> None:
     broker.on[T.SUBSCRIBE] = busy
     with pytest.raises(SubscriptionBusyError):

@@ -47,6 +47,36 @@ def test_place_of_a_client_that_is_gone_is_free_soon(
     with_client(folder, test)
 
 
+@pytest.mark.parametrize("slow", [False, True])
+def test_place_of_a_router_that_lost_its_lease_is_free_at_once_for_the_one_that_holds_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, slow: bool
+) -> None:
+    monkeypatch.setattr(connection, "LIVENESS", 60.0)
+    monkeypatch.setattr(connection, "LEASED_LIVENESS", 0.05)
+
+    async def test(client: Client, context: Context) -> None:
+        other = await rival(client, context)
+        if slow:
+            client.connection.pause_writing()
+        other.send(leased())
+        await other.settle()
+        await until(lambda: client.transport.ended)
+        client.connection.connection_lost(None)
+        other.send(leased())
+        await other.settle()
+        assert other.kinds() == ["ERROR", "SUCCESS"]
+        other.connection.connection_lost(None)
+
+    with_client(folder, test)
+
+
+def leased() -> bytes:
+    """Return a SUBSCRIBE of a router that holds the lease."""
+    asked = pb.BaseCommand.FromString(SUBSCRIBE[8:])
+    asked.subscribe.metadata.add(key="router-leased", value="true")
+    return encode(asked)
+
+
 @pytest.mark.parametrize("excuse", ["answers", "is not listened to", "takes long"])
 def test_client_that_is_there_keeps_its_place(
     folder: Path, monkeypatch: pytest.MonkeyPatch, excuse: str

@@ -61,7 +61,7 @@ class Notes:
     def reached_end(self, consumer: Consumer) -> None:
         self.ended.append(consumer.name)
 
-    def probe(self) -> None:
+    def probe(self, *, soon: bool = False) -> None:
         self.probes += 1
 
     def entries(self, name: str | None = None) -> list[int]:

@@ -82,7 +82,7 @@ class Wire:
     def reached_end(self, consumer: Consumer) -> None:
         raise AssertionError("nothing is terminated here")
 
-    def probe(self) -> None:
+    def probe(self, *, soon: bool = False) -> None:
         """Take note of nothing."""
 
 
