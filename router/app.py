@@ -51,6 +51,7 @@ from router.web.dmaap_stream import EventStreams
 from router.web.dmaap_topics import TopicViews
 from router.web.errors import Errors
 from router.web.front import Front
+from router.web.hosts import Hosts
 from router.web.names import RawPaths, topic_names
 from router.web.ops import MetricsOwner, Ops
 from router.web.pulsar_admin import Keepers, PulsarAdmin
@@ -115,7 +116,8 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     timeout = settings.seconds("backend.timeout")
     metrics, transactions = Metrics(), TransactionIds(_wall_ms)
     blacklist = Blacklist(node.registry, timeout)
-    app = Front(Cors(settings.words("cors.origins")), transactions, metrics, blacklist, CLOCK)
+    cors, hosts = Cors(settings.words("cors.origins")), Hosts.from_settings(settings)
+    app = Front(cors, hosts, transactions, metrics, blacklist, CLOCK)
     owner = MetricsOwner(metrics, node, timeout, app.count)
     errors = Errors(_error_texts(settings), transactions, metrics)
     errors.register(app)

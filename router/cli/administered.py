@@ -28,7 +28,8 @@ from router.cli.supervise import Child, GaveUpError, Supervisor
 from router.errors import SettingError
 from router.settings import Settings
 from router.systemd import Notifier
-from router.web.server import bind_address, is_loopback, options
+from router.web.hosts import is_loopback
+from router.web.server import bind_address, options
 
 HTTP: Final = "broker.http"
 HEALTH: Final = "/admin/v2/brokers/health"

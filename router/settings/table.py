@@ -82,6 +82,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "",
         "Addresses or networks of proxies whose X-Forwarded headers count.",
     ),
+    Setting(
+        "server.hosts",
+        listed,
+        "",
+        "Names by which anonymous clients may call the router (Host), besides localhost and"
+        " addresses of loopback; empty: checked on loopback without a proxy only.",
+    ),
     Setting("server.help_url", text, "http://onap.readthedocs.io", "The helpURL of error answers."),
     Setting("data.dir", text, "data", "Folder of the node's broker: log, metadata, socket."),
     Setting(
@@ -182,6 +189,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         count,
         "30",
         "Password checks a minute for one user and address; 0: no limit.",
+    ),
+    Setting(
+        "auth.failures_per_minute",
+        count,
+        "60",
+        "Failed password checks a minute from one address, whatever the names; 0: no limit.",
     ),
     Setting(
         "auth.forbidden_status",

@@ -1,8 +1,8 @@
 """The Flask application: what happens around every view.
 
-Each request is checked for a blacklisted address and for a page of a foreign origin (`cors`) before
-its view runs, and each
-answer gets its transaction id and is counted. Flask's hooks for that, functions registered with
+Each request is checked for a blacklisted address, for a host that is not the router's (`hosts`) and
+for a page of a foreign origin (`cors`) before its view runs, and each answer gets its transaction
+id and is counted. Flask's hooks for that, functions registered with
 before_request and after_request, cost a tenth of a small publish; the methods overridden here are
 the ones that Flask documents for the purpose, and the whole of it is in one place.
 
@@ -32,6 +32,7 @@ from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.waiting import Steps, finish
 from router.web.cors import Cors
+from router.web.hosts import PROBES, Hosts
 from router.web.later import LATER, Later
 from router.web.refusal_log import RefusalLog
 from router.web.transaction import GIVEN, TransactionIds
@@ -56,7 +57,6 @@ ELAPSED: Final = "router.elapsed"
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
-_PROBES: Final = frozenset({"/health", "/ready"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
 # Between two looks of the metrics' owner, a second apart; what is more goes uncounted.
 _MOST_UNCOUNTED: Final = 100_000
@@ -75,6 +75,7 @@ class Front(Flask):
     def __init__(
         self,
         cors: Cors,
+        hosts: Hosts | None,
         transactions: TransactionIds,
         metrics: Metrics,
         blacklist: Blacklist,
@@ -85,6 +86,7 @@ class Front(Flask):
         self.url_map.merge_slashes = False
         self.url_map.strict_slashes = False
         self._cors = cors
+        self._hosts = hosts
         self._transactions = transactions
         self._metrics = metrics
         self._blacklist = blacklist
@@ -159,6 +161,8 @@ class Front(Flask):
         environ[ELAPSED] = partial(self._since, self._clock())
         if self._blacklist.active:
             self._check_address(environ)
+        if self._hosts is not None:
+            self._hosts.check(environ)
         self._cors.check(environ)
 
     def _since(self, began: float) -> float:
@@ -167,7 +171,7 @@ class Front(Flask):
     def _check_address(self, environ: WSGIEnvironment) -> None:
         # Administration looks itself, after who asks: nobody shall lock out the administrators.
         path = environ["PATH_INFO"]
-        if path.startswith(_UNLISTED) or path.rstrip("/") in _PROBES:
+        if path.startswith(_UNLISTED) or path.rstrip("/") in PROBES:
             return
         check_address(self._blacklist, environ)
 

@@ -18,7 +18,6 @@ alternative, letting them run into `graceful_timeout`, would make every restart 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import signal
 import socket
@@ -34,6 +33,7 @@ from router.errors import SettingError
 from router.log import name_process
 from router.settings import Settings
 from router.web.addresses import trusted
+from router.web.hosts import is_loopback, warning
 from router.web.tls import Secure, Tls, tls_of
 from router.web.worker.bounds import KEEPALIVE, Bounds
 
@@ -86,7 +86,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "loglevel": settings.text("log.level"),
         "accesslog": None if settings.text("log.access") == "off" else "-",
         "access_log_format": settings.text("log.access"),
-        "on_starting": share,
+        "on_starting": partial(starting, warning(settings)),
         "on_reload": share,
         "post_fork": partial(begin, tls, bounds(settings)),
         "worker_exit": close,
@@ -137,13 +137,11 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches it; raise SettingError for an unknown name."""
-    try:
-        found = socket.getaddrinfo(host or "0.0.0.0", None, type=socket.SOCK_STREAM)  # noqa: S104 - what gunicorn takes an empty host for
-    except OSError as error:
-        raise SettingError(f"server.host = {host!r}: {error.strerror or error}") from error
-    return all(ipaddress.ip_address(str(at[0]).partition("%")[0]).is_loopback for *_, at in found)
+def starting(warned: str | None, arbiter: Any) -> None:
+    """Begin to serve: say what the settings leave open, and share the queues."""
+    if warned is not None:
+        arbiter.log.warning("%s", warned)
+    share(arbiter)
 
 
 def share(arbiter: Any) -> None:

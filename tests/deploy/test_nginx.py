@@ -158,7 +158,7 @@ def test_answers_are_not_kept_back(nginx: Nginx, nodes: list[Upstream]) -> None:
 
 def test_body_is_collected_before_a_node_hears_of_it(nginx: Nginx, nodes: list[Upstream]) -> None:
     with socket.create_connection(("127.0.0.1", nginx.port), 10) as client:
-        client.sendall(b"POST /events/t HTTP/1.1\r\nHost: t\r\nContent-Length: 4\r\n\r\nab")
+        client.sendall(b"POST /events/t HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\n\r\nab")
         assert not nodes[0].script.begun.wait(0.3)
         assert not nodes[1].script.begun.is_set()
         client.sendall(b"cd")

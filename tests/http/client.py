@@ -57,7 +57,7 @@ class Exchange:
     def answer(self, method: str = "GET") -> Answer | None:
         """Return the next answer, None: the connection ended; h11 raises for what is none."""
         reader = h11.Connection(h11.CLIENT, max_incomplete_event_size=1 << 20)
-        reader.send(h11.Request(method=method, target="/", headers=[("Host", "t")]))
+        reader.send(h11.Request(method=method, target="/", headers=[("Host", "localhost")]))
         reader.send(h11.EndOfMessage())
         if not self._behind:
             self._behind = self._receive()

@@ -15,10 +15,12 @@ _CHUNKED: Final = b"Transfer-Encoding: chunked\r\n"
 
 def post(fields: bytes, body: bytes = b"", line: bytes = b"POST /events/corpus HTTP/1.1") -> bytes:
     """Return a POST with these header lines, each with its end."""
-    return b"%s\r\nHost: t\r\nContent-Type: text/plain\r\n%s\r\n%s" % (line, fields, body)
+    return b"%s\r\nHost: localhost\r\nContent-Type: text/plain\r\n%s\r\n%s" % (line, fields, body)
 
 
-def get(fields: bytes = b"", line: bytes = b"GET /topics HTTP/1.1", host: bytes = b"t") -> bytes:
+def get(
+    fields: bytes = b"", line: bytes = b"GET /topics HTTP/1.1", host: bytes = b"localhost"
+) -> bytes:
     """Return a GET with these header lines."""
     return b"%s\r\nHost: %s\r\n%s\r\n" % (line, host, fields)
 
@@ -73,15 +75,15 @@ HEADS: Final[dict[str, bytes]] = {
     "te-behind-nul": post(b"X: y\x00Transfer-Encoding: chunked\r\n", _HIDDEN),
     "bare-lf-head": post(b"Content-Length: 1\r\n", b"x").replace(b"\r\n", b"\n"),
     "bare-lf-line": get(b"X: y\n"),
-    "bare-lf-end": b"GET /topics HTTP/1.1\r\nHost: t\r\n\n",
-    "bare-lf-first": b"GET /topics HTTP/1.1\nHost: t\r\n\r\n",
-    "bare-cr-head": b"GET /topics HTTP/1.1\rHost: t\r\r",
-    "cr-cr-lf": b"GET /topics HTTP/1.1\r\r\nHost: t\r\n\r\n",
+    "bare-lf-end": b"GET /topics HTTP/1.1\r\nHost: localhost\r\n\n",
+    "bare-lf-first": b"GET /topics HTTP/1.1\nHost: localhost\r\n\r\n",
+    "bare-cr-head": b"GET /topics HTTP/1.1\rHost: localhost\r\r",
+    "cr-cr-lf": b"GET /topics HTTP/1.1\r\r\nHost: localhost\r\n\r\n",
     "cr-cr-lf-line": get(b"X: y\r\r\n"),
     "obs-fold": get(b"X: y\r\n z\r\n"),
-    "obs-fold-first": b"GET /topics HTTP/1.1\r\n Host: t\r\n\r\n",
+    "obs-fold-first": b"GET /topics HTTP/1.1\r\n Host: localhost\r\n\r\n",
     "obs-fold-empty": get(b"X: y\r\n \r\n"),
-    "space-before-first-name": b"GET /topics HTTP/1.1\r\n X: y\r\nHost: t\r\n\r\n",
+    "space-before-first-name": b"GET /topics HTTP/1.1\r\n X: y\r\nHost: localhost\r\n\r\n",
     "no-colon": get(b"no colon\r\n"),
     "no-name": get(b": y\r\n"),
     "name-nul": get(b"X\x00: y\r\n"),

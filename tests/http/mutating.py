@@ -44,7 +44,8 @@ def by_chance(chance: random.Random) -> bytes:
     target = chance.choice([b"/topics", b"/events/fuzz", b"/health", b"/%00", b"*", b"http://t/"])
     version = chance.choice([b"HTTP/1.1"] * 6 + [b"HTTP/1.0", b"HTTP/1.2"])
     body = b"x" * chance.choice([0, 0, 1, 5, 300])
-    lines = [b"%s %s %s" % (method, target, version), b"Host: t", b"Content-Type: text/plain"]
+    fields = [b"Host: localhost", b"Content-Type: text/plain"]
+    lines = [b"%s %s %s" % (method, target, version), *fields]
     framing = chance.randrange(4)
     if framing == 1:
         lines.append(b"Content-Length: %d" % len(body))

@@ -77,7 +77,9 @@ class Stack:
                 contextlib.suppress(OSError),
                 socket.create_connection(("127.0.0.1", self.port), 2) as probe,
             ):
-                probe.sendall(b"GET /ready HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+                probe.sendall(
+                    b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+                )
                 if probe.recv(12)[9:12] == b"200":
                     return
             time.sleep(0.05)

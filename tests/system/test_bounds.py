@@ -146,7 +146,7 @@ def test_answers_that_are_not_taken_are_bounded(stack: Stack) -> None:
         for group in range(16):
             client = socket.create_connection(("127.0.0.1", stack.port), PATIENCE)
             path = f"/events/t/g{group}/c?timeout=1000&from=earliest"
-            client.sendall(f"GET {path} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+            client.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
             slow.append(client)
         # Each is answered, or refused when its time is over: the first bytes say so.
         heads = [client.recv(12) for client in slow]

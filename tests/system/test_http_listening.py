@@ -125,7 +125,8 @@ def test_requests_that_do_not_end_are_given_up_when_their_worker_is_renewed(
 ) -> None:
     path = str(tmp_path / "front.sock")
     options = ("-b", f"unix:{path}", "--graceful-timeout", "1")
-    head = b"POST /events/t HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\nContent-Length: 9\r\n"
+    head = b"POST /events/t HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
+    head += b"Content-Length: 9\r\n"
     with gunicorn(kind, tmp_path, *options) as process, ExitStack() as clients:
         wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
         readers = []

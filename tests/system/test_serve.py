@@ -195,7 +195,7 @@ def test_serve_gives_up_requests_that_do_not_end_when_told_to_stop(tmp_path: Pat
         started(tmp_path, "--backend", "memory", **settings) as stack,
         socket.create_connection(("127.0.0.1", stack.port), 5) as client,
     ):
-        head = b"POST /events/t HTTP/1.1\r\nHost: t\r\nExpect: 100-continue\r\n"
+        head = b"POST /events/t HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
         client.sendall(head + b"Content-Length: 9\r\n\r\n")
         assert client.recv(100) == b"HTTP/1.1 100 Continue\r\n\r\n"
         client.sendall(b"half")

@@ -72,7 +72,7 @@ def reading_slowly(stack: Stack, topic: str) -> socket.socket:
         slow = socket.create_connection(("127.0.0.1", stack.port), PATIENCE)
         slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         slow.sendall(
-            f"GET {path}/partitions/0/messages?stream HTTP/1.1\r\nHost: t\r\n\r\n".encode()
+            f"GET {path}/partitions/0/messages?stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         )
         line = slow.recv(15)
         if line == b"HTTP/1.1 200 OK":

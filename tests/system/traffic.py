@@ -249,10 +249,10 @@ class Wire:
 
 def get(path: str) -> bytes:
     """Return a GET request as bytes."""
-    return f"GET {path} HTTP/1.1\r\nHost: t\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
 
 
 def publishing(topic: str, body: bytes) -> bytes:
     """Return a POST request as bytes."""
-    head = f"POST /events/{topic} HTTP/1.1\r\nHost: t\r\nContent-Type: text/plain\r\n"
+    head = f"POST /events/{topic} HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/plain\r\n"
     return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body

@@ -10,7 +10,8 @@ from gunicorn.config import Config
 
 from router.errors import SettingError
 from router.settings import Settings, load
-from router.web.server import bind_address, check_exposure, is_loopback, options, share, workers
+from router.web.hosts import is_loopback
+from router.web.server import bind_address, check_exposure, options, share, workers
 
 
 def settings(**flags: str) -> Settings:

@@ -131,7 +131,7 @@ def test_every_failure_has_a_status() -> None:
 
 def looked_up(sites: Site, host: str, **settings: str) -> tuple[int, dict[str, str]]:
     path = "/lookup/v2/topic/persistent/public/default/t"
-    answer = sites(**settings).get(path, headers={"Host": host})
+    answer = sites(server__hosts="router.example", **settings).get(path, headers={"Host": host})
     return answer.status_code, orjson.loads(answer.data)
 
 

@@ -54,7 +54,7 @@ def test_base_uri_is_all_that_a_client_needs(rest: Rest) -> None:
 @pytest.mark.parametrize(
     ("proxies", "headers", "expected"),
     [
-        ("", {"Host": "a.example:8080"}, "http://a.example:8080"),
+        ("10.0.0.0/8", {"Host": "a.example:8080"}, "http://a.example:8080"),
         ("", {"X-Forwarded-Host": "evil.example"}, "http://localhost"),
         ("127.0.0.1", {"X-Forwarded-Host": "evil, b.example"}, "http://b.example"),
         ("127.0.0.1", {"X-Forwarded-Proto": "https"}, "https://localhost"),
@@ -62,7 +62,7 @@ def test_base_uri_is_all_that_a_client_needs(rest: Rest) -> None:
         ("127.0.0.1", {"X-Forwarded-Prefix": "/mr/"}, "http://localhost/mr"),
         ("127.0.0.1", {"X-Forwarded-Prefix": "//x@y"}, "http://localhost"),
         ("10.0.0.0/8", {"X-Forwarded-Host": "evil.example"}, "http://localhost"),
-        ("", {"Host": "a b"}, "http://localhost:80"),
+        ("10.0.0.0/8", {"Host": "a b"}, "http://localhost:80"),
         ("", {"Host": "[::1]:8"}, "http://[::1]:8"),
     ],
 )

@@ -197,8 +197,8 @@ def test_a_head_that_came_before_is_judged_as_one_that_is_new(name: str) -> None
 def test_heads_are_remembered_up_to_a_bound() -> None:
     environ._remembered.cache_clear()
     for number in range(2 * environ.REMEMBERED):
-        environ.of_head(b"GET /%d HTTP/1.1\r\nHost: t\r\n\r\n" % number)
-    long = b"GET /%s HTTP/1.1\r\nHost: t\r\n\r\n" % (b"a" * environ.SHORT)
+        environ.of_head(b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
+    long = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * environ.SHORT)
     assert environ.of_head(long) == environ.of_head(long)
     assert environ._remembered.cache_info().currsize == environ.REMEMBERED
     assert environ._remembered.cache_info().hits == 0
