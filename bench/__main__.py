@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, crowds, nodes, pipelines, polls, publishing, pulsar, sends
+from bench import clients, crowds, logins, nodes, pipelines, polls, publishing, pulsar, sends
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -15,6 +15,7 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "delivery": polls.delivery,
     "idle": polls.idle,
     "crowd": crowds.crowd,
+    "logins": logins.logins,
     "pulsar-client": clients.official,
     "sends": sends.sends,
     "nodes": nodes.nodes,
@@ -30,4 +31,5 @@ def main() -> None:
         SECTIONS[name](8.0)
 
 
-main()
+if __name__ == "__main__":  # not in the processes that sections spawn
+    main()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import cycle, islice
 from typing import cast
@@ -18,7 +18,7 @@ import uvloop
 
 def request(method: str, path: str, body: bytes = b"", content_type: str = "text/plain") -> bytes:
     """Return the bytes of a keep-alive request."""
-    head = f"{method} {path} HTTP/1.1\r\nHost: bench\r\n"
+    head = f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     if body:
         head += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
     return head.encode() + b"\r\n" + body
@@ -64,8 +64,12 @@ class Connection(asyncio.Protocol):
         if self.started >= self.until:
             self.transport.close()
             return
-        self.transport.write(self.requests[self.turn % len(self.requests)])
+        self.transport.write(self.next_request())
         self.turn += 1
+
+    def next_request(self) -> bytes:
+        """Return the next request."""
+        return self.requests[self.turn % len(self.requests)]
 
     def data_received(self, data: bytes) -> None:
         """Collect one answer; count it when it is whole."""
@@ -93,9 +97,15 @@ class Connection(asyncio.Protocol):
 
 
 def run(
-    port: int, requests: Sequence[bytes], connections: int, seconds: float, *, own: bool = False
+    port: int,
+    requests: Sequence[bytes],
+    connections: int,
+    seconds: float,
+    *,
+    own: bool = False,
+    make: Callable[[Sequence[bytes], Result, float], Connection] = Connection,
 ) -> Result:
-    """Load a server on loopback for some seconds over that many connections.
+    """Load a server on loopback for some seconds over that many connections, made by `make`.
 
     Each connection sends all requests in turn, from another one on; with `own` only that one.
     """
@@ -107,7 +117,7 @@ def run(
         started = time.perf_counter()
         made = [
             await loop.create_connection(
-                lambda first=first: Connection(
+                lambda first=first: make(
                     [requests[first]] if own else [*requests[first:], *requests[:first]],
                     result,
                     until,

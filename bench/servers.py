@@ -76,7 +76,7 @@ def _await(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
         ):
             if not path:
                 return
-            probe.sendall(f"GET {path} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+            probe.sendall(f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n".encode())
             if probe.recv(12)[9:12] == b"200":
                 return
         time.sleep(0.02)

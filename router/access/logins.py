@@ -1,14 +1,16 @@
-"""What a password check costs and how its result is kept: the same for HTTP and for Pulsar clients.
+"""How the result of a password check is kept: the same for HTTP and for Pulsar clients.
 
-A check costs a tenth of a second and tens of megabytes on purpose, so its result is remembered for
-a short while under a keyed hash of the credentials (never the credentials themselves), and
-forgotten when the users file changes. Checks are rationed by the node for each user and address.
+A result is remembered for a short while under a keyed hash of the credentials (never the
+credentials themselves) and does not count once the users file changed. That credentials were right
+once is remembered for longer: they are checked again without the limits of
+router/access/attempts.py, so that a flood of wrong passwords does not keep out known users.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import sha256
@@ -17,7 +19,7 @@ from typing import Final
 
 from router.model import Principal
 
-MOST_REMEMBERED: Final = 10_000
+MAX_REMEMBERED: Final = 10_000
 # What a network gives to one client in IPv6, who then has all of its addresses.
 SHARE_BITS: Final = 64
 
@@ -32,13 +34,14 @@ class _Verified:
 
 
 class Verified:
-    """The credentials that were verified lately, `keep` seconds ago at most."""
+    """The credentials that were verified lately, `keep` seconds ago at most, and before that."""
 
     def __init__(self, keep: float, clock: Callable[[], float]) -> None:
         self._keep = keep
         self._clock = clock
         self._secret = secrets.token_bytes(32)
         self._found: dict[bytes, _Verified] = {}
+        self._lock = threading.Lock()
 
     def digest(self, credentials: bytes) -> bytes:
         """Return what credentials are remembered by."""
@@ -47,18 +50,26 @@ class Verified:
     def get(self, digest: bytes, version: int) -> Principal | None:
         """Return whose credentials these are if that was found out from this version of a file."""
         found = self._found.get(digest)
-        if found is None:
-            return None
-        if found.until <= self._clock() or found.version != version:
-            self._found.pop(digest, None)
+        if found is None or found.until <= self._clock() or found.version != version:
             return None
         return found.principal
 
+    def seen(self, digest: bytes) -> bool:
+        """Return whether the credentials were verified before, however long ago that is."""
+        return digest in self._found
+
     def keep(self, digest: bytes, principal: Principal, version: int) -> None:
-        """Remember whose credentials these are."""
-        if len(self._found) >= MOST_REMEMBERED:
-            self._found.clear()
-        self._found[digest] = _Verified(principal, self._clock() + self._keep, version)
+        """Remember whose credentials these are; those verified the longest ago make room."""
+        with self._lock:
+            self._found.pop(digest, None)
+            while len(self._found) >= MAX_REMEMBERED:
+                del self._found[next(iter(self._found))]
+            self._found[digest] = _Verified(principal, self._clock() + self._keep, version)
+
+    def drop(self, digest: bytes) -> None:
+        """Forget credentials: they are wrong now."""
+        with self._lock:
+            self._found.pop(digest, None)
 
 
 def bucket(address: str, name: str) -> str:

@@ -150,9 +150,9 @@ class Node(Protocol):
         ...
 
     def take_token(
-        self, bucket: str, per_minute: float, burst: int, timeout: float
+        self, bucket: str, per_minute: float, burst: int, timeout: float, *, look_only: bool = False
     ) -> float | None:
-        """Take one token; None when granted, else the seconds until there is one."""
+        """Take one token, or only look for one; None when there is one, else the seconds until."""
         ...
 
     def push_metrics(

@@ -83,11 +83,11 @@ class Counters:
         return render(samples)
 
     def take_token(self, asked: pb.TakeToken) -> pb.TokenAnswer:
-        """Take one token of a bucket, or say when there will be one."""
+        """Take one token of a bucket, or only look for one; say when there will be one if not."""
         rate = asked.per_minute / MINUTE if 0 < asked.per_minute < math.inf else 0.0
         bucket = self._bucket(asked.bucket, asked.burst, rate)
         if bucket.tokens >= 1:
-            bucket.tokens -= 1
+            bucket.tokens -= not asked.look_only
             return pb.TokenAnswer(granted=True)
         wait = (1 - bucket.tokens) / rate if rate and asked.burst else MINUTE
         return pb.TokenAnswer(granted=False, retry_after_ms=math.ceil(min(wait, 1e9) * 1000))

@@ -97,14 +97,14 @@ class Gate:
             f"Clients are not known by the method {quoted(shown.method, 40)}."
         )
 
-    async def check(self, shown: Shown) -> Login:
-        """Return whose name and password this is.
+    async def check(self, shown: Shown, gone: Callable[[], bool] = lambda: False) -> Login:
+        """Return whose name and password this is; `gone` tells whether the client has left.
 
         Raises UnauthenticatedError, TooManyRequestsError.
         """
         if self._passwords is None:
             raise UnauthenticatedError("There are no users with passwords.")
-        return Login(await self._passwords.check(shown.data, shown.address))
+        return Login(await self._passwords.check(shown.data, shown.address, gone))
 
     def demand(self, principal: Principal, text: str, right: Right) -> None:
         """Raise ForbiddenError unless the principal has the right on the topic of this name.

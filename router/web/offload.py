@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
@@ -82,6 +83,70 @@ class Pool:
         return cast("R", done)
 
 
+class DeadlinePool:
+    """Native threads for one kind of work, which waits for them in the order of its calls.
+
+    What others hand to `run`, and their requests, are not behind it.
+    """
+
+    def __init__(self, threads: int, name: str) -> None:
+        self._size = threads
+        self._greenly: Any = None
+        # Starts a thread with the first call, so under gevent it has none.
+        self._executor = ThreadPoolExecutor(threads, thread_name_prefix=name)
+
+    def run(self, seconds: float, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Call the function in one of the threads; raise what it raises.
+
+        Raises TimeoutError if it has not returned in time; it may still be called, or go on.
+        """
+        if under_gevent():
+            done, failure = self._apply_greenly(seconds, function, args, kwargs)
+        else:
+            done, failure = self._apply(seconds, function, args, kwargs)
+        if failure is not None:
+            raise failure
+        return cast("R", done)
+
+    def _apply_greenly(self, seconds: float, *call: Any) -> tuple[Any, Any]:
+        from gevent import Timeout  # noqa: PLC0415 - see the module's opening comment
+        from gevent.threadpool import ThreadPool  # noqa: PLC0415 - as above
+
+        if self._greenly is None:
+            self._greenly = ThreadPool(self._size)
+        with Timeout(seconds, TimeoutError):
+            found: tuple[Any, Any] = self._greenly.apply(_outcome, call)
+        return found
+
+    def _apply(self, seconds: float, *call: Any) -> tuple[Any, Any]:
+        task = self._executor.submit(_outcome, *call)
+        try:
+            found: tuple[Any, Any] = task.result(seconds)
+        finally:
+            task.cancel()
+        return found
+
+
+def pause(seconds: float) -> None:
+    """Let an answer wait where that costs no thread; elsewhere return at once."""
+    if under_gevent():
+        from gevent import sleep  # noqa: PLC0415 - see the module's opening comment
+
+        sleep(seconds)
+
+
+def gone(client: socket.socket | None) -> bool:
+    """Return whether a client closed its connection; never waits, callable from any thread."""
+    if client is None:
+        return False
+    descriptor = client.fileno()
+    if descriptor < 0:
+        return True
+    look = _poll()
+    look.register(descriptor, _GONE)
+    return bool(look.poll(0))
+
+
 def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | None, Any]:
     try:
         return function(*args, **kwargs), None
@@ -110,14 +175,7 @@ class Watch:
 
     def gone(self) -> bool:
         """Return whether the client closed its connection; never waits."""
-        if self._client is None:
-            return False
-        descriptor = self._client.fileno()
-        if descriptor < 0:
-            return True
-        look = _poll()
-        look.register(descriptor, _GONE)
-        return bool(look.poll(0))
+        return gone(self._client)
 
     def bound_write(self, seconds: float) -> None:
         """Have a write to the client fail when it takes longer, until `close`."""

@@ -182,6 +182,16 @@ def test_a_bucket_gives_its_burst_and_then_tells_the_wait(with_node: Opened) -> 
     assert 0 < wait <= 60
 
 
+def test_looking_for_a_token_takes_none(with_node: Opened) -> None:
+    node, bucket = with_node.node, f"bucket-{next(_buckets)}"
+    for _ in range(3):
+        assert node.take_token(bucket, 1, 1, WAIT, look_only=True) is None
+    assert node.take_token(bucket, 1, 1, WAIT) is None
+    wait = node.take_token(bucket, 1, 1, WAIT, look_only=True)
+    assert wait is not None
+    assert 0 < wait <= 60
+
+
 def test_buckets_are_apart(with_node: Opened) -> None:
     first, second = (f"bucket-{next(_buckets)}" for _ in range(2))
     assert with_node.node.take_token(first, 1, 1, WAIT) is None

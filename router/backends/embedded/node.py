@@ -249,10 +249,12 @@ class BrokerNode:
         self.registry.get(PROBE, PROBE, timeout)
 
     def take_token(
-        self, bucket: str, per_minute: float, burst: int, timeout: float
+        self, bucket: str, per_minute: float, burst: int, timeout: float, *, look_only: bool = False
     ) -> float | None:
-        """Take one token; None when granted, else the seconds until there is one."""
-        command = pb.TakeToken(bucket=bucket, per_minute=per_minute, burst=burst)
+        """Take one token, or only look for one; None when there is one, else the seconds until."""
+        command = pb.TakeToken(
+            bucket=bucket, per_minute=per_minute, burst=burst, look_only=look_only
+        )
         deadline = time.monotonic() + timeout
         token = ask(self.link, pb.CommandAdmin(take_token=command), deadline).token
         return None if token.granted else token.retry_after_ms / 1000

@@ -235,9 +235,9 @@ class MemoryNode:
             raise CoordinationUnavailableError(self.trouble)
 
     def take_token(
-        self, bucket: str, per_minute: float, burst: int, timeout: float
+        self, bucket: str, per_minute: float, burst: int, timeout: float, *, look_only: bool = False
     ) -> float | None:
-        """Take one token; None when granted, else the seconds until there is one."""
+        """Take one token, or only look for one; None when there is one, else the seconds until."""
         del timeout
         with self.lock:
             self._check_open()
@@ -245,7 +245,7 @@ class MemoryNode:
             tokens, since = self._buckets.get(bucket, (float(burst), now))
             tokens = min(float(burst), tokens + (now - since) * per_minute / MINUTE)
             granted = tokens >= 1
-            self._buckets[bucket] = tokens - granted, now
+            self._buckets[bucket] = tokens - (granted and not look_only), now
             return None if granted else (1 - tokens) * MINUTE / per_minute
 
     def push_metrics(

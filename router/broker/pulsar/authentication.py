@@ -148,7 +148,7 @@ class Authentication:
     async def _check(self, shown: Shown, welcome: Callable[[], None]) -> None:
         assert self._gate is not None
         try:
-            login = await self._gate.check(shown)
+            login = await self._gate.check(shown, lambda: self._connection.closed)
         except RouterError as failure:
             self._refuse(failure)
         else:

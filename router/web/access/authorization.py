@@ -9,6 +9,8 @@ from router.model import Principal
 from router.web.access.passwords import Passwords
 
 if TYPE_CHECKING:
+    import socket
+
     from router.access.tokens import Tokens
 
 _BEARER: Final = "bearer"
@@ -21,8 +23,10 @@ class Authorization:
         self._passwords = passwords
         self._tokens = tokens
 
-    def principal(self, authorization: str, address: str) -> Principal:
-        """Return who sent this Authorization header from this address.
+    def principal(
+        self, authorization: str, address: str, client: socket.socket | None
+    ) -> Principal:
+        """Return who sent this Authorization header from this address, over this connection.
 
         Raises UnauthenticatedError, or TooManyRequestsError after too many passwords.
         """
@@ -31,4 +35,4 @@ class Authorization:
             return self._tokens.identity(token.strip()).principal
         if self._passwords is None:
             raise UnauthenticatedError("This server takes tokens: Authorization: Bearer …")
-        return self._passwords.principal(authorization, address)
+        return self._passwords.principal(authorization, address, client)

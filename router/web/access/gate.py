@@ -18,6 +18,8 @@ from router.web.access.signatures import Signatures
 from router.web.transaction import USER
 
 if TYPE_CHECKING:
+    import socket
+
     from _typeshed.wsgi import WSGIEnvironment
 
 ANONYMOUS: Final = Principal()
@@ -31,8 +33,13 @@ _ACTIONS: Final = {Right.PUBLISH: "publish", Right.SUBSCRIBE: "read"}
 class Credentials(Protocol):
     """Who may be told by the header Authorization."""
 
-    def principal(self, authorization: str, address: str) -> Principal:
-        """Return who sent it; raise UnauthenticatedError, TooManyRequestsError."""
+    def principal(
+        self, authorization: str, address: str, client: socket.socket | None
+    ) -> Principal:
+        """Return who sent it from this address, over this connection (None: unknown).
+
+        Raises UnauthenticatedError, TooManyRequestsError.
+        """
         ...
 
 
@@ -78,7 +85,8 @@ class Access:
             except UnauthenticatedError as error:
                 failure = error
         if self._credentials is not None and (authorization := environ.get("HTTP_AUTHORIZATION")):
-            return self._credentials.principal(authorization, environ.get("REMOTE_ADDR", ""))
+            address, client = environ.get("REMOTE_ADDR", ""), environ.get("gunicorn.socket")
+            return self._credentials.principal(authorization, address, client)
         if CERTIFIED in environ:
             return Principal(environ[CERTIFIED])
         if self._credentials is None:

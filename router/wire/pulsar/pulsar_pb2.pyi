@@ -1710,14 +1710,16 @@ class SchemaVersion(_message.Message):
     def __init__(self, version: _Optional[int] = ..., schema: _Optional[_Union[Schema, _Mapping]] = ..., created_ms: _Optional[int] = ...) -> None: ...
 
 class TakeToken(_message.Message):
-    __slots__ = ("bucket", "per_minute", "burst")
+    __slots__ = ("bucket", "per_minute", "burst", "look_only")
     BUCKET_FIELD_NUMBER: _ClassVar[int]
     PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
     BURST_FIELD_NUMBER: _ClassVar[int]
+    LOOK_ONLY_FIELD_NUMBER: _ClassVar[int]
     bucket: str
     per_minute: float
     burst: int
-    def __init__(self, bucket: _Optional[str] = ..., per_minute: _Optional[float] = ..., burst: _Optional[int] = ...) -> None: ...
+    look_only: bool
+    def __init__(self, bucket: _Optional[str] = ..., per_minute: _Optional[float] = ..., burst: _Optional[int] = ..., look_only: _Optional[bool] = ...) -> None: ...
 
 class TokenAnswer(_message.Message):
     __slots__ = ("granted", "retry_after_ms")

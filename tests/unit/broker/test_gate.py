@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -161,7 +162,7 @@ def test_checks_are_rationed_for_each_user_and_address(folder: Path) -> None:
 
 def test_checks_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     free = threading.Event()
-    monkeypatch.setattr(passwords, "MOST_WAITING", 2)
+    monkeypatch.setattr(passwords, "MAX_QUEUED_CHECKS", 2)
     monkeypatch.setattr(Users, "verify", lambda *_: free.wait(10))
 
     async def test(gate: Gate, _: Owners) -> None:
@@ -174,6 +175,85 @@ def test_checks_that_wait_are_bounded(folder: Path, monkeypatch: pytest.MonkeyPa
         await gate.check(shown("c"))
 
     opened(folder, test)
+
+
+def test_failed_checks_of_an_address_are_limited_and_known_credentials_are_not(
+    folder: Path,
+) -> None:
+    clock = ManualClock()
+
+    async def test(gate: Gate, _: Owners) -> None:
+        await gate.check(shown())
+        for number in range(2):
+            with pytest.raises(UnauthenticatedError):
+                await gate.check(shown(f"stranger{number}"))
+        clock.advance(1)
+        for refused in (shown("apr1"), shown("stranger")):
+            with pytest.raises(TooManyRequestsError, match="from this address"):
+                await gate.check(refused)
+        await gate.check(shown())
+        await gate.check(shown("apr1", address="10.0.0.2"))
+
+    opened(folder, test, clock=clock, auth_cache="1s", auth_failures_per_minute="2")
+
+
+def test_known_credentials_do_not_wait_behind_strangers(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, clock, verify = threading.Event(), ManualClock(), Users.verify
+
+    def slow(users: Users, name: str, password: str) -> bool:
+        assert name == "argon2" or free.wait(20)
+        return verify(users, name, password)
+
+    monkeypatch.setattr(Users, "verify", slow)
+    monkeypatch.setattr(passwords, "MAX_QUEUED_CHECKS", 4)
+
+    async def test(gate: Gate, _: Owners) -> None:
+        await gate.check(shown())
+        strangers = [asyncio.ensure_future(gate.check(shown(f"stranger{n}"))) for n in range(4)]
+        await asyncio.sleep(0)
+        clock.advance(60)
+        assert gate.known(shown()) is None
+        assert (await gate.check(shown())).principal.name == "argon2"
+        free.set()
+        await asyncio.gather(*strangers, return_exceptions=True)
+
+    opened(folder, test, clock=clock)
+
+
+def test_checks_whose_clients_have_left_are_dropped(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free, checked = threading.Event(), []
+
+    def slow(_users: Users, name: str, _password: str) -> bool:
+        checked.append(name)
+        return free.wait(20)
+
+    monkeypatch.setattr(Users, "verify", slow)
+
+    async def test(gate: Gate, _: Owners) -> None:
+        left: list[str] = []
+        names = ["a", "b", "leaves", "stays"]
+        waiting = [
+            asyncio.ensure_future(gate.check(shown(name), partial(_is_in, left, name)))
+            for name in names
+        ]
+        joined = asyncio.ensure_future(gate.check(shown("stays"), lambda: False))
+        await asyncio.sleep(0)
+        left += ["leaves", "stays"]
+        free.set()
+        *done, dropped, stayed = await asyncio.gather(*waiting, return_exceptions=True)
+        assert isinstance(dropped, TooManyRequestsError)
+        assert not any(isinstance(found, BaseException) for found in (*done, stayed, await joined))
+
+    opened(folder, test)
+    assert sorted(checked) == ["a", "b", "stays"]
+
+
+def _is_in(names: list[str], name: str) -> bool:
+    return name in names
 
 
 @pytest.mark.parametrize("data", [b"", b"anna", b":secret", b"\xff:x"])

@@ -64,6 +64,26 @@ def test_client_without_a_socket_is_always_there() -> None:
     watch.close()
 
 
+def test_pool_has_threads_of_its_own_and_raises_what_its_work_raises() -> None:
+    pool = offload.DeadlinePool(1, "few")
+    assert pool.run(20, threading.get_ident) not in {threading.get_ident()}
+    assert pool.run(20, lambda: threading.current_thread().name) == "few_0"
+    with pytest.raises(ZeroDivisionError):
+        pool.run(20, divmod, 1, 0)
+
+
+def test_pool_gives_up_work_that_is_not_done_in_time() -> None:
+    pool, go = offload.DeadlinePool(1, "few"), threading.Event()
+    with pytest.raises(TimeoutError):
+        pool.run(0.01, go.wait, 20)
+    ran: list[int] = []
+    with pytest.raises(TimeoutError):
+        pool.run(0.01, ran.append, 1)
+    go.set()
+    pool.run(20, ran.append, 2)
+    assert ran == [2], "what was given up while it waited is not done later"
+
+
 UNDER_GEVENT = """
 from gevent import monkey
 monkey.patch_all()
@@ -87,6 +107,29 @@ except ZeroDivisionError:
     pass
 else:
     raise AssertionError("the failure was lost")
+
+pool, go = offload.DeadlinePool(1, "few"), monkey.get_original("threading", "Event")()
+try:
+    pool.run(0.05, go.wait, 20)
+except TimeoutError:
+    pass
+else:
+    raise AssertionError("it waited too long")
+waiting = spawn(pool.run, 20, here)
+time.sleep(0.05)
+assert not waiting.ready(), "the pool has one thread"
+assert offload.run(here) != here(), "other work waits behind the pool"
+go.set()
+assert waiting.get(timeout=20) not in {None, here()}
+try:
+    pool.run(20, divmod, 1, 0)
+except ZeroDivisionError:
+    pass
+else:
+    raise AssertionError("the failure was lost")
+passed = time.monotonic()
+offload.pause(0.05)
+assert time.monotonic() - passed > 0.04
 
 listener = socket.create_server(("127.0.0.1", 0))
 def connect():
