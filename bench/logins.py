@@ -9,16 +9,17 @@ import multiprocessing
 import random
 import secrets
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from passlib.hash import argon2
-
 from bench.load import Connection, Result, run
 from bench.servers import router
+from router.cli.user import hashed
 
 GUESSING, KNOWN, ROUNDS = 400, 4, 3
+SETTLE_SECONDS = 5.0
 HEAD = "POST /events/logins HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: text/plain\r\n"
 
 
@@ -27,7 +28,7 @@ def logins(seconds: float) -> None:
     body = _body()
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         users = Path(folder) / "users"
-        users.write_text(f"known:{argon2.hash('secret')}\n")
+        users.write_text(f"known:{hashed('secret')}\n")
         with router(auth_users=str(users)) as server:
             publish = _publish("known", "secret", body)
             # Some connections for each worker, so that all of them have seen the user.
@@ -36,6 +37,7 @@ def logins(seconds: float) -> None:
             for _ in range(ROUNDS):
                 alone.latencies += run(server.port, [publish], KNOWN, seconds).latencies
                 with _guessers(server.port, 60 + seconds):
+                    time.sleep(SETTLE_SECONDS)
                     turn = run(server.port, [publish], KNOWN, seconds)
                 among.latencies += turn.latencies
                 among.errors += turn.errors

@@ -250,7 +250,7 @@ class _PrivateFile(RotatingFileHandler):
     """A log file that only this user reads, after it was rotated too."""
 
     def _open(self) -> TextIOWrapper:
-        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         descriptor = os.open(self.baseFilename, flags, 0o600)
         return TextIOWrapper(FileIO(descriptor, "a"), encoding="utf-8", write_through=True)
 

@@ -1,7 +1,7 @@
 """How many password checks a client may cause, over HTTP and from Pulsar clients together.
 
-A check costs a tenth of a second of a processor and 64 MB on purpose, so whatever lets a client
-cause one is bounded: checks for a user and an address, failed checks of an address whatever the
+A check costs a processor and much memory for a while on purpose, so whatever lets a client cause
+one is bounded: checks for a user and an address, failed checks of an address whatever the
 names, and the checks that wait for a thread. Failed checks alone are counted for the address, since
 many users may share one: a client that knows its password costs the others nothing. The node keeps
 the counts (`TakeToken`); which addresses are refused just now is remembered here too, so that a

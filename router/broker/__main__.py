@@ -22,6 +22,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pulsar", metavar="HOST:PORT", help="where to serve Pulsar clients")
     parser.add_argument("--stay", action="store_true", help="stay when the last client has left")
     given = parser.parse_args(arguments)
+    # What it writes is its own, whatever makes the file.
+    os.umask(0o077)
     flags = {"data.dir": given.data, "broker.pulsar": given.pulsar}
     try:
         settings = load(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -15,6 +16,7 @@ from router import node_socket
 LOCK: Final = "broker.lock"
 MARK: Final = "READ-ONLY"
 PAUSE: Final = 0.02
+_LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class FolderError(Exception):
@@ -45,7 +47,7 @@ def hold(
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / LOCK, _LOCK_FLAGS, 0o600)
     except OSError as error:
         raise FolderError(
             f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
@@ -60,6 +62,16 @@ def hold(
             (folder / node_socket.SOCKET).unlink()
     finally:
         os.close(descriptor)
+
+
+def exposed(folder: Path) -> str | None:
+    """Return what there is to say of a folder in which all users may make files; None: it is not.
+
+    They could put theirs in the place of the broker's. Raises OSError.
+    """
+    if not folder.stat().st_mode & stat.S_IWOTH:
+        return None
+    return f"all users of this machine may write to the data folder {folder}: chmod o-w {folder}"
 
 
 def _lock(

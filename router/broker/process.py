@@ -40,7 +40,7 @@ from router.broker.admin import Admin
 from router.broker.blacklist import Blacklist
 from router.broker.counters import Counters
 from router.broker.descriptors import raise_limit
-from router.broker.folder import MARK, FolderBusyError, FolderError, hold
+from router.broker.folder import MARK, FolderBusyError, FolderError, exposed, hold
 from router.broker.gate import Gate
 from router.broker.keeping import Keeping, open_keeping
 from router.broker.leases import Leases
@@ -114,6 +114,8 @@ def _run(folder: Path, settings: Settings, stay: bool) -> int:
     level, form = settings.text("log.level"), settings.text("log.format")
     # Who spawns a broker points its standard error at the log as well: a line once is enough.
     log.begin("broker", level, form, file=folder / LOG, stderr=stay)
+    if (sentence := exposed(folder)) is not None:
+        _log.warning("folder-exposed", reason=sentence)
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             return runner.run(_serve(folder, settings, stay)).status

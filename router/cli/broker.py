@@ -26,7 +26,7 @@ from router.cli.options import (
     settings_for,
 )
 from router.cli.supervise import Child, Exit, GaveUpError, meaning
-from router.settings import Settings
+from router.settings import Settings, readable_secrets
 
 PATIENCE: Final = 15.0
 EARLY_DEATHS: Final = 5
@@ -62,6 +62,8 @@ def command(config: Path | None, **flags: str | None) -> None:
 
         administered.serve(config, flags)
         return
+    for sentence in readable_secrets(settings):
+        click.echo(f"router: {sentence}", err=True)
     with closing(supervise(settings)) as supervision:
         supervision.outlive_exec()
         run(settings)

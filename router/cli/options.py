@@ -8,13 +8,19 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
-from router.settings import MASK, Settings, config_file, load, variable, without_password
-
-SECRETS: Final = {"auth.admin_secret", "kafka.password", "pulsar.token", "zookeeper.digest"}
+from router.settings import (
+    MASK,
+    SECRETS,
+    Settings,
+    config_file,
+    load,
+    variable,
+    without_password,
+)
 
 config = click.option(
     "--config",

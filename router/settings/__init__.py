@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import configparser
 import difflib
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
 from router.errors import SettingError
-from router.settings.masking import MASK, without_password
+from router.settings.masking import MASK, SECRETS, without_password
 from router.settings.parsing import duration, size
 from router.settings.setting import Setting
 from router.settings.table import BY_NAME, SETTINGS
@@ -23,6 +24,7 @@ from router.settings.table import BY_NAME, SETTINGS
 __all__ = [
     "BY_NAME",
     "MASK",
+    "SECRETS",
     "SETTINGS",
     "Setting",
     "Settings",
@@ -30,6 +32,7 @@ __all__ = [
     "config_file",
     "duration",
     "load",
+    "readable_secrets",
     "size",
     "variable",
     "without_password",
@@ -102,6 +105,27 @@ def load(
     for name, given in (flags or {}).items():
         values[name] = _value(_known(name, "flags"), given, "command line")
     return Settings(values)
+
+
+def readable_secrets(settings: Settings) -> list[str]:
+    """Return a sentence for each secret that a file has which all users of the machine can read."""
+    found = []
+    for name, value in settings.values.items():
+        is_secret = (name in SECRETS and value.text) or without_password(value.text) != value.text
+        if is_secret and _is_readable(value.origin):
+            found.append(
+                f"all users of this machine can read {name} in {value.origin}:"
+                f" chmod o-r {value.origin}"
+            )
+    return found
+
+
+def _is_readable(origin: str) -> bool:
+    """Return whether a value came from a file that all users can read."""
+    try:
+        return bool(Path(origin).stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def _value(setting: Setting, given: str, origin: str) -> Value:

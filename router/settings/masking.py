@@ -6,6 +6,9 @@ import re
 from typing import Final
 
 MASK: Final = "***"
+SECRETS: Final = frozenset(
+    {"auth.admin_secret", "kafka.password", "pulsar.token", "zookeeper.digest"}
+)
 # user:password@ or token@ before a host, whatever is in it that should have been escaped, up to
 # another URL that a query names; and what a query gives to names such as password, token, secret.
 _USER: Final = r"(?:(?<=//)|^(?![a-z+]+://))"

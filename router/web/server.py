@@ -22,7 +22,7 @@ import os
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,9 +31,10 @@ from router.backends.opening import scheme
 from router.collecting import let_go, settle
 from router.errors import SettingError
 from router.log import name_process
-from router.settings import Settings
+from router.settings import Settings, readable_secrets
 from router.web.addresses import trusted
-from router.web.hosts import is_loopback, warning
+from router.web.hosts import is_loopback
+from router.web.hosts import warning as host_warning
 from router.web.tls import Secure, Tls, tls_of
 from router.web.worker.bounds import KEEPALIVE, Bounds
 
@@ -86,7 +87,7 @@ def options(settings: Settings) -> dict[str, Any]:
         "loglevel": settings.text("log.level"),
         "accesslog": None if settings.text("log.access") == "off" else "-",
         "access_log_format": settings.text("log.access"),
-        "on_starting": partial(starting, warning(settings)),
+        "on_starting": partial(starting, warnings(settings)),
         "on_reload": share,
         "post_fork": partial(begin, tls, bounds(settings)),
         "worker_exit": close,
@@ -137,10 +138,16 @@ def check_exposure(settings: Settings) -> None:
         )
 
 
-def starting(warned: str | None, arbiter: Any) -> None:
+def warnings(settings: Settings) -> list[str]:
+    """Return what there is to say, before anything is served, of what settings leave open."""
+    hosts = host_warning(settings)
+    return [*readable_secrets(settings), *([] if hosts is None else [hosts])]
+
+
+def starting(sentences: Sequence[str], arbiter: Any) -> None:
     """Begin to serve: say what the settings leave open, and share the queues."""
-    if warned is not None:
-        arbiter.log.warning("%s", warned)
+    for sentence in sentences:
+        arbiter.log.warning("%s", sentence)
     share(arbiter)
 
 

@@ -15,6 +15,7 @@ from router.settings import (
     config_file,
     duration,
     load,
+    readable_secrets,
     size,
     variable,
     without_password,
@@ -180,3 +181,36 @@ def test_without_password_hides_the_password_of_any_user(user: str, password: st
 )
 def test_without_password_knows(url: str, said: str) -> None:
     assert without_password(url) == said
+
+
+SECRET_FILE = """
+[kafka]
+password = hunter2
+[backend]
+url = kafka://user:hunter2@k1:9092
+[server]
+port = 1
+"""
+
+
+def test_secrets_in_a_file_that_all_users_can_read_are_named(tmp_path: Path) -> None:
+    (file := tmp_path / "router.cfg").write_text(SECRET_FILE)
+    file.chmod(0o644)
+    found = readable_secrets(load(file, {}))
+    assert [name in sentence for name, sentence in zip(SECRET_NAMES, found, strict=True)] == [
+        True,
+        True,
+    ]
+    assert all(f"chmod o-r {file}" in sentence for sentence in found)
+    assert "hunter2" not in "".join(found)
+
+
+def test_secrets_that_others_cannot_read_are_not_named(tmp_path: Path) -> None:
+    (file := tmp_path / "router.cfg").write_text(SECRET_FILE)
+    file.chmod(0o640)
+    assert readable_secrets(load(file, {})) == []
+    (other := tmp_path / "other.cfg").write_text("[server]\nport = 1\n")
+    assert readable_secrets(load(other, {"ROUTER_KAFKA_PASSWORD": "hunter2"})) == []
+
+
+SECRET_NAMES = ("backend.url", "kafka.password")

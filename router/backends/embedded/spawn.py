@@ -30,6 +30,7 @@ from router.build import module_command, module_path
 from router.errors import BackendUnavailableError
 
 LOG: Final = "broker.log"
+_LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 MARK: Final = "READ-ONLY"
 REGISTRY: Final = "registry.db"
 """A broker makes it first of all."""
@@ -119,7 +120,7 @@ class Spawner:
     def _spawned(self) -> subprocess.Popen[bytes]:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            log = os.open(self._folder / LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            log = os.open(self._folder / LOG, _LOG_FLAGS, 0o600)
         except OSError as error:
             raise NotServedError(f"the data folder cannot be used: {error}") from error
         kept = {k: v for k, v in os.environ.items() if not k.startswith("ROUTER_")}

@@ -8,16 +8,19 @@ modules that own them.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sqlite3
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from router.broker.ledger.disk import Disk
 from router.broker.ledger.faults import StoreError
 from router.errors import RouterError
 
+BESIDE: Final = ("-wal", "-shm")
 T = TypeVar("T")
 Operation = Callable[[sqlite3.Connection], T]
 
@@ -26,9 +29,11 @@ def connect(path: Path, disk: Disk, forms: Sequence[str]) -> sqlite3.Connection:
     """Open the database, made if it is not there, and brought to the last of its forms.
 
     The first form is the statements that make the tables, each later one those that lead there from
-    the form before it; what a release has written is never changed. Raises StoreError if a later
-    release wrote the database, sqlite3.Error if it cannot be read.
+    the form before it; what a release has written is never changed. Only this user can read its
+    files. Raises StoreError if a later release wrote the database or it is a symbolic link,
+    sqlite3.Error if it cannot be read.
     """
+    _make_private(path)
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
     try:
         connection.execute("PRAGMA journal_mode = WAL")
@@ -47,6 +52,26 @@ def connect(path: Path, disk: Disk, forms: Sequence[str]) -> sqlite3.Connection:
         connection.close()
         raise StoreError(f"{path} was written by another release (form {found})")
     return connection
+
+
+def _make_private(path: Path) -> None:
+    """Have the database, made if it is not there, and what lies beside it read by this user only.
+
+    SQLite gives the files that it puts beside it the mode of the database.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    for end in ("", *BESIDE):
+        file = path.with_name(path.name + end)
+        try:
+            descriptor = os.open(file, flags if end else flags | os.O_CREAT, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreError(f"{file} is a symbolic link") from error
+            continue  # it is not there, or SQLite says what is wrong with it
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
 
 
 def form_of(connection: sqlite3.Connection) -> int:

@@ -38,8 +38,8 @@ class Disk:
     syncs_all = _syncfs_reports_errors()
 
     def open(self, path: Path, flags: int) -> int:
-        """Open a file, made with mode 0600 if the flags say so."""
-        return os.open(path, flags | os.O_CLOEXEC, 0o600)
+        """Open a file, made with mode 0600 if the flags say so; a symbolic link is refused."""
+        return os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
     def close(self, descriptor: int) -> None:
         """Close a descriptor."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sqlite3
 from contextlib import suppress
 from pathlib import Path
@@ -76,5 +77,6 @@ def lacks_space(error: BaseException) -> bool:
 
 def write_mark(folder: Path, reason: str) -> None:
     """Leave the reason in the folder, if its disk still takes that."""
-    with suppress(OSError):
-        (folder / MARK).write_text(reason + "\n", encoding="utf-8")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(OSError), os.fdopen(os.open(folder / MARK, flags, 0o600), "w") as file:
+        file.write(reason + "\n")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router import node_socket
-from router.broker.folder import FolderBusyError, FolderError, hold
+from router.broker.folder import FolderBusyError, FolderError, exposed, hold
 
 
 def impatient(_seconds: float) -> None:
@@ -20,6 +20,26 @@ def test_folder_is_made_private_when_it_is_not_there(tmp_path: Path) -> None:
     folder = tmp_path / "a" / "data"
     with hold(folder, 0):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+
+
+def test_folder_that_all_users_may_write_to_is_named(tmp_path: Path) -> None:
+    assert exposed(tmp_path) is None
+    tmp_path.chmod(0o770)
+    assert exposed(tmp_path) is None
+    for mode in (0o777, 0o1777, 0o702):
+        tmp_path.chmod(mode)
+        assert f"chmod o-w {tmp_path}" in str(exposed(tmp_path))
+
+
+def test_lock_that_is_a_link_is_refused(tmp_path: Path) -> None:
+    aim = tmp_path / "aim"
+    aim.write_text("precious")
+    (folder := tmp_path / "data").mkdir()
+    (folder / "broker.lock").symlink_to(aim)
+    with pytest.raises(FolderError, match="data folder") as refused, hold(folder, 0):
+        pass
+    assert refused.value.status == os.EX_CANTCREAT
+    assert aim.read_text() == "precious"
 
 
 def test_second_holder_is_refused_when_the_first_answers(tmp_path: Path) -> None:

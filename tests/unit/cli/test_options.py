@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from router.cli.options import SECRETS, environment, shown
-from router.settings import BY_NAME, load
+from router.cli.options import environment, shown
+from router.settings import BY_NAME, SECRETS, load
 
 
 @pytest.mark.parametrize("name", sorted(SECRETS))
