@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
-from tests.system.stack import free_port
 
 
 @pytest.fixture
