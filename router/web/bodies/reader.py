@@ -77,25 +77,29 @@ class BodyReader:
         reserved.shrink(_size(size, len(messages)))
         return messages, reserved
 
-    def reserve(self, body: Body) -> Steps[tuple[Reservation, Offload]]:
+    def reserve(self, body: Body, message_bytes: int) -> Steps[tuple[Reservation, Offload]]:
         """Reserve what a body and its messages can take; return that, and what to read it by.
 
-        For who reads it otherwise than `messages` does. Raises what `plain` raises, and
+        For who reads it otherwise than `messages` does, so that each of its messages takes
+        `message_bytes` beside its value. Raises what `plain` raises, and
         OverloadedError.
         """
         data = light(body, self.bounds)
-        size = self.most(body) if data is None else _size(len(data), most_messages(body.kind, data))
+        if data is None:
+            size = self.most(body, message_bytes)
+        else:
+            size = len(data) + message_bytes * most_messages(body.kind, data)
         deadline = self._clock() + self._timeout
         reserved = yield from self._budget.reserve(size, len(body.data), deadline)
         return reserved, self.offload if data is None else run_here
 
-    def most(self, body: Body) -> int:
+    def most(self, body: Body, message_bytes: int = MESSAGE_BYTES) -> int:
         """Return how much memory a body and its messages can take."""
         size = len(body.data)
         if body.is_compressed():
             size = most_inflated(size, self.bounds)
         messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
-        return _size(size, messages)
+        return size + message_bytes * messages
 
 
 def light(body: Body, bounds: Bounds) -> bytes | None:

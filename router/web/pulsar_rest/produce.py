@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 from flask import Blueprint, Response, request
 
-from router.errors import BadRequestError
+from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, TopicName
 from router.services.memory_budget import MemoryBudget
 from router.services.produce import Producing, Sender
@@ -29,6 +29,12 @@ from router.web.pulsar_rest.errors import (
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+
+MESSAGE_BYTES: Final = 1_500
+"""What a message takes beside its value: as it was parsed, as it is stored, and in the answer."""
+MAX_NESTED_PER_MESSAGE: Final = 20
+"""Empty arrays take 30 times their text: a body has so many arrays and objects for each message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +77,7 @@ class ProduceViews:
         parts.access.demand(principal, topic, Right.PUBLISH)
         key = intake.idempotency_key(environ)
         body = _body(environ, parts.reader)
-        reserved, offload = finish(parts.reader.reserve(body))
+        reserved, offload = finish(parts.reader.reserve(body, MESSAGE_BYTES))
         with reserved:
             document = offload(_loaded, body, parts.reader.bounds)
             del body
@@ -123,7 +129,7 @@ def messages_answer(unsent: MemoryBudget, told: dict[str, object]) -> Response:
 def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
     """Return the JSON of a body, None: there is none; raise RefusedError for what is no JSON."""
     body = _body(environ, reader)
-    reserved, offload = finish(reader.reserve(body))
+    reserved, offload = finish(reader.reserve(body, MESSAGE_BYTES))
     with reserved:
         return offload(_loaded, body, reader.bounds)
 
@@ -136,8 +142,12 @@ def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
 def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> Any:
     if not body.data:
         return None
+    data = bodies.inflate(body.encoding, body.data, bounds)
+    most = MAX_NESTED_PER_MESSAGE * bounds.messages
+    if data.count(b"[") + data.count(b"{") > most:
+        raise BatchTooLargeError(f"The limit is {most} arrays and objects.")
     try:
-        return orjson.loads(bodies.inflate(body.encoding, body.data, bounds))
+        return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         raise RefusedError(BAD_MESSAGES, f"The body is no JSON: {error}") from error
 
