@@ -13,7 +13,8 @@ PYTEST := $(BIN)/python -m pytest
 # The workers of a parallel run; tests/sharing.py says which tests run in one worker.
 WORKERS ?= 2
 PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
-METADATA := setup.cfg pyproject.toml constraints.txt
+CONSTRAINTS := deploy/constraints.txt
+METADATA := setup.cfg pyproject.toml $(CONSTRAINTS)
 ARGS ?=
 
 .PHONY: serve quick check test bench soak docs generate constraints clean servers format lint contracts types fast unit integration alone
@@ -108,8 +109,8 @@ generate: .venv/installed
 
 # The versions that all of this was tested with, after an upgrade of .venv: the comment stays, the pins are new.
 constraints:
-	{ grep '^#' constraints.txt; $(PIP) freeze --all --exclude-editable --exclude pip | sort --ignore-case; } >constraints.new
-	mv constraints.new constraints.txt
+	{ grep '^#' $(CONSTRAINTS); $(PIP) freeze --all --exclude-editable --exclude pip | sort --ignore-case; } >$(CONSTRAINTS).new
+	mv $(CONSTRAINTS).new $(CONSTRAINTS)
 
 clean:
 	rm -rf .venv .cache build dist docs/_build *.egg-info
@@ -125,9 +126,9 @@ clean:
 
 .venv/installed: .venv/bin/python $(METADATA)
 	@echo "Installing the router and the packages that it needs into .venv: half a minute or more, once."
-	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --constraint constraints.txt --editable .
+	@$(BIN)/python -m pip --disable-pip-version-check install --progress-bar off --constraint $(CONSTRAINTS) --editable .
 	touch $@
 
 .venv/installed-test: .venv/bin/python $(METADATA)
-	$(PIP) install --constraint constraints.txt --editable '.[test,docs,pipelines]'
+	$(PIP) install --constraint $(CONSTRAINTS) --editable '.[test,docs,pipelines]'
 	touch .venv/installed $@

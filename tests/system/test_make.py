@@ -29,8 +29,9 @@ esac
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    for name in ("Makefile", "setup.cfg", "pyproject.toml", "constraints.txt"):
-        shutil.copy(ROOT / name, tmp_path)
+    (tmp_path / "deploy").mkdir()
+    for name in ("Makefile", "setup.cfg", "pyproject.toml", "deploy/constraints.txt"):
+        shutil.copy(ROOT / name, tmp_path / name)
     python = tmp_path / "python"
     python.write_text(PYTHON)
     python.chmod(0o755)
