@@ -67,7 +67,9 @@ def test_backlog_is_that_of_all_partitions(folder: Path, clock: ManualClock) -> 
         await fill(store, "persistent://public/default/t", [3, 4], ["g", "h"])
         (topic,) = store.topics()
         (record, _) = store.subscriptions(topic.ledger_ids[0])
-        store.acknowledge(record, Ack(0, cumulative=True))
+        acknowledged = asyncio.Event()
+        store.acknowledge(record, Ack(0, cumulative=True), acknowledged.set)
+        await acknowledged.wait()
         samples = await LogGauges(store, 100, clock).collect()
         name = "persistent://public/default/t"
         assert backlogs(samples) == {(name, record.name): 6, (name, "h"): 7}

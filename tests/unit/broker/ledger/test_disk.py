@@ -6,6 +6,7 @@ import errno
 import os
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -101,8 +102,11 @@ def test_only_errors_that_leave_data_in_doubt_leave_the_mark(number: int, leaves
 
 def test_errors_of_the_metadata_are_told_apart_by_their_code(tmp_path: Path) -> None:
     (tmp_path / "db").write_bytes(b"no database" * 500)
-    with pytest.raises(sqlite3.DatabaseError) as caught:
-        sqlite3.connect(tmp_path / "db").execute("PRAGMA user_version = 1")
+    with (
+        closing(sqlite3.connect(tmp_path / "db")) as damaged,
+        pytest.raises(sqlite3.DatabaseError) as caught,
+    ):
+        damaged.execute("PRAGMA user_version = 1")
     assert leaves_mark(caught.value)
     with pytest.raises(sqlite3.OperationalError) as refused:
         sqlite3.connect(tmp_path / "no" / "db")
