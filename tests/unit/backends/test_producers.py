@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -262,6 +262,35 @@ def test_an_unused_producer_is_closed_in_time() -> None:
     worker.broker.wait_for(T.CLOSE_PRODUCER)
     worker.link.close()
     assert worker.producers.size() == 1
+
+
+class Overtaken:
+    """A producer's turn whose producer is retired by another publish before it is had."""
+
+    def __init__(self, retire: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._retire: Callable[[], None] | None = retire
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        retire, self._retire = self._retire, None
+        if blocking and retire is not None:
+            retire()
+        return self._lock.acquire(blocking, timeout)
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+def test_a_producer_that_was_retired_while_its_turn_was_waited_for_is_not_used(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.publish()
+    (retired,) = worker.producers._table.values()
+    monkeypatch.setattr(retired, "turn", Overtaken(lambda: worker.producers._retire(retired)))
+    worker.publish()
+    (fresh,) = worker.producers._table.values()
+    assert fresh is not retired
+    assert len(worker.broker.of(T.PRODUCER)) == 2
 
 
 def test_publishes_to_one_partition_take_turns_and_to_others_do_not(worker: Worker) -> None:

@@ -32,7 +32,7 @@ from router.broker.topic_admin import TopicAdmin
 from router.broker.topics import TopicOptions, Topics
 from router.coordination.single import SingleNode
 from router.model import Message, TopicName
-from router.wire.pulsar import FrameReader, command, encode, pack
+from router.wire.pulsar import FrameReader, command, encode, join_payload, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.ledger.disks import HeldDisk
 
@@ -276,6 +276,35 @@ def test_a_repeated_send_is_answered_when_the_first_is_stored_and_not_before(
     with_client(folder, test, disk=disk)
 
 
+def test_chunks_of_a_message_share_a_number_and_are_no_repeats_of_each_other(folder: Path) -> None:
+    def chunk(number: int, sequence_id: int) -> bytes:
+        metadata = pb.MessageMetadata(
+            producer_name="p",
+            sequence_id=sequence_id,
+            publish_time=1,
+            uuid="u",
+            num_chunks_from_msg=3,
+            chunk_id=number,
+            total_chunk_msg_size=3,
+        )
+        sent = command(pb.BaseCommand.SEND, producer_id=0, sequence_id=sequence_id)
+        return encode(sent, join_payload(metadata, b"v"))
+
+    async def test(client: Client, context: Context) -> None:
+        client.send(DEDUPLICATED)
+        await client.settle()
+        client.received()
+        # The connection breaks off before the last one; the client sends all of them again.
+        client.send(chunk(0, 5), chunk(1, 5))
+        client.send(*(chunk(number, 5) for number in range(3)))
+        client.send(*(chunk(number, 5) for number in range(3)), send(6))
+        receipts = [one.send_receipt for one in await client.answers(9)]
+        stored = [receipt.message_id.entryId for receipt in receipts]
+        assert stored == [0, 1, 2, 3, 4, 4, 4, 4, 5]
+
+    with_client(folder, test)
+
+
 def test_a_producer_that_comes_back_is_told_what_is_stored_when_it_is(folder: Path) -> None:
     """Its client forgets what it is told is stored."""
     disk = HeldDisk()
@@ -323,6 +352,79 @@ def test_an_acknowledgement_is_answered_when_it_is_on_disk(folder: Path, cumulat
         assert not any(answer.HasField("error") for answer in answers)
 
     with_client(folder, test, disk=disk)
+
+
+def test_an_acknowledgement_of_another_ledger_acknowledges_nothing(folder: Path) -> None:
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0))
+        await client.settle()
+        (message,) = [one.message for one in client.received() if one.HasField("message")]
+        (topic,) = client.store.topics()
+        (ledger,) = topic.ledger_ids
+        (record,) = client.store.subscriptions(ledger)
+        place = message.message_id
+        for named, acknowledged in ((ledger + 1, False), (ledger, True)):
+            place.ledgerId = named
+            client.send(ack(7, place))
+            (answer,) = await client.answers(1)
+            assert not answer.ackResponse.HasField("error")
+            assert record.cursor.is_acked(0) == acknowledged
+
+    with_client(folder, test)
+
+
+def test_an_acknowledgement_under_an_older_claim_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0))
+        await client.settle()
+        (message,) = [one.message for one in client.received() if one.HasField("message")]
+        monkeypatch.setattr(context.leases, "generation", lambda *_: 5)
+        refused = []
+        for generation in (4, 5, 6):
+            asked = command(
+                pb.BaseCommand.ACK,
+                consumer_id=0,
+                ack_type=pb.CommandAck.Cumulative,
+                message_id=[message.message_id],
+                request_id=7,
+                properties=[pb.KeyLongValue(key=consuming.GENERATION, value=generation)],
+            )
+            client.send(encode(asked))
+            (answer,) = await client.answers(1)
+            refused.append(answer.ackResponse.message.partition(":")[0])
+        assert refused == ["fenced", "", ""]
+
+    with_client(folder, test)
+
+
+def test_a_cumulative_acknowledgement_names_one_message(folder: Path) -> None:
+    async def test(client: Client, _: Context) -> None:
+        await open_both(client)
+        client.send(flow(10), send(0), send(1))
+        await client.settle()
+        places = [one.message.message_id for one in client.received() if one.HasField("message")]
+        client.send(ack(7, *places, cumulative=True), ack(8, *places))
+        first, second = await client.answers(2)
+        assert first.ackResponse.error == pb.NotAllowedError
+        assert not second.ackResponse.HasField("error")
+
+    with_client(folder, test)
+
+
+def test_permits_are_bounded(folder: Path) -> None:
+    async def test(client: Client, context: Context) -> None:
+        await open_both(client)
+        client.send(*[flow(2**32 - 1)] * 3)
+        partition = messages_of(context).topics.opened(TOPIC)
+        assert partition is not None
+        (consumer,) = partition.subscriptions["s"].consumers
+        assert consumer.permits == consuming.MAX_PERMITS
+
+    with_client(folder, test)
 
 
 @pytest.mark.parametrize("excess", [0, 1])

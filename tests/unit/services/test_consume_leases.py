@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from router.backends.memory.node import MemoryClaim
+from router.backends.memory.reading import MemoryConsumer
 from router.errors import CoordinationUnavailableError
+from router.model import Position, Stored
 from router.services.consume import session
 from tests.unit.services.polling import GROUP, PATIENCE, TOPIC, Bench, until
 
@@ -42,6 +44,51 @@ def test_withdrawn_partition_is_closed_at_once_and_the_poll_goes_on(bench: Bench
     assert [stored.message.value for stored in poll.messages] == [b"a"]
     poll.delivered()
     assert bench.take() == []
+
+
+def test_partition_that_is_granted_anew_between_two_looks_is_opened_anew(bench: Bench) -> None:
+    waiting = bench.later()
+    until(lambda: open_consumers(bench) == 1)
+    (claim,) = bench.node._claims
+    with bench.node.lock:
+        claim.drop(claim.held())
+        claim.grant(-1, 1_000, None)
+    claim.mailbox.wake()
+    bench.publish(b"a")
+    poll = waiting.result(PATIENCE)
+    assert [stored.message.value for stored in poll.messages] == [b"a"]
+    poll.delivered()
+    assert bench.take() == []
+
+
+class Prefetching(MemoryConsumer):
+    """A consumer that was sent what there is when it was opened, as brokers do."""
+
+    __slots__ = ("_inner", "_some")
+
+    def __init__(self, inner: MemoryConsumer) -> None:
+        self._inner = inner
+        self._some = inner.receive(100, 1 << 20, 1)
+        self.partition = inner.partition
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        taken, self._some = self._some[:limit], self._some[limit:]
+        return taken or self._inner.receive(limit, max_bytes, timeout)
+
+    def acknowledge(self, upto: Position, timeout: float) -> None:
+        self._inner.acknowledge(upto, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def test_what_the_last_poll_left_to_be_acknowledged_is_not_answered_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consume = bench.backend.consume
+    monkeypatch.setattr(bench.backend, "consume", lambda *asked: Prefetching(consume(*asked)))
+    bench.publish(b"a", b"b", b"c")
+    assert [bench.take(limit=1, ack_next=True) for _ in range(4)] == [[b"a"], [b"b"], [b"c"], []]
 
 
 def test_answer_is_not_acknowledged_when_its_partition_was_withdrawn(bench: Bench) -> None:

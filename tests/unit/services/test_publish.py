@@ -193,6 +193,9 @@ def test_a_request_is_one_entry_as_long_as_it_fits(more: int, batches: int) -> N
     last = MAX_BYTES - Portion([Message(bytes(each))] * 4 + [Message(b"")]).weight
     bench.publish([Message(bytes(each))] * 4 + [Message(bytes(last + more))])
     assert len(bench.backend.batches) == batches
+    bench.backend.batches.clear()
+    bench.publish([Message(bytes(each))] * 4 + [Message(bytes(last + more)), Message(b"")])
+    assert [len(batch.messages) for batch in bench.backend.batches] == [5 - more, 1 + more]
 
 
 def test_keys_count_twice_in_what_fits_into_an_entry() -> None:

@@ -303,8 +303,8 @@ def test_the_old_journal_stays_until_what_was_recovered_has_a_name(folder: Path)
             await Store.open(folder / "data", SMALL, clock, disk)
 
     run(work())
-    for seed in range(3):
-        run(expect_all(folder, disk.crash(random.Random(seed)), payloads))
+    for after in (disk.crash(random.Random(1)), disk.reread()):
+        run(expect_all(folder, after, payloads))
 
 
 def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder: Path) -> None:
