@@ -93,7 +93,7 @@ def test_stretch_begins_at_the_first_entry_of_a_time(
     assert found.start_index == [0, 4, 5, 7][entry]
 
 
-@settings(max_examples=40)
+@settings(max_examples=20)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=9), index=st.integers(0, 40))
 def test_entry_that_holds_a_message_is_found_by_its_number(sizes: list[int], index: int) -> None:
     before = [0, *accumulate(sizes)]

@@ -14,6 +14,7 @@ from router.pipelines.source.losses import MessagesLostError
 from router.pipelines.source.offsets import Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
+from router.pipelines.source.reckoning import bound_end
 
 
 class Store(PulsarBackend):
@@ -139,3 +140,15 @@ def test_offset_of_a_partition_that_is_not_there_is_refused() -> None:
 def test_position_that_is_the_latest_reads_nothing() -> None:
     assert bounded(Store(0, 9), starting="latest") == []
     assert bounded(Store(0, 9), startingOffsets='{"t": {"0": -2}}') == [(0, 8)]
+
+
+@pytest.mark.parametrize(
+    ("number", "start_index", "entry"), [(20, 20, 4), (21, 20, 5), (29, 20, 5), (3, 7, 4)]
+)
+def test_frame_that_ends_inside_of_an_entry_takes_the_entry(
+    number: int, start_index: int, entry: int
+) -> None:
+    # The store answers the entry that holds the message, or the first that is kept.
+    places = Place(1, 0), Place(1, 9), Place(1, 4), Place(1, 9)
+    extent = Extent(-1, *places, ((1, 9),), True, 0, start_index, 90, 90)
+    assert bound_end(number, extent) == Place(1, entry)
