@@ -21,7 +21,7 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     credentials (pulsar.*) that cannot be used.
     """
     # HTTP's client takes long to import, and the embedded broker's clients do without.
-    from router.backends.pulsar.rest import ServiceAdmin  # noqa: PLC0415
+    from router.backends.pulsar.service import ServiceAdmin  # noqa: PLC0415
 
     del node
     address = Address.parse(url)

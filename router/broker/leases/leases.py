@@ -171,8 +171,8 @@ class Leases:
         """Deal anew: these ids are live on other nodes."""
         if (group := self._groups.get((topic, subscription))) is not None:
             group.deal.set_elsewhere(consumers)
-            for poll in group.waiting():
-                self._updates.of(poll)  # whether one of its id polls elsewhere may have changed
+            for poll in group.waiting():  # one of its id may have begun or ended to poll elsewhere
+                self._updates.of(poll)
             self._follow(group)
             self._flush_soon()
 
@@ -292,7 +292,7 @@ class Leases:
             self._counters.inc("router_broker_revokes_total")
             self._updates.of(change.holder).revoked.add(change.partition)
         else:
-            # It was never told that it has it, or told that it has it no more. It waits for less.
+            # It was never told that it has it, or told that it has not. It waits for less.
             group.deal.give_up(change.holder, [change.partition], self._clock())
             self._updates.of(change.holder)
 
@@ -331,8 +331,7 @@ class Leases:
         if trouble is not None:
             update.trouble = trouble
         if first := poll.group.deal.waiting_behind(poll):
-            seconds = self._clock() - first.since
-            update.waiting = True
+            update.waiting, seconds = True, self._clock() - first.since
             update.holder = (
                 f"consumer {first.consumer} ({first.peer.name}), polling for {seconds:.1f} s"
             )
@@ -342,10 +341,7 @@ class Leases:
                 update.holder = holder
 
     def _holder(self, poll: Poll, missing: list[int]) -> str | None:
-        """Say what keeps the leases of these partitions away; None: polls of other ids elsewhere.
-
-        What other ids have is not refused to a poll: as on one node, its time ends without any.
-        """
+        """Say what keeps these leases away; None: other ids, for which a poll is not refused."""
         names = {self._coordinator.holder(poll.group.lease(partition)) for partition in missing}
         known = sorted(name for name in names if name is not None)
         if not known:
@@ -392,8 +388,7 @@ class Leases:
         self._later(max(0.0, deadline - self._clock()), fire)
 
     def _count_held(self) -> int:
-        groups = self._groups.values()
-        return sum(share.held for group in groups for share in group.shares.values())
+        return sum(share.held for g in self._groups.values() for share in g.shares.values())
 
 
 def _check_room(deal: Deal[Poll], consumer: str, partitions: int) -> None:

@@ -10,8 +10,8 @@ from router.backends import Backend, Start
 from router.backends.embedded import BrokerNode
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
-from router.backends.pulsar.rest import ServiceAdmin
 from router.backends.pulsar.routes import OneBroker
+from router.backends.pulsar.service import ServiceAdmin
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription, TopicName
 from router.wire.pulsar import pulsar_pb2 as pb
