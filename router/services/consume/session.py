@@ -104,9 +104,9 @@ class Session:
                     self._check_topic()
                     raise
                 found = None
-            if found is not None and self._hold(size := _answer_size(found)):
-                return found
             if found is not None:
+                if not found or self._hold(size := _answer_size(found)):
+                    return found
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
                 self._release(Outcome.REFUSED)

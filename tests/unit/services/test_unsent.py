@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from router.backends import Start
 from router.errors import OverloadedError
 from router.model import Subscription
 from router.services.memory_budget import MemoryBudget
@@ -69,6 +70,16 @@ def test_answer_larger_than_all_memory_goes_out_alone(bench: Bench) -> None:
         bench.poll(subscription=OTHER)
     poll.delivered()
     assert len(bench.take(subscription=OTHER)) == 3
+
+
+def test_empty_poll_is_answered_while_others_wait_for_memory(bench: Bench) -> None:
+    slow = bench.poll()
+    waiting = bench.later(subscription=OTHER)
+    nothing = Subscription(TOPIC, "nothing")
+    bench.subscriber.backend.subscribe(nothing, Start.LATEST, 1)
+    assert bench.take(subscription=nothing) == []
+    slow.delivered()
+    waiting.result(PATIENCE).delivered()
 
 
 def test_empty_polls_take_no_memory(bench: Bench) -> None:
