@@ -15,6 +15,7 @@ from router.broker.cursors import Ack, Cursor
 from router.broker.descriptions import subscriptions_after
 from router.broker.dispatch import Counting, Partition, Subscription, Whence
 from router.broker.dispatch.feed import batch_size
+from router.broker.dispatch.subscription import REPLICATED
 from router.broker.ledger import DamagedError, Ledger
 from router.broker.topic_groups import Groups
 from router.broker.topics import Topics
@@ -256,9 +257,11 @@ def _state(subscription: Subscription, room: int) -> pb.CursorState:
         durable=subscription.durable,
         unacked=sum(consumer.held_messages for consumer in subscription.consumers),
         type=dispatcher.kind.value if dispatcher is not None else None,
+        replicated=subscription.replicated,
     )
     if record is not None:
         state.created_ms, state.last_used_ms = record.created_ms, record.last_used_ms
         for key, value in record.properties.items():
-            state.properties.add(key=key, value=value)
+            if key != REPLICATED:
+                state.properties.add(key=key, value=value)
     return state

@@ -11,7 +11,7 @@ about what is stored, and the path of stored messages would have to ask at each 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -70,6 +70,10 @@ class Producer:
     producer_id: int
     name: str
     topic: Topic
+    # Milliseconds since 1970.
+    since_ms: int = 0
+    # What the client says of it, for statistics.
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -83,6 +87,10 @@ class Consumer:
     priority: int = 0
     permits: int = 0
     dropped: int = 0
+    # Milliseconds since 1970.
+    since_ms: int = 0
+    # What the client says of it, for statistics.
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from itertools import islice
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from router.broker.admin import Counting
 from router.broker.cursor_admin import CursorAdmin, Forgetting
@@ -149,8 +149,13 @@ class TopicAdmin:
         else:
             found = _clients(self._topics.pieces(self._topics.parse(asked.topic)))
         after = min(asked.after, MOST_CLIENTS)
-        response.clients.extend(islice(found, after, after + CLIENTS))
-        response.more = len(response.clients) == CLIENTS
+        size = 0
+        for info in islice(found, after, None):
+            if size > LIST_BYTES or len(response.clients) == CLIENTS:
+                response.more = True
+                break
+            size += info.ByteSize()
+            response.clients.append(info)
 
     async def _list(self, asked: pb.ListTopics, response: pb.CommandAdminResponse) -> None:
         """Answer a page of topics."""
@@ -263,45 +268,54 @@ def _fleeting_stats(topic: FleetingTopic) -> pb.TopicStats:
 def _clients(partitions: list[Partition]) -> Iterator[pb.ClientInfo]:
     for partition in partitions:
         for producer in partition.producers:
-            yield pb.ClientInfo(
-                partition=partition.index,
-                name=producer.name,
-                id=producer.producer_id,
-                **_whereabouts(producer.link),
-            )
+            info = _client(partition.index, producer, producer.producer_id)
+            info.access = cast("pb.ProducerAccessMode", int(producer.access))
+            yield info
         for subscription in partition.subscriptions.values():
             for consumer in subscription.consumers:
-                yield pb.ClientInfo(
-                    partition=partition.index,
-                    name=consumer.name,
-                    id=consumer.consumer_id,
-                    subscription=subscription.name,
-                    permits=max(0, consumer.permits),
-                    unacked=consumer.held_messages,
-                    connected_ms=consumer.since_ms,
-                    **_whereabouts(consumer.link),
-                )
+                info = _client(partition.index, consumer, consumer.consumer_id)
+                info.subscription = subscription.name
+                info.permits = max(0, consumer.permits)
+                info.unacked = consumer.held_messages
+                yield info
 
 
 def _fleeting_clients(topic: FleetingTopic) -> Iterator[pb.ClientInfo]:
     for producer in topic.producers.values():
-        yield pb.ClientInfo(
-            partition=NOT_PARTITIONED,
-            name=producer.name,
-            id=producer.producer_id,
-            **_whereabouts(producer.link),
-        )
+        info = _client(NOT_PARTITIONED, producer, producer.producer_id)
+        info.access = pb.Shared
+        yield info
     for subscription in topic.subscriptions.values():
         for consumer in subscription.consumers:
-            yield pb.ClientInfo(
-                partition=NOT_PARTITIONED,
-                name=consumer.name,
-                id=consumer.consumer_id,
-                subscription=subscription.name,
-                permits=max(0, consumer.permits),
-                dropped=consumer.dropped,
-                **_whereabouts(consumer.link),
-            )
+            info = _client(NOT_PARTITIONED, consumer, consumer.consumer_id)
+            info.subscription = subscription.name
+            info.permits = max(0, consumer.permits)
+            info.dropped = consumer.dropped
+            yield info
+
+
+class _Opened(Protocol):
+    """A producer or a consumer."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def link(self) -> object: ...
+    @property
+    def since_ms(self) -> int: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
+def _client(partition: int, opened: _Opened, identity: int) -> pb.ClientInfo:
+    return pb.ClientInfo(
+        partition=partition,
+        name=opened.name,
+        id=identity,
+        connected_ms=opened.since_ms,
+        metadata=[pb.KeyValue(key=key, value=value) for key, value in opened.metadata.items()],
+        **_whereabouts(opened.link),
+    )
 
 
 def _whereabouts(link: object) -> dict[str, Any]:

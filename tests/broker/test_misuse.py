@@ -422,3 +422,18 @@ def test_client_may_open_any_number_of_new_topics_at_once(raw: RawClient, topic:
     raw.send_bytes(b"".join(map(encode, asked)))
     answered = {raw.expect("SUCCESS", 20).request_id for _ in asked}
     assert answered == set(range(1_500))
+
+
+def test_rollback_by_time_goes_by_when_the_broker_stored_the_messages(
+    raw: RawClient, topic: str
+) -> None:
+    raw.producer(topic)
+    place = raw.publish(b"written long ago, by the clock of its producer").message_id
+    raw.subscribe(
+        topic,
+        durable=False,
+        initialPosition=pb.CommandSubscribe.Latest,
+        start_message_rollback_duration_sec=3_600,
+    )
+    raw.send("FLOW", consumer_id=0, messagePermits=1)
+    assert raw.expect("MESSAGE").message_id.entryId == place.entryId

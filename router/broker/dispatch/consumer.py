@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING, Final, Protocol
@@ -94,6 +94,8 @@ class Consumer:
     keys: KeyPolicy = ANY_KEYS
     # Milliseconds since 1970.
     since_ms: int = 0
+    # What the client says of it, for statistics.
+    metadata: Mapping[str, str] = field(default_factory=dict)
     permits: int = 0
     # The client's count of its own redelivery requests, echoed so that it can tell old from new.
     epoch: int | None = None

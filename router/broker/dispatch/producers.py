@@ -16,8 +16,8 @@ uses it, when the fenced producer next sends.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -86,6 +86,10 @@ class Producer:
     access: Access = Access.SHARED
     topic_epoch: int | None = None
     schema_version: bytes = b""
+    # Milliseconds since 1970.
+    since_ms: int = 0
+    # What the client says of it, for statistics.
+    metadata: Mapping[str, str] = field(default_factory=dict)
 
 
 class ProducerTable:

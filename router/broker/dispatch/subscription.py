@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -27,6 +27,9 @@ from router.quoting import quoted
 
 if TYPE_CHECKING:
     from router.broker.dispatch.partition import Partition
+
+REPLICATED: Final = "pulsar.replicated.subscription"
+"""The property that says of a stored subscription that its state was to be replicated."""
 
 _log = structlog.get_logger(__name__)
 
@@ -47,6 +50,8 @@ class Subscription:
         self.record = record
         self.cursor = Cursor(start - 1) if record is None else record.cursor
         self.dispatcher: Dispatcher | None = None
+        # A consumer asked for it; there is no other cluster, so that statistics alone say so.
+        self.replicated = record is not None and REPLICATED in record.properties
         self.unread = False
         # What was received under another epoch is not acknowledged by our own client any more.
         self.epoch = partition.broker.new_epoch()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Final
 from router.broker.cursors import Ack
 from router.broker.dispatch import Consumer, HashRangeError, Subscription
 from router.broker.dispatch.rates import Flow
+from router.broker.dispatch.subscription import REPLICATED
 from router.broker.ledger import DamagedError
 from router.broker.pulsar import answers
 from router.broker.pulsar.delivering import Delivery
@@ -30,6 +31,7 @@ from router.broker.pulsar.slots import Slots
 from router.broker.pulsar.subscribing import (
     KINDS,
     check,
+    kept_metadata,
     keys_of,
     leased,
     only_existing,
@@ -241,6 +243,8 @@ class Consuming:
                 if asked.subscription not in partition.subscriptions and only_existing(asked):
                     raise SubscriptionNotFoundError(f"there is no {quoted(asked.subscription)}")
                 properties = {pair.key: pair.value for pair in asked.subscription_properties}
+                if asked.replicate_subscription_state:
+                    properties[REPLICATED] = "true"
                 subscription = await partition.subscribe(asked.subscription, start, properties)
             else:
                 subscription = partition.read_from(asked.subscription, start)
@@ -260,12 +264,14 @@ class Consuming:
             priority=asked.priority_level,
             keys=keys_of(asked),
             since_ms=self._topics.now_ms(),
+            metadata=kept_metadata(asked.metadata),
             flow=Flow(monotonic()),
             epoch=asked.consumer_epoch if asked.HasField("consumer_epoch") else None,
             reads_any=reads_any(asked),
             leased=leased(asked),
         )
         subscription.attach(consumer, KINDS[asked.subType])
+        subscription.replicated |= asked.replicate_subscription_state
         self._slots.found[asked.consumer_id] = consumer
         epoch = subscription.epoch if self._connection.ours else None
         self._connection.send(answers.success(asked.request_id, epoch))

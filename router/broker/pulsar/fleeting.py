@@ -14,6 +14,7 @@ from router.broker.dispatch.hashing import slot_of, sticky_key
 from router.broker.fleeting import Consumer, Producer
 from router.broker.pulsar import answers
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, request_failed
+from router.broker.pulsar.subscribing import kept_metadata
 from router.errors import (
     BadNameError,
     BatchTooLargeError,
@@ -162,7 +163,8 @@ class Fleeting:
             raise BadNameError(f"names have at most {MAX_NAME} characters")
         topic = self._topics.fleeting.get(name)
         given = asked.producer_name or self._messages.new_name("standalone")
-        producer = Producer(self, asked.producer_id, given, topic)
+        producer = Producer(self, asked.producer_id, given, topic, self._topics.now_ms())
+        producer.metadata = kept_metadata(asked.metadata)
         topic.add_producer(producer)
         self._serve()
         self._producers[asked.producer_id] = producer
@@ -178,6 +180,8 @@ class Fleeting:
         subscription = self._topics.fleeting.get(name).subscription(asked.subscription, kind)
         given = asked.consumer_name or self._messages.new_name("consumer")
         consumer = Consumer(self, asked.consumer_id, given, subscription, asked.priority_level)
+        consumer.since_ms = self._topics.now_ms()
+        consumer.metadata = kept_metadata(asked.metadata)
         subscription.attach(consumer, kind)
         self._serve()
         self._consumers[asked.consumer_id] = consumer

@@ -27,6 +27,7 @@ from router.broker.dispatch import (
 from router.broker.pulsar.failures import request_failed
 from router.broker.pulsar.schemas import check_size, schema_of_producer
 from router.broker.pulsar.slots import Slots
+from router.broker.pulsar.subscribing import kept_metadata
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
 from router.model import REQUEST_PRODUCER
 from router.wire.pulsar import Frame, ProtocolError
@@ -229,6 +230,8 @@ class Producers:
             access=Access(asked.producer_access_mode),
             topic_epoch=asked.topic_epoch if asked.HasField("topic_epoch") else None,
             schema_version=version,
+            since_ms=self._topics.now_ms(),
+            metadata=kept_metadata(asked.metadata),
         )
 
     def _begin(self, producer: Producer, request_id: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from router.broker.dispatch import KeyPolicy, Kind, Partition
@@ -11,6 +12,9 @@ from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_NAME: Final = 1_024
 MAX_SIZE: Final = 1 << 16
+MAX_METADATA_CHARACTERS: Final = 2_048
+# Begins the properties that the router's own clients use.
+OURS: Final = "router-"
 # A consumer that says so does not make the subscription that it asks for: by Pulsar's own rules it
 # would begin where this consumer happens to come, and not where its group was told to begin.
 EXISTING: Final = "router-existing"
@@ -23,6 +27,19 @@ KINDS: Final = {
     pb.CommandSubscribe.Failover: Kind.FAILOVER,
     pb.CommandSubscribe.Key_Shared: Kind.KEY_SHARED,
 }
+
+
+def kept_metadata(pairs: Iterable[pb.KeyValue]) -> dict[str, str]:
+    """Return what a client says of its producer or consumer, as far as statistics keep it."""
+    kept: dict[str, str] = {}
+    size = 0
+    for pair in pairs:
+        size += len(pair.key) + len(pair.value)
+        if size > MAX_METADATA_CHARACTERS:
+            break
+        if not pair.key.startswith(OURS):
+            kept[pair.key] = pair.value
+    return kept
 
 
 def check(asked: pb.CommandSubscribe) -> None:

@@ -193,6 +193,10 @@ def _publisher(client: Any) -> dict[str, Any]:
         "producerId": client.id,
         "address": client.address,
         "clientVersion": client.version,
+        "accessMode": pb.ProducerAccessMode.Name(client.access),
+        "connectedSince": moment(client.connected_ms),
+        "metadata": _metadata(client),
+        "supportsPartialProducer": False,
     }
 
 
@@ -208,7 +212,7 @@ def _subscription(found: Found, name: str) -> dict[str, Any]:
         "type": kinds[0] if kinds else "None",
         "consumers": [_consumer(client) for client in consumers],
         "isDurable": any(one.durable for one in own),
-        "isReplicated": False,
+        "isReplicated": any(cursor.replicated for cursor in cursors),
         "subscriptionProperties": {
             pair.key: pair.value for cursor in cursors[:1] for pair in cursor.properties
         },
@@ -216,16 +220,19 @@ def _subscription(found: Found, name: str) -> dict[str, Any]:
 
 
 def _consumer(client: Any) -> dict[str, Any]:
-    told = {
+    return {
         "consumerName": client.name,
         "availablePermits": client.permits,
         "unackedMessages": client.unacked,
         "address": client.address,
         "clientVersion": client.version,
+        "connectedSince": moment(client.connected_ms),
+        "metadata": _metadata(client),
     }
-    if client.HasField("connected_ms"):
-        told["connectedSince"] = moment(client.connected_ms)
-    return told
+
+
+def _metadata(client: Any) -> dict[str, str]:
+    return {pair.key: pair.value for pair in client.metadata}
 
 
 def _cursor(cursor: Any) -> dict[str, Any]:

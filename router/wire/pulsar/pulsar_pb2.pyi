@@ -1434,7 +1434,7 @@ class DescribeCursors(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., after_partition: _Optional[int] = ..., after_subscription: _Optional[str] = ...) -> None: ...
 
 class CursorState(_message.Message):
-    __slots__ = ("partition", "subscription", "ledger_id", "mark_delete", "acknowledged", "partial", "backlog", "cut", "durable", "created_ms", "last_used_ms", "properties", "unacked", "type")
+    __slots__ = ("partition", "subscription", "ledger_id", "mark_delete", "acknowledged", "partial", "backlog", "cut", "durable", "created_ms", "last_used_ms", "properties", "unacked", "type", "replicated")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -1449,6 +1449,7 @@ class CursorState(_message.Message):
     PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     UNACKED_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
+    REPLICATED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     subscription: str
     ledger_id: int
@@ -1463,7 +1464,8 @@ class CursorState(_message.Message):
     properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
     unacked: int
     type: str
-    def __init__(self, partition: _Optional[int] = ..., subscription: _Optional[str] = ..., ledger_id: _Optional[int] = ..., mark_delete: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., partial: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., backlog: _Optional[int] = ..., cut: _Optional[bool] = ..., durable: _Optional[bool] = ..., created_ms: _Optional[int] = ..., last_used_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., unacked: _Optional[int] = ..., type: _Optional[str] = ...) -> None: ...
+    replicated: bool
+    def __init__(self, partition: _Optional[int] = ..., subscription: _Optional[str] = ..., ledger_id: _Optional[int] = ..., mark_delete: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., partial: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., backlog: _Optional[int] = ..., cut: _Optional[bool] = ..., durable: _Optional[bool] = ..., created_ms: _Optional[int] = ..., last_used_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., unacked: _Optional[int] = ..., type: _Optional[str] = ..., replicated: _Optional[bool] = ...) -> None: ...
 
 class EntryRange(_message.Message):
     __slots__ = ("first", "last")
@@ -1658,7 +1660,7 @@ class DescribeClients(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
-    __slots__ = ("partition", "name", "id", "address", "version", "subscription", "permits", "unacked", "connected_ms", "dropped")
+    __slots__ = ("partition", "name", "id", "address", "version", "subscription", "permits", "unacked", "connected_ms", "dropped", "metadata", "access")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -1669,6 +1671,8 @@ class ClientInfo(_message.Message):
     UNACKED_FIELD_NUMBER: _ClassVar[int]
     CONNECTED_MS_FIELD_NUMBER: _ClassVar[int]
     DROPPED_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    ACCESS_FIELD_NUMBER: _ClassVar[int]
     partition: int
     name: str
     id: int
@@ -1679,7 +1683,9 @@ class ClientInfo(_message.Message):
     unacked: int
     connected_ms: int
     dropped: int
-    def __init__(self, partition: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., subscription: _Optional[str] = ..., permits: _Optional[int] = ..., unacked: _Optional[int] = ..., connected_ms: _Optional[int] = ..., dropped: _Optional[int] = ...) -> None: ...
+    metadata: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    access: ProducerAccessMode
+    def __init__(self, partition: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., subscription: _Optional[str] = ..., permits: _Optional[int] = ..., unacked: _Optional[int] = ..., connected_ms: _Optional[int] = ..., dropped: _Optional[int] = ..., metadata: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., access: _Optional[_Union[ProducerAccessMode, str]] = ...) -> None: ...
 
 class ListSchemas(_message.Message):
     __slots__ = ("topic", "first")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -46,7 +47,7 @@ Join = Callable[..., Consumer]
 
 @pytest.fixture
 def join(topics: FleetingTopics) -> Join:
-    def join(client: Client, kind: str, name: str = "c", **fields: int) -> Consumer:
+    def join(client: Client, kind: str, name: str = "c", **fields: Any) -> Consumer:
         subscription = topics.get(T).subscription("s", kind)
         consumer = Consumer(client, 1, name, subscription, **fields)
         subscription.attach(consumer, kind)
