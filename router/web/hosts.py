@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 from router.access.grants import known
 from router.access.logins import parse_address
 from router.errors import ForbiddenError, SettingError
+from router.quoting import quoted
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -49,8 +50,8 @@ class Hosts:
         if environ["PATH_INFO"].rstrip("/") in PROBES:
             return
         raise ForbiddenError(
-            f"Anonymous requests to the host {host[:MAX_NAMED_CHARACTERS]!r} are refused, since any"
-            " page could send them: name the host in the setting server.hosts."
+            f"Anonymous requests to the host {quoted(host, MAX_NAMED_CHARACTERS)} are refused,"
+            " since any page could send them: name the host in the setting server.hosts."
         )
 
 
