@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 import click
 
 from router import supervised
+from router.broker import listening
 from router.broker.folder import LOCK, MARK
 from router.build import module_command, module_path
 from router.cli.options import (
@@ -62,6 +63,8 @@ def command(config: Path | None, **flags: str | None) -> None:
 
         administered.serve(config, flags)
         return
+    # The broker checks it too: this is to refuse before the folder is made.
+    listening.check(settings)
     for sentence in readable_secrets(settings):
         click.echo(f"router: {sentence}", err=True)
     with closing(supervise(settings)) as supervision:
