@@ -163,7 +163,7 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
         if stay:
             _announce(folder, {"pulsar": tcp, "pulsar+ssl": tls})
         guest = None if stay else _Guest(folder, settings.seconds("broker.linger"))
-        service = _Service(Notifier.take(os.environ))
+        service = Service(Notifier.take(os.environ), guard.blacklist)
         ending = await broker.ending(guest)
         service.end()
         return await broker.end(ending)
@@ -196,14 +196,16 @@ class _Guard:
             self.blacklist.stop()
 
 
-class _Service:
+class Service:
     """A broker that is up, as systemd sees it where it is the main process; SIGHUP reloads."""
 
-    def __init__(self, notifier: Notifier) -> None:
+    def __init__(self, notifier: Notifier, blacklist: Blacklist | None) -> None:
         self._notifier = notifier
+        self._blacklist = blacklist
+        self._reload: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._sign: asyncio.TimerHandle | None = None
-        self._loop.add_signal_handler(signal.SIGHUP, self._reload)
+        self._loop.add_signal_handler(signal.SIGHUP, self._begin_reload)
         notifier.ready()
         if notifier.interval is not None:
             self._live(notifier.interval)
@@ -212,11 +214,18 @@ class _Service:
         """Tell that the broker ends."""
         if self._sign is not None:
             self._sign.cancel()
+        if self._reload is not None:
+            self._reload.cancel()
         self._notifier.stopping()
 
-    def _reload(self) -> None:
+    def _begin_reload(self) -> None:
+        self._reload = self._loop.create_task(self._read_again())
+
+    async def _read_again(self) -> None:
         self._notifier.reloading()
         reload_all()
+        if self._blacklist is not None:
+            await self._blacklist.look()
         self._notifier.ready()
 
     def _live(self, interval: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import resource
@@ -17,6 +18,11 @@ from pathlib import Path
 import pytest
 
 from router import node_socket, supervised
+from router.access.blacklist import KIND
+from router.broker.blacklist import Blacklist
+from router.broker.process import Service
+from router.broker.registry import FileRegistry
+from router.systemd import Notifier
 from tests.broker.raw import RawClient
 from tests.processes import wait_until
 
@@ -161,6 +167,22 @@ def test_broker_tells_systemd_how_it_fares_and_reloads_when_told(
         assert systemd.recv(100) == b"STOPPING=1"
         assert ended(broker)[0] == os.EX_OK
     assert '"event": "reloaded"' in (data / "broker.log").read_text()
+
+
+def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) -> None:
+    async def run() -> None:
+        registry = await FileRegistry.open(tmp_path)
+        blacklist, changed = Blacklist(registry), asyncio.Event()
+        blacklist.watch(changed.set)
+        service = Service(Notifier(), blacklist)
+        await registry.put(KIND, "192.0.2.1", b"{}", None)
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.wait_for(changed.wait(), DEADLINE)
+        assert blacklist.holds("192.0.2.1")
+        service.end()
+        await registry.close()
+
+    asyncio.run(run())
 
 
 def test_broker_that_is_to_stay_serves_a_supervised_folder(data: Path, start: Start) -> None:
