@@ -54,6 +54,8 @@ PUBLISH: Final = "POST", "/events/<topic>"
 POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
 ELAPSED: Final = "router.elapsed"
 """Where the environment has what returns the seconds since the request began."""
+# What publishers sent goes out as the type that the answer names, and as no page.
+NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
@@ -142,7 +144,7 @@ class Front(Flask):
             finally:
                 request_id.reset(known)
         identity = self._transactions.next(environ.get("REMOTE_ADDR", ""))
-        marks = [("transactionId", identity), *self._cors.marks(environ)]
+        marks = [("transactionId", identity), NOT_SNIFFED, *self._cors.marks(environ)]
         start_response("200 OK", headers + marks)
         self._note(rule, environ, 200)
         return body
@@ -183,6 +185,7 @@ class Front(Flask):
         # Refusals carry the id in their body, and have it already.
         if status < 400 or "transactionId" not in response.headers:
             response.headers["transactionId"] = self._identify(environ)
+        response.headers.set(*NOT_SNIFFED)
         for name, value in self._cors.marks(environ):
             response.headers.add(name, value)
         self._note("other" if rule is None else rule.rule, environ, status)

@@ -206,7 +206,8 @@ def word_refusals(worker: Any) -> None:
         body, transaction = word(status, sentence)
         head = (
             f"HTTP/1.1 {status} {reason}\r\nConnection: close\r\nContent-Type: application/json\r\n"
-            f"Content-Length: {len(body)}\r\ntransactionId: {transaction}\r\n\r\n"
+            f"Content-Length: {len(body)}\r\ntransactionId: {transaction}\r\n"
+            "X-Content-Type-Options: nosniff\r\n\r\n"
         )
         util.write_nonblock(client, head.encode() + body)
 

@@ -52,6 +52,8 @@ class Guarded:
             broker_client_ca=str(self.authority.ca),
             auth_users=str(users),
             auth_attempts_per_minute="12",
+            # All tests guess from one address.
+            auth_failures_per_minute="0",
             auth_token_secret_file=str(self.secret),
             auth_token_public_key=str(public),
             auth_permissions=str(self.permissions),

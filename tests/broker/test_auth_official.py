@@ -9,6 +9,7 @@ import signal
 import socket
 import ssl
 import struct
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -217,6 +218,23 @@ def test_garbage_ends_its_connection_and_nothing_else(
             client.shutdown(socket.SHUT_WR)
             while client.recv(1 << 16):
                 pass
+    greeted = broker.raw(**token_of(broker))
+    greeted.expect("CONNECTED")
+
+
+def test_tls_before_1_2_is_refused(broker: Guarded) -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        socket.create_connection(("127.0.0.1", broker.tls), 5) as client,
+        pytest.raises((ssl.SSLError, ConnectionResetError)),
+    ):
+        old.wrap_socket(client)
     greeted = broker.raw(**token_of(broker))
     greeted.expect("CONNECTED")
 

@@ -11,6 +11,7 @@ import ssl
 import subprocess
 import sys
 import time
+import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -118,6 +119,36 @@ def test_a_port_refuses_what_is_meant_for_the_other(served: Served) -> None:
     mistaken = Served(served.stack, served.stack.port, served.authority)
     with pytest.raises(ssl.SSLError):
         mistaken.ask("GET", "/ready")
+
+
+def test_tls_before_1_2_is_refused_and_the_port_serves_on(served: Served) -> None:
+    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        old.minimum_version = ssl.TLSVersion.TLSv1
+        old.maximum_version = ssl.TLSVersion.TLSv1_1
+    with (
+        socket.create_connection(("127.0.0.1", served.port), PATIENCE) as client,
+        pytest.raises((ssl.SSLError, ConnectionResetError)),
+    ):
+        old.wrap_socket(client)
+    assert served.ask("GET", "/ready").status == 200
+
+
+def test_plain_http_on_the_tls_port_ends_without_an_answer_and_without_a_traceback(
+    served: Served,
+) -> None:
+    for sent in (get("/ready"), b"\r\n", b"\x16\x03\x01\x00\x00", bytes(1000)):
+        with socket.create_connection(("127.0.0.1", served.port), PATIENCE) as client:
+            client.sendall(sent)
+            with contextlib.suppress(OSError):
+                client.shutdown(socket.SHUT_WR)
+                while data := client.recv(1 << 16):
+                    assert not data.startswith(b"HTTP")
+    assert served.ask("GET", "/ready").status == 200
+    assert "Traceback" not in (served.stack.folder / "serve.log").read_text()
 
 
 def test_client_certificates_are_welcome_but_only_of_our_authority(

@@ -89,6 +89,7 @@ def pair(
         # What is rationed by the minute may run out for one of the two a moment before the other.
         "consume_empty_polls_per_minute": "0",
         "auth_attempts_per_minute": "0",
+        "auth_failures_per_minute": "0",
     }
     direct, through_flask = Site(settings), Site(settings)
     assert len(through_flask.app.extensions[DIRECT]) == 2
@@ -149,3 +150,28 @@ def test_plain_publish_is_counted_as_any_request(pair: tuple[Site, Site]) -> Non
         mine = [line for line in lines if 'route="/events/<topic>"' in line]
         counted.append([line for line in mine if line.startswith("router_http_requests_total")])
     assert counted[0] == counted[1] != []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("POST", "/events/t", 200),
+        ("GET", "/events/t/g/c?timeout=0", 200),
+        ("GET", "/topics", 200),
+        ("GET", "/health", 200),
+        ("GET", "/nowhere", 404),
+        ("PUT", "/topics", 405),
+        ("GET", "/events/none/g/c", 404),
+        ("POST", f"/events/{'x' * 300}", 400),
+        ("GET", "/admin/v2/tenants/none", 404),
+    ],
+)
+def test_no_answer_is_to_be_taken_for_another_type(method: str, path: str, status: int) -> None:
+    site = Site({})
+    try:
+        site.post("/events/t", "<script>")
+        answer = site.client.open(path, method=method, data=b"a" if method == "POST" else None)
+    finally:
+        site.close()
+    assert answer.status_code == status
+    assert answer.headers.getlist("X-Content-Type-Options") == ["nosniff"]
