@@ -186,7 +186,8 @@ class Services:
         self.backend, self.node = backend, node
         self.keys = Keys(node.registry, timeout, CLOCK)
         self.rights = Rights(node.registry, timeout, CLOCK)
-        directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin)
+        most = settings.number("topics.auto_max_topics")
+        directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin, most)
         self.topics = Topics(backend, directory, partitions, timeout)
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
         self.offload = offload.Pool(1)

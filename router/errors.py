@@ -293,6 +293,14 @@ class NotAllowedError(RouterError):
     code = "not-allowed"
 
 
+def too_many_topics(limit: int) -> NotAllowedError:
+    """Return the failure of creating a topic by its first use where there are so many already."""
+    return NotAllowedError(
+        f"There are {limit} topics or more, so none is created by its first use"
+        " (topics.auto_max_topics); create it explicitly."
+    )
+
+
 class ConflictError(RouterError):
     """Somebody else changed it meanwhile, or it exists already."""
 

@@ -32,6 +32,7 @@ from router.errors import (
     NotAllowedError,
     TopicExistsError,
     TopicNotFoundError,
+    too_many_topics,
 )
 from router.model import (
     NO_PROPERTIES,
@@ -55,6 +56,7 @@ class TopicOptions:
 
     auto_create: bool = True
     auto_partitions: int = 0
+    auto_max_topics: int = 0
     max_groups: int = 1_000
     groups_ms: int = 7 * 86_400_000
     tenant: str = "public"
@@ -68,6 +70,7 @@ class TopicOptions:
         return cls(
             auto_create=settings.flag("topics.auto_create"),
             auto_partitions=settings.number("topics.auto_partitions"),
+            auto_max_topics=settings.number("topics.auto_max_topics"),
             max_groups=settings.number("retention.max_groups"),
             groups_ms=round(settings.seconds("retention.groups") * 1000),
             tenant=settings.text("names.tenant"),
@@ -212,13 +215,15 @@ class Topics:
     def creation(self, name: TopicName) -> int | None:
         """Return how many partitions a missing topic would get by being used; None: it is missing.
 
-        Raises NamespaceNotFoundError.
+        Raises NamespaceNotFoundError, and NotAllowedError where there are too many topics for it.
         """
         self.namespaces.check(name)
         inherited = self._inherited(name)
         auto = self.options.auto_create if inherited.auto_create is None else inherited.auto_create
         if not auto:
             return None
+        if 0 < self.options.auto_max_topics <= self.count:
+            raise too_many_topics(self.options.auto_max_topics)
         given = inherited.auto_partitions
         return self.options.auto_partitions if given is None else given
 

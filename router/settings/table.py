@@ -44,12 +44,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "10s",
         "Time that the head of a request has after its first byte (llhttp, gthread).",
     ),
-    Setting(
-        "server.body_timeout",
-        duration,
-        "5m",
-        "Time that the body of a request has.",
-    ),
+    Setting("server.body_timeout", duration, "5m", "Time that the body of a request has."),
     Setting(
         "server.write_timeout",
         duration,
@@ -235,6 +230,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         count,
         "0",
         "Partitions of topics created that way; 0: not partitioned.",
+    ),
+    Setting(
+        "topics.auto_max_topics",
+        count,
+        "0",
+        "Number of topics at which no more are created by their first use; 0: no limit.",
     ),
     Setting(
         "namespaces.auto_create",

@@ -96,6 +96,20 @@ def test_missing_topic_is_not_found_when_it_may_not_be_created(
     with_topics(folder, test, auto_create=allowed)
 
 
+def test_topics_are_not_created_by_their_first_use_where_there_are_too_many(folder: Path) -> None:
+    async def test(topics: Topics) -> None:
+        await topics.open("a", create=True)
+        await topics.open("b", create=True)
+        for _ in range(2):
+            with pytest.raises(NotAllowedError, match=r"topics\.auto_max_topics"):
+                await topics.open("c", create=True)
+        await topics.open("a", create=True)
+        await topics.create(TopicName.parse("c"))
+        assert topics.count == 3
+
+    with_topics(folder, test, auto_max_topics=2)
+
+
 def test_missing_topic_gets_the_partitions_that_settings_say(folder: Path) -> None:
     async def test(topics: Topics) -> None:
         with pytest.raises(NotAllowedError, match="Found partitioned metadata"):

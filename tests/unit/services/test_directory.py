@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from router.backends.memory import MemoryBackend
-from router.errors import TopicNotFoundError
-from router.model import Policies, TopicName
+from router.errors import NotAllowedError, TopicNotFoundError
+from router.model import Policies, TopicInfo, TopicName
 from router.services import directory
 from router.services.directory import REMEMBERED, Directory
 from tests.processes import ManualClock
@@ -51,6 +51,32 @@ def test_partitions_of_an_unknown_topic_are_not_invented(clock: ManualClock) -> 
     known = Directory(MemoryBackend(), 4, 1, clock)
     with pytest.raises(TopicNotFoundError, match=r"\[t\]"):
         known.partitions(TOPIC)
+
+
+class Listed(MemoryBackend):
+    """Counts how often all of its topics are listed."""
+
+    listed = 0
+
+    def list_topics(self, timeout: float) -> list[TopicInfo]:
+        self.listed += 1
+        return super().list_topics(timeout)
+
+
+def test_topics_are_not_made_on_demand_where_there_are_too_many(clock: ManualClock) -> None:
+    backend = Listed()
+    known = Directory(backend, 0, 1, clock, max_topics=2)
+    for name in ("a", "b"):
+        known.partitions(TopicName.parse(name), create=True)
+    for name in ("c", "d", "e"):
+        with pytest.raises(NotAllowedError, match=r"topics\.auto_max_topics"):
+            known.partitions(TopicName.parse(name), create=True)
+    assert backend.listed == 3, "a flood of names does not count the topics each time"
+    assert known.partitions(TopicName.parse("a"), create=True) == 0
+    backend.delete_topic(TopicName.parse("b"), 1)
+    clock.advance(REMEMBERED)
+    assert known.partitions(TopicName.parse("c"), create=True) == 0
+    assert len(backend.list_topics(1)) == 2
 
 
 def test_partitions_of_an_unknown_topic_are_made_when_asked_for(clock: ManualClock) -> None:

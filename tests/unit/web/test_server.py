@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import os
+import socket
 from types import SimpleNamespace
 
 import pytest
+from gunicorn import util
 from gunicorn.config import Config
 
 from router.errors import SettingError
 from router.settings import Settings, load
 from router.web.hosts import is_loopback
-from router.web.server import bind_address, check_exposure, options, share, workers
+from router.web.server import (
+    bind_address,
+    check_exposure,
+    options,
+    share,
+    word_refusals,
+    workers,
+)
 
 
 def settings(**flags: str) -> Settings:
@@ -99,3 +108,21 @@ def test_workers_are_as_many_as_cpus_unless_set() -> None:
 
 def test_workers_are_one_over_memory() -> None:
     assert workers(settings(server__workers="7", backend__url="memory")) == 1
+
+
+def test_requests_that_cannot_be_read_are_answered_as_json_that_is_not_sniffed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def unread(status: int, sentence: str) -> tuple[bytes, str]:
+        return f'{{"status":{status},"message":"{sentence}"}}'.encode(), "an-id"
+
+    monkeypatch.setattr(util, "write_error", util.write_error)
+    application = SimpleNamespace(extensions={"router.unread": unread})
+    word_refusals(SimpleNamespace(wsgi=application))
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        util.write_error(ours, 400, "Bad Request", "no head")
+        head, _, body = theirs.recv(10_000).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert b"\r\nX-Content-Type-Options: nosniff" in head
+    assert body == b'{"status":400,"message":"no head"}'
