@@ -188,7 +188,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting(
         "auth.failures_per_minute",
         count,
-        "60",
+        "30",
         "Failed password checks a minute from one address, whatever the names; 0: no limit.",
     ),
     Setting(

@@ -31,6 +31,7 @@ def test_files_of_the_broker_are_private_whatever_umask_it_is_started_with(
     try:
         found = {path: path.lstat().st_mode for path in folder.rglob("*")}
         log = folder / "broker.log"
+        assert "Umask:\t0077\n" in Path(f"/proc/{broker.pid}/status").read_text()
         wait_until(lambda: f"chmod o-w {folder}" in log.read_text())
     finally:
         broker.stop()

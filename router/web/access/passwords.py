@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 # Each of a node's workers has so many; a check takes several processors by itself.
 THREADS: Final = 1
 # By chance in between: clients that were refused together do not come back together.
-MIN_REFUSAL_DELAY_SECONDS: Final = 2.0
-MAX_REFUSAL_DELAY_SECONDS: Final = 4.0
+MIN_REFUSAL_DELAY_SECONDS: Final = 3.0
+MAX_REFUSAL_DELAY_SECONDS: Final = 6.0
 MAX_DELAYED_REFUSALS: Final = 500
 
 
