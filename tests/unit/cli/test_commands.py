@@ -6,6 +6,7 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import pytest
@@ -17,6 +18,9 @@ from router.backends import Backend, Node
 from router.backends.memory import MemoryBackend, MemoryNode
 from router.cli import main, pub, store
 from router.settings import Settings
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 @pytest.fixture
@@ -137,17 +141,23 @@ def test_sub_acknowledges_nothing_that_was_not_printed(
     read = ["sub", "greetings", "--group", "g", "--from", "earliest", "--count", "1"]
 
     class Full(io.RawIOBase):
+        broken = True
+
         def writable(self) -> bool:
             return True
 
-        def write(self, _data: object) -> int:
-            raise BrokenPipeError
+        def write(self, data: Buffer, /) -> int:
+            if self.broken:
+                raise BrokenPipeError
+            return memoryview(data).nbytes
 
-    with monkeypatch.context() as patch:
-        patch.setattr(sys, "stdout", io.TextIOWrapper(io.BufferedWriter(Full())))
+    full = Full()
+    with monkeypatch.context() as patch, io.TextIOWrapper(io.BufferedWriter(full)) as printed:
+        patch.setattr(sys, "stdout", printed)
         with pytest.raises((BrokenPipeError, SystemExit)):
             main(read, standalone_mode=True)
         patch.undo()
+        full.broken = False  # what is still in the buffer goes out when it is closed
     assert run(*read).output == "hello\n"
 
 
