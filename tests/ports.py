@@ -16,7 +16,6 @@ from pathlib import Path
 
 FIRST_PORT = 10_000
 MAX_ATTEMPTS = 10_000
-_reservations: list[socket.socket] = []
 
 
 def free_port() -> int:
@@ -37,7 +36,7 @@ def _reserve(port: int) -> bool:
     except OSError:
         reservation.close()
         return False
-    _reservations.append(reservation)
+    reservation.detach()  # open until this process ends
     with socket.socket() as probe, contextlib.suppress(OSError):
         probe.bind(("127.0.0.1", port))
         return True
