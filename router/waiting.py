@@ -26,7 +26,7 @@ class Offload(Protocol):
 
 
 def run_here(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the function in the caller's thread: the `Offload` of whoever has no others to mind."""
+    """Call the function in the caller's thread: the `Offload` where nothing else runs in it."""
     return function(*args, **kwargs)
 
 

@@ -18,7 +18,7 @@ from router.quoting import quoted
 
 KIND: Final = "blacklist"
 LOOK_SECONDS: Final = 2.0
-"""So often the list is read anew."""
+"""Time between two reads of the list."""
 MAX_REMEMBERED: Final = 10_000
 _MAPPED_BITS: Final = 96
 

@@ -99,9 +99,7 @@ class Tokens:
             raise UnauthenticatedError("The token is not valid yet.")
         name = claims.get(self._claim)
         if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
-            raise UnauthenticatedError(
-                f"The token names nobody in its claim {quoted(self._claim)}."
-            )
+            raise UnauthenticatedError(f"The token has no name in its claim {quoted(self._claim)}.")
         return Identity(Principal(name), expires)
 
     def _claims(self, token: str) -> Mapping[str, Any]:

@@ -290,7 +290,7 @@ class Backend(Protocol):
     def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
         """Create a topic because a client uses it; raise TopicExistsError.
 
-        Returns False if it was created as it was before somebody deleted it in the store and not
+        Returns False if it was created as it was before it was deleted in the store and not
         through the router, with its partitions and properties, where the store can tell.
         """
         ...

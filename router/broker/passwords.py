@@ -1,9 +1,8 @@
 """Passwords of the broker's clients: checked beside the event loop, within limits, and remembered.
 
 The limits are those of HTTP (router/access/attempts.py), so that asking both gives no more guesses.
-Threads of their own do the checks; those of strangers wait in one short queue and are dropped once
-their clients have left. Credentials that were verified before have a thread that strangers do not
-get.
+Threads of their own do the checks; first checks wait in one short queue and are dropped once their
+clients have left. Credentials that were verified before have a thread that first checks do not get.
 """
 
 from __future__ import annotations

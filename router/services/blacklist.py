@@ -1,8 +1,8 @@
 """Addresses that are served nothing: a durable list, as this worker last read it.
 
 A thread reads the list every few seconds, so that no request waits for that, and requests look
-into a set. While nobody answers, the last list stays in force; before the first answer nobody is
-on it.
+into a set. While the registry does not answer, the last list stays in force; before the first
+answer no address is on it.
 """
 
 from __future__ import annotations

@@ -110,7 +110,7 @@ class MemoryBudget:
 
 
 class Reservation:
-    """A share of a budget; to be released by whoever got it, best as a context manager."""
+    """A share of a budget; its holder releases it, best as a context manager."""
 
     __slots__ = ("_budget", "_size")
 

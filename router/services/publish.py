@@ -176,7 +176,7 @@ class Publisher:
     def compute(
         self, messages: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
-        """Call what computes with so many messages: here, or where it holds up nobody."""
+        """Call what computes with so many messages: here, or where it delays no other request."""
         call = self._offload if messages > MAX_LIGHT_MESSAGES else run_here
         return call(function, *args, **kwargs)
 

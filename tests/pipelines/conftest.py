@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
 from router.pipelines import session
+from tests.contract.conftest import stop_broker
 from tests.pipelines.quick import QUICK, ready, unmeasured
 
 if TYPE_CHECKING:
@@ -32,3 +34,10 @@ def spark() -> Iterator[SparkSession]:
         started = session.start("tests", RESOURCES, ["kafka", "delta"])
     yield started
     started.stop()
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[Path]:
+    """A user's folder, empty at first, whose broker is ended at the end."""
+    yield tmp_path
+    stop_broker(tmp_path / "data")

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.contract.conftest import stop_broker
+from tests.pipelines.pages import done
 from tests.pipelines.quick import ready
 
 pytestmark = [pytest.mark.timeout(900), pytest.mark.java, pytest.mark.system, pytest.mark.slow]
 
 PAGE = Path(__file__).parents[2] / "docs" / "pipelines.md"
-DEADLINE = 400.0
 ORDER = '{"id": %d, "customer": "anna", "cents": %d}'
 
 
@@ -25,30 +21,6 @@ def blocks(kind: str) -> list[str]:
     """Return the tutorial's blocks of a language."""
     tutorial = PAGE.read_text().partition("## Ten minutes")[2].partition("\n## ")[0]
     return re.findall(rf"```{kind}\n(.*?)```", tutorial, re.DOTALL)
-
-
-@pytest.fixture
-def user(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder, whose broker is ended at the end."""
-    yield tmp_path
-    stop_broker(tmp_path / "data")
-
-
-def done(user: Path, *command: str) -> str:
-    """Run a command there, with `router` on the path, and return what it printed."""
-    programs = str(Path(sys.executable).parent)
-    result = subprocess.run(
-        command,
-        cwd=user,
-        env=os.environ | {"PATH": f"{programs}:{os.environ['PATH']}"},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE,
-        check=False,
-    )
-    assert result.returncode == 0, result.stderr[-4000:]
-    return result.stdout
 
 
 def test_tutorial_ends_with_the_table_that_it_shows(user: Path) -> None:

@@ -154,7 +154,7 @@ class Groups:
         """Forget a group on all partitions; raise SubscriptionBusyError."""
         name, group = whole.name, whole.group
         if self._pool.in_use(group, name):
-            raise SubscriptionBusyError(f"somebody reads {name} as {subscription}")
+            raise SubscriptionBusyError(f"a consumer reads {name} as {subscription}")
         self._pool.end(name, group, BackendUnavailableError("the subscription is forgotten"))
         self._offsets.delete(group, name, range(whole.partitions), deadline)
         if topic_id is not None:

@@ -214,7 +214,7 @@ class RestAdmin:
     def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
         """Have Pulsar unload the partition if a router's consumer is open there.
 
-        It closes what is connected to the partition, asks nobody for a sign of life, and loads it
+        It closes what is connected to the partition, waits for no sign of life, and loads it
         again when it is looked up: producers and consumers that are alive come back by themselves.
         """
         topic = subscription.topic.partition(partition)

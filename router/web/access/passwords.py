@@ -1,9 +1,9 @@
 """Names and passwords of HTTP Basic: checked within limits, and remembered for a short while.
 
 What is remembered is in router/access/logins.py, what limits checks in router/access/attempts.py.
-Checks have threads of their own, behind which nothing else waits. Those of strangers wait in one
-short queue and are dropped once their clients have left; credentials that were verified before have
-a thread that strangers do not get. Requests that come meanwhile with the same credentials wait for
+Checks have threads of their own, behind which nothing else waits. First checks wait in one short
+queue and are dropped once their clients have left; credentials that were verified before have a
+thread that first checks do not get. Requests that come meanwhile with the same credentials wait for
 the one check.
 
 A refused client waits for its answer, where that costs no thread: clients that ask again at once
