@@ -10,8 +10,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 PYTEST := $(BIN)/python -m pytest
-# The workers of a parallel run; tests/sharing.py says which tests run in one worker.
-WORKERS ?= 2
+# The workers of a parallel run, of which one or two wait at any time; tests/sharing.py says which tests share one.
+WORKERS ?= 3
 PARALLEL = -n $(WORKERS) --dist loadgroup --no-loadscope-reorder
 CONSTRAINTS := deploy/constraints.txt
 METADATA := setup.cfg pyproject.toml $(CONSTRAINTS)

@@ -16,8 +16,9 @@ from router import log
 from router.web.transaction import USER
 
 TRANSACTION: Final = "transactionid"
-TO_STDOUT: Final = "-"
 JSON: Final = "json"
+FORMATS: Final = frozenset({"off", "common", JSON})
+"""The values of `log.access`; `off` says nothing of a log that gunicorn was told to write."""
 MAX_FIELD_CHARACTERS: Final = 2_000
 _UNSAFE: Final = re.compile(r"[^!#-~]")
 
@@ -25,8 +26,9 @@ _UNSAFE: Final = re.compile(r"[^!#-~]")
 class Log(Logger):  # type: ignore[misc] # gunicorn has no type hints
     """Leaves writing to the root logger, and what only says that all is well to debug.
 
-    The access log is written here if it goes to standard output: gunicorn's own has no JSON, and
-    trusts a name that nothing has checked. One that gunicorn was told to write to a file is its.
+    The access log has the router's formats, wherever gunicorn was told to write it: gunicorn's own
+    has no JSON, and trusts a name that nothing has checked. A format that an operator gave to
+    gunicorn stays gunicorn's.
     """
 
     def setup(self, cfg: Any) -> None:
@@ -46,7 +48,7 @@ class Log(Logger):  # type: ignore[misc] # gunicorn has no type hints
         """Write the line of an answered request."""
         if not self.access_log_enabled:
             return
-        if self.cfg.accesslog != TO_STDOUT:
+        if self.cfg.access_log_format not in FORMATS:
             super().access(resp, req, environ, request_time)
             return
         found = fields(resp, environ, request_time)
