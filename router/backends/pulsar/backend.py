@@ -6,8 +6,6 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-import structlog
-
 from router.backends import Batch, Mailbox, Receipt, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
@@ -42,8 +40,6 @@ EVICT_SECONDS: Final = 2.0
 BUSY_FOR: Final = 1.0
 BUSY_PAUSE: Final = 0.02
 _PROBE: Final = "persistent://public/default/ready"
-
-_log = structlog.get_logger(__name__)
 
 
 class PulsarBackend:
@@ -136,7 +132,11 @@ class PulsarBackend:
         try:
             self._admin.evict(subscription, partition, deadline_in(EVICT_SECONDS))
         except RouterError as error:
-            _log.info("a stale consumer is waited for", reason=str(error))
+            # Takes a third of the time in which Spark's workers import all of this; this is rare.
+            import structlog  # noqa: PLC0415
+
+            log = structlog.get_logger(__name__)
+            log.info("a stale consumer is waited for", reason=str(error))
 
     def read(
         self,
