@@ -24,6 +24,8 @@ from typing import Final
 LOCK: Final = "supervisor.lock"
 PATIENCE_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.02
+# A link in the place of the lock would have another file truncated.
+_FLAGS: Final = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 _FLOCK: Final = struct.Struct("hhqqi0q")
 """The kernel's `struct flock`: type, whence, start, length, pid."""
 
@@ -65,7 +67,7 @@ def take(
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(folder / LOCK, _FLAGS | os.O_CREAT, 0o600)
     except OSError as error:
         raise SupervisedError(
             f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
@@ -83,7 +85,7 @@ def take(
 def holder(folder: Path) -> str | None:
     """Return the process id of the folder's supervisor as text, None: there is none."""
     try:
-        descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CLOEXEC)
+        descriptor = os.open(folder / LOCK, _FLAGS)
     except OSError:
         return None
     try:

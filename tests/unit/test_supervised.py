@@ -51,6 +51,17 @@ def test_there_is_no_holder_when_the_folder_is_not_there(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
 
 
+def test_link_in_the_place_of_the_lock_is_refused(tmp_path: Path) -> None:
+    """Whoever may write to the folder would have any file of the router's user truncated."""
+    precious = tmp_path / "precious"
+    precious.write_text("keep")
+    (tmp_path / LOCK).symlink_to(precious)
+    with pytest.raises(SupervisedError):
+        supervised.take(tmp_path)
+    assert supervised.holder(tmp_path) is None
+    assert precious.read_text() == "keep"
+
+
 def test_holder_is_named_as_long_as_it_holds(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     with closing(supervised.take(folder)):
