@@ -52,6 +52,7 @@ class _Check:
 
     def __init__(self) -> None:
         self.done = threading.Event()
+        self.principal: Principal | None = None
         self.failure: RouterError = TooManyRequestsError("The check broke off.", retry_after=1)
         self.departures: list[Callable[[], bool]] = []
 
@@ -105,15 +106,17 @@ class Passwords:
             check.departures.append(partial(offload.gone, client))
         if check is not mine:
             check.done.wait(MAX_CHECK_SECONDS)
-            if (known := self._verified.get(digest, self._users.version())) is not None:
-                return known
+            if check.principal is not None:
+                return check.principal
             failure = check.failure
             raise from_code(failure.code, str(failure), failure.retry_after)
         try:
-            return self._verify(mine, digest, authorization, address)
+            mine.principal = self._verify(mine, digest, authorization, address)
         except RouterError as error:
             mine.failure = error
             raise
+        else:
+            return mine.principal
         finally:
             with self._lock:
                 del self._checks[digest]

@@ -189,6 +189,18 @@ def test_check_is_done_while_one_of_its_clients_stays(checks: Callable[..., Chec
         ]
 
 
+def test_requests_with_the_same_credentials_share_a_check_that_is_not_remembered(
+    checks: Callable[..., Checks],
+) -> None:
+    held = checks(cache="0s")
+    held.free.clear()
+    first, second = held.begin("argon2"), held.begin("argon2")
+    wait_until(lambda: _waiting_for(held) == [2], WAIT)
+    held.free.set()
+    assert [first.result(WAIT), second.result(WAIT)] == ["argon2", "argon2"]
+    assert held.entered == ["argon2"]
+
+
 def _waiting_for(held: Checks) -> list[int]:
     return sorted(len(check.departures) for check in held.passwords._checks.values())
 
