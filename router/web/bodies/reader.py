@@ -17,11 +17,13 @@ from router.model import Message
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.waiting import Offload, Steps, run_here
 from router.web.bodies.inflate import Bounds, most_inflated
-from router.web.bodies.parse import BATCHES, CAMBRIA_ZIP, most_messages, parse, plain
+from router.web.bodies.parse import BATCHES, CAMBRIA_ZIP, JSON, most_messages, parse, plain
 
 LIGHT_BYTES: Final = 256 * 1024
 LIGHT_COMPRESSED_BYTES: Final = 16 * 1024
 LIGHT_MESSAGES: Final = 2_000
+# Up to so many bytes, messages are counted before memory is reserved: that takes a millisecond.
+MAX_COUNTED_BYTES: Final = 1024 * 1024
 # What a message takes beside its value: the tuple, the bytes object, its place in lists.
 MESSAGE_BYTES: Final = 256
 
@@ -98,6 +100,10 @@ class BodyReader:
         size = len(body.data)
         if body.is_compressed():
             size = most_inflated(size, self.bounds)
+            if body.encoding and body.kind == CAMBRIA_ZIP:
+                size = most_inflated(size, self.bounds)
+        elif size <= MAX_COUNTED_BYTES:
+            return size + message_bytes * min(self.bounds.messages, _most_parsed(body))
         messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
         return size + message_bytes * messages
 
@@ -126,6 +132,12 @@ def light(body: Body, bounds: Bounds) -> bytes | None:
 def _read(body: Body, bounds: Bounds) -> tuple[int, list[Message]]:
     data = plain(body.kind, body.encoding, body.data, bounds)
     return len(data), parse(body.kind, data, body.key, bounds)
+
+
+def _most_parsed(body: Body) -> int:
+    """Return how many messages, and arrays beside them, a body that is not compressed can have."""
+    arrays = body.data.count(b"[") if body.kind == JSON else 0
+    return most_messages(body.kind, body.data) + arrays
 
 
 def _size(length: int, messages: int) -> int:

@@ -79,8 +79,9 @@ class ProduceViews:
         body = _body(environ, parts.reader)
         reserved, offload = finish(parts.reader.reserve(body, MESSAGE_BYTES))
         with reserved:
-            document = offload(_loaded, body, parts.reader.bounds)
+            document, most = offload(_loaded, body, parts.reader.bounds)
             del body
+            reserved.shrink(most)
             dialect = offload(dialects.dialect_of, document)
             if dialect is dialects.Dialect.PULSAR:
                 environ[DIALECT] = PULSAR
@@ -131,7 +132,7 @@ def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
     body = _body(environ, reader)
     reserved, offload = finish(reader.reserve(body, MESSAGE_BYTES))
     with reserved:
-        return offload(_loaded, body, reader.bounds)
+        return offload(_loaded, body, reader.bounds)[0]
 
 
 def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
@@ -139,15 +140,17 @@ def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
     return bodies.Body(bodies.JSON, encoding, intake.body(environ, reader.bounds.batch))
 
 
-def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> Any:
+def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
+    """Return the JSON of a body, and how much memory it and its messages can take."""
     if not body.data:
-        return None
+        return None, 0
     data = bodies.inflate(body.encoding, body.data, bounds)
     most = MAX_NESTED_PER_MESSAGE * bounds.messages
-    if data.count(b"[") + data.count(b"{") > most:
+    nested = data.count(b"[") + data.count(b"{")
+    if nested > most:
         raise BatchTooLargeError(f"The limit is {most} arrays and objects.")
     try:
-        return orjson.loads(data)
+        return orjson.loads(data), len(data) + MESSAGE_BYTES * nested
     except orjson.JSONDecodeError as error:
         raise RefusedError(BAD_MESSAGES, f"The body is no JSON: {error}") from error
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -37,6 +38,24 @@ def test_request_is_read_elsewhere_when_it_holds_much(topics: Topics, heavy: boo
     assert len(answer.get_json()["messageIds"]) == count
     # All that goes through the messages one by one is done there.
     assert used == (["_loaded", "dialect_of", "read", "outgoing", "answer", "answer"] * heavy)
+
+
+def test_request_keeps_no_more_memory_than_its_messages_take(topics: Topics) -> None:
+    """One that kept what it might have taken would have all others of the worker wait."""
+    site, rest = topics()
+    budget, held = site.body_reader()._budget, {}
+
+    def elsewhere(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        held[function.__name__] = budget.used()
+        return function(*args, **kwargs)
+
+    site.body_reader().offload = elsewhere
+    value = os.urandom(100_000).hex()
+    body = gzip.compress(json.dumps({"messages": [{"value": value}]}).encode())
+    assert post(rest, body, **{"Content-Encoding": "gzip"}).status_code == 200
+    assert held["_loaded"] == budget.limit
+    assert held["outgoing"] < 210_000
+    assert budget.used() == 0
 
 
 def test_request_of_too_many_arrays_is_refused_before_it_is_parsed(topics: Topics) -> None:
