@@ -142,12 +142,14 @@ class ConsumerViews:
         self, group: Subscription, consumer: str, named: _Named | None, bounds: ReadBounds
     ) -> Response:
         shown = self._shown(self._fetcher.consumer(group, consumer), named)
+        # A piece of a stream waits for a slow client uncounted: it has the size of all streams'.
+        piece = min(bounds.max_bytes, self._reading.options.chunk)
 
         def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.Words]:
             source = self._reading.repeated(
                 lambda wait: self._fetcher.fetch(
                     self._fetcher.consumer(group, consumer),
-                    ReadBounds(wait, min(bounds.limit, 200), bounds.max_bytes),
+                    ReadBounds(wait, min(bounds.limit, 200), piece),
                     (mailbox, watch),
                 ),
                 mailbox,

@@ -210,6 +210,17 @@ def test_refused_streams_do_not_count(topics: Topics) -> None:
     answer.close()
 
 
+def test_piece_of_a_consumers_stream_is_bounded_as_those_of_other_streams(topics: Topics) -> None:
+    _, rest = topics(stream_buffer="1k")
+    rest.texts(*("x" * 900 for _ in range(4)))
+    consumer = rest.consumer()
+    stream = opened(rest, f"{consumer.at.removeprefix(rest.at)}/messages?stream")
+    pieces = (values(piece) for piece in stream.iter_encoded())
+    found = list(itertools.islice((piece for piece in pieces if piece), 4))
+    stream.close()
+    assert [len(piece) for piece in found] == [1, 1, 1, 1]
+
+
 def test_consumer_streams_what_nobody_was_given(rest: Rest) -> None:
     rest.texts("a", "b")
     consumer = rest.consumer()
