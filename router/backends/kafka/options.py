@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from router.settings import Settings
+
+MIN_INFLATED_BYTES: Final = 5 * 1024 * 1024
+"""A batch of so many bytes is inflated however little a poll may answer: Kafka compresses several
+messages together, and more of them than were sent together."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,5 +42,5 @@ class KafkaOptions:
             settings.flag("topics.auto_create"),
             settings.number("topics.auto_partitions"),
             settings.text("schemas.compatibility"),
-            settings.number("consume.max_bytes"),
+            max(settings.number("consume.max_bytes"), MIN_INFLATED_BYTES),
         )
