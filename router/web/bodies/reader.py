@@ -103,7 +103,9 @@ class BodyReader:
             if body.encoding and body.kind == CAMBRIA_ZIP:
                 size = most_inflated(size, self.bounds)
         elif size <= MAX_COUNTED_BYTES:
-            return size + message_bytes * min(self.bounds.messages, _most_parsed(body))
+            return size + message_bytes * min(
+                self.bounds.messages, _most_parsed(body.kind, body.data)
+            )
         messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
         return size + message_bytes * messages
 
@@ -125,7 +127,7 @@ def light(body: Body, bounds: Bounds) -> bytes | None:
             return None
     if body.kind not in BATCHES:
         return data
-    heavy = len(data) > LIGHT_BYTES or most_messages(body.kind, data) > LIGHT_MESSAGES
+    heavy = len(data) > LIGHT_BYTES or _most_parsed(body.kind, data) > LIGHT_MESSAGES
     return None if heavy else data
 
 
@@ -134,10 +136,9 @@ def _read(body: Body, bounds: Bounds) -> tuple[int, list[Message]]:
     return len(data), parse(body.kind, data, body.key, bounds)
 
 
-def _most_parsed(body: Body) -> int:
+def _most_parsed(kind: str, data: bytes) -> int:
     """Return how many messages, and arrays beside them, a body that is not compressed can have."""
-    arrays = body.data.count(b"[") if body.kind == JSON else 0
-    return most_messages(body.kind, body.data) + arrays
+    return most_messages(kind, data) + (data.count(b"[") if kind == JSON else 0)
 
 
 def _size(length: int, messages: int) -> int:

@@ -58,6 +58,7 @@ class Bench:
         (Body(TEXT, "deflate", zlib.compress(LINES, 9)), 100_000),
         (Body(TEXT, "", b"x\r" * (LIGHT_MESSAGES + 1)), LIGHT_MESSAGES + 1),
         (Body(JSON, "", b"{}" * (LIGHT_MESSAGES + 1)), LIGHT_MESSAGES + 1),
+        (Body(JSON, "", b'{"a":[' + b"[]," * LIGHT_MESSAGES + b"[]]}"), 1),
         (Body(CAMBRIA, "", b"0.0." * (LIGHT_MESSAGES + 1)), LIGHT_MESSAGES + 1),
         (Body(f"{CAMBRIA}-zip", "", gzip.compress(b"0.0." * 5_000)), 5_000),
         (Body(TEXT, "", bytes(LIGHT_BYTES + 1)), 1),
