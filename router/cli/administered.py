@@ -23,7 +23,7 @@ from router.cli import broker as broker_command
 from router.cli import front
 from router.cli.notifying import Herald
 from router.cli.options import settings_for
-from router.cli.serve import answers, http_address, is_up, scheme_of
+from router.cli.serve import answers, http_address, is_up, lives, scheme_of
 from router.cli.supervise import Child, GaveUpError, Supervisor
 from router.errors import SettingError
 from router.settings import Settings
@@ -94,7 +94,7 @@ def _run(settings: Settings) -> None:
     ]
     # As in `serve`.
     notifier = Notifier.take(os.environ)
-    herald = Herald(notifier, partial(is_up, settings, ready))
+    herald = Herald(notifier, partial(is_up, settings, ready), partial(lives, settings))
     try:
         with closing(broker_command.supervise(settings)) as supervision:
             supervisor = Supervisor(children, _report, notifier, supervision.close)

@@ -26,7 +26,7 @@ from router.cli.options import (
     pulsar_tls,
     settings_for,
 )
-from router.cli.supervise import Child, Exit, GaveUpError, meaning
+from router.cli.supervise import Child, Exit, GaveUpError, ignore_hangup, meaning
 from router.settings import Settings, readable_secrets
 
 PATIENCE: Final = 15.0
@@ -56,6 +56,7 @@ def command(config: Path | None, **flags: str | None) -> None:
 
     Commands and web workers that use the same folder find it through its socket.
     """
+    ignore_hangup()
     settings = settings_for(config, **flags)
     if settings.text("broker.http"):
         # Only who wants it waits for the HTTP server to be imported.

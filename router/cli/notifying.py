@@ -1,7 +1,10 @@
 """What systemd is told of `serve` and `router broker --http`, beside what they say to their user.
 
 The service is up when the broker has opened its store and HTTP is answered; a backend of other
-machines may still be away. A sign of life follows each answer of the HTTP server to `/health`.
+machines may still be away. From then on a sign of life follows each answer of the HTTP server to
+`/health`, be there a broker or not: one that opens a large log after a crash, or waits for a full
+disk, is the supervisor's to keep, and systemd ending both would only begin that again. An answer
+that does not come is asked for again soon, so that a machine that is slow for moments is no reason.
 """
 
 from __future__ import annotations
@@ -13,6 +16,8 @@ from typing import Final
 from router.systemd import Notifier
 
 LOOK_SECONDS: Final = 0.1
+RETRY_SECONDS: Final = 1.0
+"""Time to the next try when the HTTP server does not answer."""
 
 
 class Herald:
@@ -21,13 +26,15 @@ class Herald:
     def __init__(
         self,
         notifier: Notifier,
-        answers: Callable[[], bool],
+        is_up: Callable[[], bool],
+        lives: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`answers` returns whether the service is up."""
+        """`is_up` returns whether all of the service is up, `lives` whether HTTP is answered."""
         self._clock = clock
         self._notifier = notifier
-        self._answers = answers
+        self._is_up = is_up
+        self._lives = lives
         self._up = False
         self._due = 0.0
 
@@ -38,14 +45,14 @@ class Herald:
             return wait
         now = self._clock()
         if not self._up:
-            self._up = self._answers()
+            self._up = self._is_up()
             if not self._up:
                 return min(wait, LOOK_SECONDS)
             self._notifier.ready()
         if (interval := self._notifier.interval) is None:
             return wait
         if now >= self._due:
-            self._due = now + interval
-            if self._answers():
+            if lives := self._lives():
                 self._notifier.alive()
+            self._due = now + (interval if lives else min(interval, RETRY_SECONDS))
         return min(wait, max(0.0, self._due - now))

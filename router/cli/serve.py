@@ -36,7 +36,7 @@ from router.cli.options import (
     zookeeper,
 )
 from router.cli.reachable import StoreReport
-from router.cli.supervise import Child, GaveUpError, Supervisor
+from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
 from router.settings import Settings, without_password
 from router.systemd import Notifier
 from router.web.server import bind_address, options, workers
@@ -85,6 +85,7 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
 )
 def command(config: Path | None, **flags: str | None) -> None:
     """Start the broker and the HTTP server, and keep them running until Ctrl-C or SIGTERM."""
+    ignore_hangup()
     flags["broker__spawn"] = "false"
     settings = settings_for(config, **flags)
     log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
@@ -117,7 +118,7 @@ def serve(settings: Settings) -> None:
     # Taken before anything is forked: the children have nothing to tell systemd.
     notifier = Notifier.take(os.environ)
     announcer = Announcer(settings, ready)
-    herald = Herald(notifier, partial(is_up, settings, ready))
+    herald = Herald(notifier, partial(is_up, settings, ready), partial(lives, settings))
     try:
         with _supervision(settings) as forked:
             supervisor = Supervisor(children, _report, notifier, forked)
@@ -187,6 +188,11 @@ def is_up(settings: Settings, broker_ready: Callable[[], bool]) -> bool:
         broker_ready() and node_socket.answers(Path(settings.text("data.dir")))
     ):
         return False
+    return lives(settings)
+
+
+def lives(settings: Settings) -> bool:
+    """Return whether HTTP is answered, whatever the answer."""
     secure = scheme_of(settings) == "https"
     return bool(http_status(http_address(settings), secure, "/health"))
 

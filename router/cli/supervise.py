@@ -5,7 +5,8 @@ above its workers). It holds no data and serves nothing, so it hardly ever dies;
 be killed at any moment and is started again after 0.1 to 5 s. Should this process itself be killed,
 the kernel sends its children SIGTERM (PR_SET_PDEATHSIG): a new `serve` finds folder and port free.
 
-SIGHUP never stops it: it is passed on as the signal by which each child reloads its files.
+SIGHUP never stops it: it is passed on as the signal by which each child reloads its files. Before
+there are children, and after them, it is ignored: systemd takes an end by SIGHUP for a wanted one.
 
 It waits for signals with `sigtimedwait` in one thread and forks; no handler runs in between, and
 nothing is left half done. The alternative, gunicorn's master as supervisor of the broker, fails on
@@ -198,6 +199,11 @@ class Supervisor:
                 os.killpg(child.pid, signal.SIGKILL)
                 os.waitpid(child.pid, 0)
                 return
+
+
+def ignore_hangup() -> None:
+    """Ignore SIGHUP until there is something to reload; programs that are started inherit that."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
 
 @contextmanager

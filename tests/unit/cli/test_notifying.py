@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.notifying import LOOK_SECONDS, Herald
+from router.cli.notifying import LOOK_SECONDS, RETRY_SECONDS, Herald
 from router.systemd import Notifier
 from tests.processes import ManualClock
 
@@ -19,9 +19,10 @@ class World:
     def __init__(self, systemd: socket.socket, clock: ManualClock) -> None:
         self.clock = clock
         self.up = False
+        self.answers = True
         self._systemd = systemd
         notifier = Notifier(systemd.getsockname(), 30.0)
-        self._herald = Herald(notifier, lambda: self.up, clock)
+        self._herald = Herald(notifier, lambda: self.up, lambda: self.answers, clock)
 
     def watch(self) -> float:
         """Return when the herald is to be called again."""
@@ -59,11 +60,21 @@ def test_a_sign_of_life_follows_an_answer_only(world: World) -> None:
     world.up = True
     world.watch()
     world.told()
-    world.up = False
+    world.answers = False
     world.clock.advance(30)
-    assert world.watch() == 30.0
+    assert world.watch() == RETRY_SECONDS
     assert world.told() == []
+    world.answers = True
+    world.clock.advance(RETRY_SECONDS)
+    assert world.watch() == 30.0
+    assert world.told() == [b"WATCHDOG=1"]
+
+
+def test_a_service_whose_broker_starts_again_is_alive(world: World) -> None:
     world.up = True
+    world.watch()
+    world.told()
+    world.up = False
     world.clock.advance(30)
     world.watch()
     assert world.told() == [b"WATCHDOG=1"]
@@ -73,4 +84,4 @@ def test_nothing_is_tried_when_systemd_does_not_listen() -> None:
     def never() -> bool:
         raise AssertionError
 
-    assert Herald(Notifier(), never).watch(lambda: 7.0) == 7.0
+    assert Herald(Notifier(), never, never).watch(lambda: 7.0) == 7.0

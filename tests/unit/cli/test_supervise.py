@@ -9,20 +9,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router import node_socket
 from router.cli.supervise import FIRST_DELAY, LONG_LIFE, LONGEST_DELAY, Backoff, meaning
+from router.supervised import take
+from tests.processes import DEADLINE, wait_until
 
 # A supervisor of one child in a process of its own; the child writes its pid into the file.
 SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
-from router.cli.supervise import Child, GaveUpError, Supervisor
+from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
 from router.systemd import Notifier
 
 mode, file = sys.argv[1], Path(sys.argv[2])
@@ -43,6 +46,7 @@ def judge(end):
     if end.status == 65:
         raise GaveUpError("damaged", 65)
 
+ignore_hangup()
 child = Child("the child", run, judge, patience=0.3, reload=signal.SIGUSR1)
 try:
     say = lambda sentence: print(sentence, flush=True)
@@ -147,6 +151,30 @@ def test_a_child_ignores_the_signal_to_reload_until_it_has_a_handler(tmp_path: P
         assert ignores(running.child(1), signal.SIGUSR1)
         running.process.terminate()
         assert running.end() == (0, "stopped\n")
+
+
+@pytest.mark.parametrize("command", [["broker"], ["serve", "--port", "0", "--workers", "1"]])
+def test_a_service_ignores_a_hangup_while_it_starts(tmp_path: Path, command: list[str]) -> None:
+    data = tmp_path / "data"
+    with closing(take(data)):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "router", *command, "--data", str(data)],
+            env=os.environ | {"ROUTER_CONFIG": ""},
+        )
+        try:
+            wait_until(lambda: ignores(process.pid, signal.SIGHUP))
+            process.send_signal(signal.SIGHUP)
+        except BaseException:
+            process.kill()
+            process.wait()
+            raise
+    try:
+        wait_until(lambda: node_socket.answers(data))
+        process.terminate()
+        assert process.wait(DEADLINE) == 0
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_supervisor_tells_systemd_of_a_reload_and_of_the_end(
