@@ -41,7 +41,7 @@ REGISTRY_SECONDS: Final = 2.0
 RETRY_SECONDS: Final = 30.0
 """How long a worker does without records after the registry failed."""
 MAX_GROUPS: Final = 1_000
-"""Groups in a topic's record; beyond that those noted longest ago are dropped."""
+"""Groups in a topic's record, and as many that are owed a start; those noted longest ago go."""
 MAX_GROUP_DAYS: Final = 8
 MAX_CACHED: Final = 20_000
 MAX_ATTEMPTS: Final = 10
@@ -100,7 +100,7 @@ class GroupsRecord:
         # A broker that lags behind may still show the id before.
         if topic_id in {found.topic_id, found.former}:
             return found
-        return cls(topic_id, found.topic_id, {}, found.owed | found.groups)
+        return cls(topic_id, found.topic_id, {}, _newest(found.owed | found.groups))
 
     def dump(self) -> bytes:
         """Return the value of the record."""
@@ -119,8 +119,7 @@ class GroupsRecord:
         oldest = day - MAX_GROUP_DAYS
         owed = {d: at for d, at in self.owed.items() if at > oldest and d not in added}
         kept = {d: at for d, at in self.groups.items() if at > oldest} | added
-        newest = sorted(kept, key=kept.__getitem__, reverse=True)[:MAX_GROUPS]
-        return GroupsRecord(self.topic_id, self.former, {d: kept[d] for d in newest}, owed)
+        return GroupsRecord(self.topic_id, self.former, _newest(kept), owed)
 
     def left(self, digest: str) -> GroupsRecord:
         """Return the record without a group."""
@@ -220,8 +219,13 @@ class KnownTopics:
 
     def is_owed(self, name: str, topic_id: str, group: str, deadline: float) -> bool:
         """Tell whether a group read an earlier topic of the name, and has not begun on this one."""
-        record = self._registry.get(GROUPS, name, _left(deadline))
-        return _digest(group) in GroupsRecord.load(record, topic_id).owed
+        found = GroupsRecord.load(self._registry.get(GROUPS, name, _left(deadline)), topic_id)
+        digest = _digest(group)
+        if digest in found.owed:
+            return True
+        if found.topic_id == topic_id and found.groups.get(digest) == self._day():
+            self._remember(name, [group], topic_id)  # another worker noted it
+        return False
 
     def joined(self, name: str, topic_id: str, group: str, deadline: float) -> None:
         """Note that a group reads a topic; a failure is logged, and the next call notes it."""
@@ -253,11 +257,15 @@ class KnownTopics:
         day, topic_id = self._day(), joined[-1][0]
         digests = [_digest(group) for _, group in joined]
         self._change(name, topic_id, lambda found: found.joined(digests, day), deadline)
+        self._remember(name, [group for _, group in joined], topic_id)
+
+    def _remember(self, name: str, groups: list[str], topic_id: str) -> None:
+        """Have `is_noted` say so of these groups for today."""
         with self._lock:
             if len(self._groups) >= MAX_CACHED:
                 self._groups.clear()
-            for _, group in joined:
-                self._groups[name, group] = topic_id, day
+            for group in groups:
+                self._groups[name, group] = topic_id, self._day()
 
     def left(self, name: str, topic_id: str, group: str, deadline: float) -> None:
         """Forget a group of a topic; raises RouterError."""
@@ -290,6 +298,11 @@ class KnownTopics:
 
     def _day(self) -> int:
         return self._wall_ms() // _DAY_MS
+
+
+def _newest(groups: dict[str, int]) -> dict[str, int]:
+    newest = sorted(groups, key=groups.__getitem__, reverse=True)[:MAX_GROUPS]
+    return {digest: groups[digest] for digest in newest}
 
 
 def _digest(group: str) -> str:

@@ -15,6 +15,7 @@ from router.backends.kafka.names import Names
 from router.backends.memory.registry import MemoryRegistry
 from router.errors import CoordinationUnavailableError
 from router.model import Policies, TopicInfo, TopicName
+from router.registry import check_record
 
 TOPIC = TopicName.parse("orders")
 NAME = "orders"
@@ -174,6 +175,30 @@ def test_the_record_of_groups_is_bounded_in_number_and_days() -> None:
     assert len(record.dump()) < 64 * 1024
     late = record.joined(["late"], 2 + known_module.MAX_GROUP_DAYS)
     assert list(late.groups) == ["late"]
+
+
+def test_the_record_of_a_topic_that_is_replaced_again_and_again_is_bounded() -> None:
+    record = GroupsRecord("0")
+    for number in range(4):
+        groups = [f"{number}-{n:014}" for n in range(known_module.MAX_GROUPS)]
+        record = record.joined(groups, 20_000 + number)
+        kept = Record(NAME, record.dump(), 1)
+        record = GroupsRecord.load(kept, str(number + 1)).joined(["g"], 20_000 + number)
+    check_record(GROUPS, NAME, record.dump())
+    assert f"3-{0:014}" in record.owed
+
+
+def test_what_another_worker_noted_today_is_asked_for_once(
+    known: KnownTopics, registry: Registry, days: Days
+) -> None:
+    joined(known, "a", "g")
+    other = worker(registry, days)
+    assert owed(other, "a", "g", "new") == []
+    assert other.is_noted(NAME, "a", "g")
+    assert not other.is_noted(NAME, "a", "new")
+    days.day += 1
+    assert owed(other, "a", "g") == []
+    assert not other.is_noted(NAME, "a", "g")
 
 
 def test_groups_that_come_at_once_share_writes(
