@@ -72,8 +72,13 @@ class Admin(Protocol):
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""
         ...
 
-    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
-        """Have the store let go of routers' consumers of a partition, whose leases are lost."""
+    def evict(
+        self, subscription: Subscription, partition: int, asking: str, deadline: float
+    ) -> None:
+        """Have the store let go of routers' consumers of a partition, whose leases are lost.
+
+        `asking` is the name of the consumer that is opened, and may be open meanwhile.
+        """
         ...
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
@@ -205,7 +210,9 @@ class BrokerAdmin:
                 asked.after_subscription = found[-1].subscription
         return [told_by_broker(state) for state in found]
 
-    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+    def evict(
+        self, subscription: Subscription, partition: int, asking: str, deadline: float
+    ) -> None:
         """Do nothing: our broker lets go of a silent consumer as soon as a leased one comes."""
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:

@@ -97,7 +97,7 @@ class PulsarBackend:
         deadline = deadline_in(timeout)
         patience = deadline_in(min(timeout / 2, BUSY_FOR))
         topic = str(subscription.topic.partition(partition))
-        evicting = False
+        evicting, name = False, ""
         while True:
             until = deadline if evicting else min(deadline, deadline_in(ANSWER_SECONDS))
             try:
@@ -105,12 +105,13 @@ class PulsarBackend:
                 number = connection.next_id()
                 consumer = PulsarConsumer(connection, number, partition, generation, mailbox)
                 consumer.max_inflated = self._max_inflated
+                name = consumer.name
                 attach(connection, consumer, topic, subscription.name, deadline=until)
             except BackendTimeoutError:
                 if evicting or time.monotonic() >= deadline:
                     raise
                 evicting = True
-                self._evict(subscription, partition)
+                self._evict(subscription, partition, name)
             except SubscriptionBusyError:
                 # Another connection's consumer may be on its way out.
                 if time.monotonic() >= patience:
@@ -124,13 +125,13 @@ class PulsarBackend:
             else:
                 return consumer
 
-    def _evict(self, subscription: Subscription, partition: int) -> None:
+    def _evict(self, subscription: Subscription, partition: int, asking: str) -> None:
         """Have a store that waits for the last holder's router end its connection, if it can.
 
         Apache Pulsar gives it `connectionLivenessCheckTimeoutMillis`, 5 s, to answer.
         """
         try:
-            self._admin.evict(subscription, partition, deadline_in(EVICT_SECONDS))
+            self._admin.evict(subscription, partition, asking, deadline_in(EVICT_SECONDS))
         except RouterError as error:
             # Takes a third of the time in which Spark's workers import all of this; this is rare.
             import structlog  # noqa: PLC0415

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 import time
 from collections import deque
+from secrets import token_hex
 from threading import Lock
 from typing import Any, Final
 
@@ -42,6 +43,9 @@ from router.model import Position, Stored
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
+CONSUMER_NAME: Final = "router-"
+"""What the names of routers' consumers begin with; the rest is of this consumer alone."""
+NAME_BYTES: Final = 6
 FIRST_PERMITS: Final = 16
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 GROWTH: Final = 4
@@ -106,6 +110,7 @@ class PulsarConsumer:
         "epoch",
         "generation",
         "max_inflated",
+        "name",
         "number",
         "partition",
     )
@@ -115,6 +120,7 @@ class PulsarConsumer:
     ) -> None:
         self.partition = partition
         self.number = number
+        self.name = f"{CONSUMER_NAME}{token_hex(NAME_BYTES)}"
         # Set by who opens it; 0: the broker does not say.
         self.epoch = 0
         self.connection = connection

@@ -15,13 +15,13 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from router.backends import Start
+from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
 from router.backends.pulsar.rest_peer import STRANGER, RestPeer
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import (
-    CONSUMER_NAME,
     acknowledge,
     end_subscription,
     make_subscription,
@@ -211,16 +211,19 @@ class RestAdmin:
             at = place_told(self._peer.ask("GET", path, deadline))
         return told_by_stats(partition, stats, wanted, at)
 
-    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
-        """Have Pulsar unload the partition if a router's consumer is open there.
+    def evict(
+        self, subscription: Subscription, partition: int, asking: str, deadline: float
+    ) -> None:
+        """Have Pulsar unload the partition if another router's consumer than `asking` is open.
 
-        It closes what is connected to the partition, waits for no sign of life, and loads it
+        A Pulsar that is only slow has none, or opened the one that asks too late for its router.
+        Unloading closes what is connected to the partition, waits for no sign of life, and loads it
         again when it is looked up: producers and consumers that are alive come back by themselves.
         """
         topic = subscription.topic.partition(partition)
         found = self._stats(topic, deadline).get("subscriptions", {}).get(subscription.name, {})
         names = [consumer.get("consumerName", "") for consumer in found.get("consumers", ())]
-        if any(name.startswith(CONSUMER_NAME) for name in names):
+        if any(name.startswith(CONSUMER_NAME) and name != asking for name in names):
             self._peer.ask("PUT", f"{_path(topic)}/unload", deadline, b"")
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:

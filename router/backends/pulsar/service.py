@@ -83,9 +83,11 @@ class ServiceAdmin:
         """Return where the partitions of topics begin and end; missing topics are left out."""
         return self._cursors(deadline).extents(wanted, deadline)
 
-    def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
+    def evict(
+        self, subscription: Subscription, partition: int, asking: str, deadline: float
+    ) -> None:
         """Have the store let go of routers' consumers of a partition, whose leases are lost."""
-        self._cursors(deadline).evict(subscription, partition, deadline)
+        self._cursors(deadline).evict(subscription, partition, asking, deadline)
 
     def deduplicates(self, topic: TopicName, deadline: float) -> bool:
         """Return whether appends with a producer's name and number are stored once in a topic."""

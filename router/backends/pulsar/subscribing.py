@@ -19,9 +19,6 @@ from router.wire.pulsar import pulsar_pb2 as pb
 
 BUSY_PAUSE: Final = 0.05
 
-CONSUMER_NAME: Final = "router-"
-"""What the names of routers' consumers begin with."""
-
 
 class Deaf:
     """A mailbox of nobody, for a consumer that only leaves its cursor behind."""
@@ -83,7 +80,7 @@ def _subscribe(
         subType=pb.CommandSubscribe.Exclusive,
         consumer_id=consumer.number,
         request_id=connection.next_id(),
-        consumer_name=f"{CONSUMER_NAME}{consumer.number}",
+        consumer_name=consumer.name,
         force_topic_creation=False,
     )
 

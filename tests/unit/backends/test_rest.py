@@ -111,15 +111,22 @@ def test_policies_are_refused(admin: RestAdmin, service: Service) -> None:
 
 
 @pytest.mark.parametrize(
-    ("consumers", "unloaded"), [([], False), (["their-own"], False), (["x", "router-7"], True)]
+    ("consumers", "unloaded"),
+    [
+        ([], False),
+        (["their-own"], False),
+        (["x", "router-7"], True),
+        (["router-asking"], False),
+        (["router-asking", "router-7"], True),
+    ],
 )
-def test_a_partition_is_unloaded_only_where_a_router_reads_it(
+def test_a_partition_is_unloaded_only_where_another_router_reads_it(
     admin: RestAdmin, service: Service, consumers: list[str], unloaded: bool
 ) -> None:
     one = "persistent/public/default/t-partition-1"
     found = [{"consumerName": name} for name in consumers]
     service.answers[f"{one}/stats"] = {"subscriptions": {"g": {"consumers": found}}}
-    admin.evict(Subscription(T, "g"), 1, soon())
+    admin.evict(Subscription(T, "g"), 1, "router-asking", soon())
     assert (("PUT", f"{one}/unload", b"") in service.asked) is unloaded
 
 

@@ -134,11 +134,13 @@ def test_a_consumer_on_its_way_out_is_waited_for(broker: FakeBroker, backend: Ba
 
 
 def test_a_broker_that_waits_for_the_last_holder_is_asked_to_let_it_go(broker: FakeBroker) -> None:
-    evicted: list[tuple[Subscription, int]] = []
+    evicted: list[tuple[Subscription, int, str]] = []
 
     class Evicting(BrokerAdmin):
-        def evict(self, subscription: Subscription, partition: int, deadline: float) -> None:
-            evicted.append((subscription, partition))
+        def evict(
+            self, subscription: Subscription, partition: int, asking: str, deadline: float
+        ) -> None:
+            evicted.append((subscription, partition, asking))
             broker.on[T.SUBSCRIBE] = answered
 
     answered = broker.on.pop(T.SUBSCRIBE)
@@ -146,7 +148,9 @@ def test_a_broker_that_waits_for_the_last_holder_is_asked_to_let_it_go(broker: F
     backend = PulsarBackend(routes, Evicting(routes.service), lambda: 0)
     backend.consume(GROUP, 2, 1, Bell(), WAIT).close()
     backend.close()
-    assert evicted == [(GROUP, 2)]
+    names = [command.subscribe.consumer_name for command in broker.of(T.SUBSCRIBE)]
+    assert evicted == [(GROUP, 2, names[0])]
+    assert len(set(names)) == 2
     asked = [
         {pair.key for pair in command.subscribe.metadata} for command in broker.of(T.SUBSCRIBE)
     ]
