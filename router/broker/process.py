@@ -55,6 +55,7 @@ from router.coordination import Registry
 from router.coordination.opening import Coordination, open_coordination
 from router.errors import SettingError
 from router.metrics import Sample
+from router.quoting import said
 from router.resources import Resources
 from router.settings import Settings, without_password
 from router.systemd import Notifier
@@ -261,7 +262,7 @@ class _Broker:
         self._told = asyncio.Event()
         self._keeping = keeping
         counters = guard.counters
-        counters.observe(partial(_own_samples, without_password(settings.text("backend.url"))))
+        counters.observe(partial(own_samples, without_password(settings.text("backend.url"))))
         leases = Leases(
             keeping.boot,
             settings.seconds("consume.idle"),
@@ -318,21 +319,29 @@ class _Broker:
         draining.cancel()
 
 
-async def _own_samples(backend: str) -> list[Sample]:
+async def own_samples(backend: str) -> list[Sample]:
     """Return what the broker shows of itself: its build, and what it takes of the machine."""
-    found = Resources.now()
     build = {
         "version": VERSION,
         "build": build_id(),
         "python": platform.python_version(),
         "backend": backend,
     }
-    own = (("process", "broker"),)
-    return [
+    found: list[Sample] = [
         ("router_build_info", tuple(build.items()), 1.0),
         ("router_broker_start_time_seconds", (), _STARTED),
-        ("router_process_cpu_seconds_total", own, found.cpu_seconds),
-        *((name, own, value) for name, value in found.gauges()),
+    ]
+    try:
+        # Open files are counted one by one.
+        taken = await asyncio.to_thread(Resources.now)
+    except OSError as error:  # no descriptor is free to look with
+        _log.warning("what this process takes is not seen", reason=said(error))
+        return found
+    own = (("process", "broker"),)
+    return [
+        *found,
+        ("router_process_cpu_seconds_total", own, taken.cpu_seconds),
+        *((name, own, value) for name, value in taken.gauges()),
     ]
 
 

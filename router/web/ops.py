@@ -11,6 +11,7 @@ from flask import Blueprint, Response, request
 from router.backends import Backend, Node
 from router.errors import RouterError
 from router.metrics import Metrics
+from router.quoting import said
 from router.resources import Resources
 from router.web.media import wants_json
 from router.web.parameters import Query
@@ -67,8 +68,12 @@ class MetricsOwner:
             self.push()
 
     def _look(self) -> None:
-        """Note what this worker takes of the machine."""
-        found = Resources.now()
+        """Note what this worker takes of the machine; without a free descriptor it cannot look."""
+        try:
+            found = Resources.now()
+        except OSError as error:
+            _log.warning("what this process takes is not seen", reason=said(error))
+            return
         for name, value in found.gauges():
             self._metrics.set_gauge(name, value, process="worker")
         grown, self._cpu_seconds = found.cpu_seconds - self._cpu_seconds, found.cpu_seconds

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import signal
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,8 +22,10 @@ import pytest
 from router import node_socket, supervised
 from router.access.blacklist import KIND
 from router.broker.blacklist import Blacklist
-from router.broker.process import Service
+from router.broker.counters import Counters
+from router.broker.process import Service, own_samples
 from router.broker.registry import FileRegistry
+from router.resources import Resources
 from router.systemd import Notifier
 from tests.broker.raw import RawClient
 from tests.processes import wait_until
@@ -183,6 +187,19 @@ def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) ->
         await registry.close()
 
     asyncio.run(run())
+
+
+def test_broker_that_may_open_no_more_files_still_tells_of_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> Resources:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(Resources, "now", none_left)
+    counters = Counters(time.monotonic)
+    counters.observe(partial(own_samples, "embedded"))
+    asyncio.run(counters.refresh())
+    assert "\nrouter_build_info{" in counters.render()
 
 
 def test_broker_that_is_to_stay_serves_a_supervised_folder(data: Path, start: Start) -> None:

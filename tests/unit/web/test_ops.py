@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import threading
 
 import pytest
@@ -9,6 +11,7 @@ import pytest
 from router.backends.memory import MemoryNode
 from router.errors import BackendUnavailableError
 from router.metrics import Metrics
+from router.resources import Resources
 from router.web import ops
 from router.web.ops import MetricsOwner
 from tests.unit.web.applications import Site
@@ -100,4 +103,19 @@ def test_metrics_are_handed_on_by_themselves(monkeypatch: pytest.MonkeyPatch) ->
     owner.start()
     assert gathered.acquire(timeout=20)
     assert gathered.acquire(timeout=20)
+    owner.stop()
+
+
+def test_metrics_are_handed_on_by_a_process_that_may_open_no_more_files(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def none_left() -> Resources:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    monkeypatch.setattr(ops, "PUSH_EVERY", 0.005)
+    monkeypatch.setattr(Resources, "now", none_left)
+    gathered = threading.Semaphore(0)
+    owner = MetricsOwner(Metrics(), MemoryNode(), 1, gathered.release)
+    owner.start()
+    assert gathered.acquire(timeout=5)
     owner.stop()
