@@ -18,7 +18,7 @@ from router.model import NOT_PARTITIONED, Message, Policies
 from router.pipelines.source.reading import batches
 from router.pipelines.source.router_source import BatchReader
 from tests.contract.conftest import stop_broker
-from tests.pipelines.sourcing import WAIT, Store, fill, values
+from tests.pipelines.sourcing import WAIT, Source, Store, fill, values
 from tests.processes import BrokerProcess, wait_until
 from tests.servers.pulsar import Pulsar
 
@@ -134,6 +134,23 @@ def test_frame_begins_and_ends_inside_of_entries(store: Store) -> None:
         "endingOffsets": json.dumps({topic.local: {"0": rows[31]["position"]}}),
     }
     assert frame_rows(store, subscribe=topic.local, **positions) == told[7:31]
+
+
+def test_start_inside_of_an_entry_is_for_a_new_stream_alone(store: Store) -> None:
+    topic = store.create(name())
+    told = fill(store, topic, 4, 10)
+    places = [row["position"] for row in store.source(topics=topic.local).all()]
+
+    def source(number: int) -> Source:
+        bound = json.dumps({topic.local: {"0": places[number]}})
+        return store.source(subscribe=topic.local, startingOffsets=bound)
+
+    start = source(13).begin()
+    end = source(13).end(start, 10)
+    first = values(source(13).rows(start, end))
+    # Spark takes a stream up again where its checkpoint says, whatever the option says by then.
+    again = source(37)
+    assert first + values(again.rows(end, again.end(end))) == told[13:]
 
 
 def test_frame_begins_and_ends_at_times(store: Store) -> None:

@@ -12,37 +12,21 @@ and the task that reads it drops the rows outside of the bound: `row_key` orders
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from router.backends.pulsar.extents import Place
 from router.errors import SettingError
 from router.model import TopicName
-from router.pipelines.source.offsets import Part
+from router.pipelines.source.offsets import Part, Point, RowKey
 
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 _WORDS: Final = {-2: EARLIEST, -1: LATEST}
-_POSITION: Final = re.compile(r"([0-9]{1,19}):([0-9]{1,19})(?::([0-9]{1,19}))?")
-
-
-class Point(NamedTuple):
-    """A message by its position: its entry, and its number in the entry's batch."""
-
-    place: Place
-    within: int
-
-    def __str__(self) -> str:
-        return f"{self.place}:{self.within}" if self.within else str(self.place)
-
 
 At = str | int | Point
 """A word or a time, the number of a message, or a message's position."""
-
-RowKey = int | Point | None
-"""The message that bounds the rows of a partition; None: entries bound them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +88,9 @@ def _at(where: str, value: Any) -> At:
             return value
         if value in _WORDS:
             return _WORDS[value]
-    if isinstance(value, str) and (found := _POSITION.fullmatch(value)) is not None:
-        return Point(Place(int(found[1]), int(found[2])), int(found[3] or 0))
+    if isinstance(value, str):
+        with suppress(ValueError):
+            return Point.parse(value)
     raise SettingError(
         f"{where} = {value!r}: expected the number of a message, -2 (earliest), -1 (latest)"
         " or a position such as '12:3:0'"

@@ -21,6 +21,12 @@ _SYNONYMS: Final = {
     "failondataloss": "on_loss",
 }
 _LOSSES: Final = {"true": "fail", "false": "skip"}
+_WORDS_OF: Final = {
+    "startingoffsets": ("earliest", "latest"),
+    "endingoffsets": ("latest",),
+    "includeheaders": ("true", "false"),
+}
+"""The connector takes these words in any case."""
 
 
 def translated(given: Mapping[str, str]) -> dict[str, str]:
@@ -43,4 +49,6 @@ def _value(name: str, text: str) -> str:
         if text.lower() not in _LOSSES:
             raise SettingError(f"{name} = {text!r}: expected true or false")
         return _LOSSES[text.lower()]
+    if name in _WORDS_OF and text.lower() in _WORDS_OF[name]:
+        return text.lower()
     return text

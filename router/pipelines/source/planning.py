@@ -33,7 +33,7 @@ from router.model import Position, TopicName
 from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.source.bounds import EARLIEST, LATEST, TO_LATEST, At, Bound
 from router.pipelines.source.losses import REWOUND, Loss, suffer
-from router.pipelines.source.offsets import Offset, Part
+from router.pipelines.source.offsets import Offset, Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.ranges import Range, planned
 from router.pipelines.source.reckoning import (
@@ -42,6 +42,7 @@ from router.pipelines.source.reckoning import (
     bound_stretch,
     deleted_start,
     entries_between,
+    first_row,
     known_index,
     missing,
     share,
@@ -88,6 +89,7 @@ class Planner:
         """
         begins: dict[Part, Place] = {}
         index: dict[Part, int] = {}
+        low: dict[Part, int | Point] = {}
         losses: list[Loss] = []
         for part, (at, extent) in self._bounded_by(self._options.starting).items():
             begins[part] = extent.start
@@ -95,8 +97,10 @@ class Planner:
                 index[part] = extent.start_index
             if (loss := deleted_start(part, at, extent)) is not None:
                 losses.append(loss)
+            if (row := first_row(at, extent)) is not None:
+                low[part] = row
         suffer(losses, skip=self._options.skip)
-        return Offset(begins, index, begins)
+        return Offset(begins, index, begins, low=low)
 
     def target(self) -> Offset | None:
         """Return where a read that is no stream is to end; None: where everything stored ends."""
@@ -136,7 +140,8 @@ class Planner:
         }
         indexes = self._indexes(ends, extents)
         lost = start.lost + sum(1 if one.messages is None else one.messages for one in losses)
-        return Offset(ends, indexes, unlike, lost, start.losses + len(losses))
+        low = start.still_low(begins)
+        return Offset(ends, indexes, unlike, lost, start.losses + len(losses), low)
 
     def ranges(self, start: Offset, end: Offset) -> list[Range]:
         """Return what is to be read of a batch; raise MessagesLostError for what is not there."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.backends.pulsar.extents import Extent, Place
-from router.pipelines.source.offsets import Offset, Part
+from router.pipelines.source.offsets import Offset, Part, RowKey
 from router.pipelines.source.reckoning import entries_between
 
 MAX_SHARED_TASKS: Final = 64
@@ -28,7 +28,8 @@ class Range:
 
     `behind` is the place where the batch ends. `index` is the number of the first message, where
     the store counts them. `ledgers` are those between, each with its number of entries; `alone`:
-    there is one, and it has no gaps. `messages` and `size`, in bytes, are estimates.
+    there is one, and it has no gaps. `messages` and `size`, in bytes, are estimates. `low`: rows
+    before it are not wanted.
     """
 
     part: Part
@@ -40,6 +41,7 @@ class Range:
     index: int | None
     messages: int = 0
     size: int = 0
+    low: RowKey = None
 
 
 def shared_out(ranges: Iterable[Range]) -> Iterator[tuple[Range, ...]]:
@@ -86,4 +88,5 @@ def planned(
             * entries
             // max(1, entries_between(extent.ledgers, extent.first, extent.behind))
         )
-        yield Range(part, place, last, behind, held, extent.alone, index, messages, size)
+        low = end.low.get(part)
+        yield Range(part, place, last, behind, held, extent.alone, index, messages, size, low)

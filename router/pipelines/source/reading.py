@@ -30,8 +30,8 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.pipelines.rows import Gathered
-from router.pipelines.source.bounds import Point, RowKey
 from router.pipelines.source.losses import RETENTION, Loss, suffer
+from router.pipelines.source.offsets import Point, RowKey
 from router.pipelines.source.options import Options
 from router.pipelines.source.ranges import Range
 from router.wire.pulsar import Columns
@@ -62,7 +62,8 @@ def _batches(
 ) -> Generator[pa.RecordBatch, None, None]:
     topic = TopicName.parse(wanted.part.topic)
     columns = Gathered(options.shown(topic), max(0, wanted.part.partition), options.layout)
-    bounds = (options.starting.row_key(wanted.part), options.ending.row_key(wanted.part))
+    # Where a stream starts is said for its first batch; its checkpoint says it afterwards.
+    bounds = (wanted.low, options.ending.row_key(wanted.part))
     reading = _Reading(backend, topic, wanted, skip=options.skip)
     try:
         for place, entry, index in reading.entries():

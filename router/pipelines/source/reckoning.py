@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.errors import SettingError
-from router.pipelines.source.bounds import At, Point
+from router.pipelines.source.bounds import At
 from router.pipelines.source.losses import DELETED, RECREATED, RETENTION, REWOUND, Loss
-from router.pipelines.source.offsets import Offset, Part
+from router.pipelines.source.offsets import Offset, Part, Point
 
 
 def missing(
@@ -86,6 +86,15 @@ def deleted_start(part: Part, at: At, extent: Extent) -> Loss | None:
     if isinstance(at, Point) and at.place < first:
         return Loss(part, at.place, first, RETENTION)
     return None
+
+
+def first_row(at: At, extent: Extent) -> int | Point | None:
+    """Return the first message to be given, None: it is the first one of the entry at the start."""
+    if isinstance(at, Point):
+        return at if at > Point(extent.start, 0) else None
+    if isinstance(at, str):
+        return None
+    return at if extent.start_index is None or at > extent.start_index else None
 
 
 def bound_end(at: At, extent: Extent) -> Place:

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from router.backends.pulsar.extents import Place
 from router.errors import SettingError
 from router.pipelines.rows import Layout
-from router.pipelines.source.bounds import EARLIEST, LATEST, Bound, Point
-from router.pipelines.source.offsets import Part
+from router.pipelines.source.bounds import EARLIEST, LATEST, Bound
+from router.pipelines.source.offsets import Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.ranges import (
     MAX_SHARED_TASKS,
@@ -85,6 +85,15 @@ def test_options_of_kafkas_connector_say_the_same() -> None:
     }
     assert Options.of_texts(kafkas).texts() == own
     assert Options.of_texts({"subscribe": "a,b"}).topics == ("a", "b")
+
+
+def test_words_of_kafkas_connector_have_no_case() -> None:
+    options = Options.of_texts(
+        {"startingOffsets": "Latest", "endingOffsets": "LATEST", "includeHeaders": "False"}
+        | {"columns": "kafka", "failOnDataLoss": "False"}
+    )
+    assert (options.starting.word, options.ending.word) == (LATEST, LATEST)
+    assert (options.layout, options.skip) == (Layout.KAFKA, True)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,12 @@ from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
 from router.errors import SettingError
 from router.model import TopicInfo, TopicName
 from router.pipelines.source.losses import MessagesLostError
-from router.pipelines.source.offsets import Offset
+from router.pipelines.source.offsets import Offset, Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
 from router.pipelines.source.reckoning import bound_end
+
+T = Part("persistent://public/default/t", -1)
 
 
 class Store(PulsarBackend):
@@ -43,6 +45,25 @@ class Store(PulsarBackend):
         ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
         places = first, behind, Place(1, start), Place(1, end)
         return Extent(-1, *places, ledgers, True, *indexes)
+
+
+class Entries(Store):
+    """The same with ten messages in each entry: `first` and `behind` count messages."""
+
+    ledger = 1
+
+    def _extent(self, stretches: Sequence[Stretch]) -> Extent:
+        first, behind = self.first // 10, self.behind // 10
+        start, end = first, behind
+        for one in stretches:
+            wanted = one.start.entry if one.index is None else one.index // 10
+            start = min(max(wanted, first), behind)
+        places = self._place(first), self._place(behind), self._place(start), self._place(end)
+        indexes = (first * 10, start * 10, end * 10, behind * 10)
+        return Extent(-1, *places, ((self.ledger, behind),), True, *indexes)
+
+    def _place(self, entry: int) -> Place:
+        return Place(self.ledger, entry)
 
 
 def planner(store: Store, starting: str) -> Planner:
@@ -99,6 +120,62 @@ def test_thousand_topics_take_as_few_questions_as_one() -> None:
     # A bound of rows asks also where the shares end, and how many messages are before that.
     assert source.latest(start, 2_000).next != end.next
     assert store.questions == 6
+
+
+def batch(source: Planner, start: Offset) -> tuple[Offset, int | Point | None]:
+    """Return the end of the next batch, and the first message that it gives if that is said."""
+    end = kept(source.latest(start))
+    return end, next((one.low for one in source.ranges(start, end)), None)
+
+
+def test_start_inside_of_an_entry_bounds_the_first_batch_alone() -> None:
+    store = Entries(0, 50)
+    source = planner(store, '{"t": {"0": 23}}')
+    start = kept(source.initial())
+    end, low = batch(source, start)
+    assert (start.next[T], low) == (Place(1, 2), 23)
+    store.behind = 90
+    # The checkpoint says where it goes on, whatever the option says by now.
+    later = planner(store, '{"t": {"0": 87}}')
+    assert batch(later, end)[1] is None
+    assert batch(later, kept(later.latest(end)))[1] is None
+
+
+def test_start_that_is_still_to_come_holds_until_it_has() -> None:
+    store = Entries(0, 20)
+    source = planner(store, '{"t": {"0": 35}}')
+    start = kept(source.initial())
+    store.behind = 30
+    first, low = batch(source, start)
+    assert low == 35
+    store.behind = 40
+    second, low = batch(source, first)
+    assert low == 35
+    store.behind = 50
+    assert batch(source, second)[1] is None
+
+
+def test_start_inside_of_an_entry_says_nothing_of_a_topic_that_was_made_again() -> None:
+    store = Entries(0, 50)
+    texts = {"topics": "t", "starting": '{"t": {"0": 60}}', "on_loss": "skip"}
+    source = Planner(Options.of_texts(texts), store)
+    start = kept(source.initial())
+    store.ledger, store.behind = 2, 30
+    end, low = batch(source, start)
+    assert (low, end.begin[T], end.losses) == (None, Place(2, 0), 1)
+
+
+def test_start_at_a_position_inside_of_an_entry_is_kept_by_the_checkpoint() -> None:
+    store = Entries(0, 50)
+    source = planner(store, '{"t": {"0": "1:3:4"}}')
+    start = kept(source.initial())
+    assert start.low == {T: Point(Place(1, 3), 4)}
+    end, low = batch(source, start)
+    assert low == Point(Place(1, 3), 4)
+    store.behind = 60
+    assert batch(source, end)[1] is None
+    assert not kept(planner(store, '{"t": {"0": "1:3"}}').initial()).low
+    assert not kept(planner(store, '{"t": {"0": 30}}').initial()).low
 
 
 def bounded(store: Store, **texts: str) -> list[tuple[int, int]]:
