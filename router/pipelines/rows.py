@@ -83,7 +83,9 @@ _EVENT_HEADER: Final = (
 # The first millisecond of the year 1, the last one of the year 9999.
 _LEAST_MS: Final = -62_135_596_800_000
 _MOST_MS: Final = 253_402_300_799_999
-_HIDDEN: Final = f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version')"
+_HIDDEN: Final = (
+    f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version', 'router-replicate-to')"
+)
 KAFKA: Final = (
     "topic",
     "partition",

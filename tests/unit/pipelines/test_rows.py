@@ -1,10 +1,12 @@
-"""Messages that are gathered to record batches know their size."""
+"""Messages that are gathered to record batches, and what of Kafka's headers are properties."""
 
 from __future__ import annotations
 
 import pytest
 
-from router.pipelines.rows import Gathered
+from router.backends.kafka import records
+from router.model import UNDECODED
+from router.pipelines.rows import KAFKA, Gathered
 from router.wire.pulsar import Columns
 
 
@@ -23,3 +25,12 @@ def test_size_grows_with_everything_that_a_message_brings(column: str) -> None:
     assert gathered.size >= before + 900
     assert gathered.take().num_rows == 4
     assert gathered.size == 0
+
+
+def test_headers_that_the_router_writes_are_no_properties() -> None:
+    (properties,) = (column for column in KAFKA if column.endswith(" AS properties"))
+    constants = [text for text in vars(records).values() if str(text).startswith("router-")]
+    # That one is a property of messages, whichever store they come from.
+    ours = set(constants) - {UNDECODED}
+    assert len(ours) == 4
+    assert [name for name in ours if f"'{name}'" not in properties] == []
