@@ -49,6 +49,9 @@ def _value(name: str, text: str) -> str:
         if text.lower() not in _LOSSES:
             raise SettingError(f"{name} = {text!r}: expected true or false")
         return _LOSSES[text.lower()]
+    if name.endswith("ingoffsets") and text.isdigit():
+        when = name.replace("offsets", "Timestamp")
+        raise SettingError(f"{name} = {text!r}: offsets are a JSON object; a time is {when}")
     if name in _WORDS_OF and text.lower() in _WORDS_OF[name]:
         return text.lower()
     return text

@@ -101,6 +101,8 @@ def test_words_of_kafkas_connector_have_no_case() -> None:
     [
         ({"topics": "a", "subscribe": "a"}, "say the same"),
         ({"subscribe": "a", "startingTimestamp": "noon"}, "ms since 1970"),
+        ({"subscribe": "a", "startingOffsets": "17"}, "a time is startingTimestamp"),
+        ({"subscribe": "a", "endingOffsets": "17"}, "a time is endingTimestamp"),
         ({"subscribe": "a", "failOnDataLoss": "perhaps"}, "true or false"),
         ({"subscribe": "a", "kafka.bootstrap.servers": "h:1"}, r'format\("kafka"\)'),
         ({"subscribe": "a", "columns": "pulsar"}, "router or kafka"),
