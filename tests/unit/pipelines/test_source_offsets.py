@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from router.backends.pulsar.extents import Place
 from router.errors import BadRequestError
-from router.pipelines.source.offsets import Offset, Part
+from router.pipelines.source.offsets import Offset, Part, Point
 
 PARTS = st.builds(Part, st.sampled_from(["persistent://a/b/c", "d"]), st.integers(-1, 3))
 PLACES = st.builds(Place, st.integers(0, 2**63), st.integers(0, 2**63))
@@ -21,6 +21,7 @@ OFFSETS = st.builds(
     st.dictionaries(PARTS, PLACES),
     st.integers(1, 9),
     st.integers(1, 9),
+    st.dictionaries(PARTS, st.integers(0, 2**60) | st.builds(Point, PLACES, st.integers(0, 999))),
 )
 
 
@@ -37,6 +38,7 @@ def test_equal_offsets_make_equal_text(offset: Offset) -> None:
         dict(reversed(list(offset.begin.items()))),
         offset.lost,
         offset.losses,
+        dict(reversed(list(offset.low.items()))),
     )
     assert json.dumps(offset.json()) == json.dumps(backwards.json())
 
@@ -57,6 +59,8 @@ def test_starts_lie_before_the_end_and_come_from_either_offset(start: Offset, en
         {"version": 1, "next": {"t": {"0": "1"}}},
         {"version": 1, "next": {"t": {"x": "1:2"}}},
         {"version": 1, "next": {"t": "1:2"}},
+        {"version": 1, "next": {}, "low": {"t": {"0": "1"}}},
+        {"version": 1, "next": {}, "low": {"t": {"0": [1, 2, 3]}}},
     ],
 )
 def test_offset_of_something_else_is_refused(told: dict[str, object]) -> None:
