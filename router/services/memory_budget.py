@@ -31,6 +31,7 @@ class MemoryBudget:
         self._used = 0
         self._held = 0
         self._waiting: deque[_Waiter] = deque()
+        self._stopping = False
 
     def used(self) -> int:
         """Return how many bytes are reserved now."""
@@ -53,7 +54,9 @@ class MemoryBudget:
             self._waiting.append(waiter)
             self._held += held
         try:
-            while not waiter.granted and (left := deadline - self._clock()) > 0:
+            while not (waiter.granted or self._stopping):
+                if (left := deadline - self._clock()) <= 0:
+                    break
                 yield waiter.wakeup, left
         except BaseException:
             self._leave(waiter, held)
@@ -73,6 +76,14 @@ class MemoryBudget:
                 return None
             self._used += size
         return Reservation(self, size)
+
+    def stop(self) -> None:
+        """Have what waits, now or later, wait no longer: it is refused."""
+        with self._lock:
+            self._stopping = True
+            waiting = list(self._waiting)
+        for waiter in waiting:
+            waiter.wakeup.wake()
 
     def give_back(self, size: int) -> None:
         """Take back reserved bytes, and grant what waits and now has room."""

@@ -127,6 +127,7 @@ class Subscriber:
     def stop(self) -> None:
         """Answer all waiting polls now, and those that still come after one look."""
         self.stopping = True
+        self.unsent.stop()
         for mailbox in list(self._waiting):
             mailbox.wake()
 

@@ -51,6 +51,18 @@ def test_poll_waits_for_unsent_answers(bench: Bench, delivered: bool) -> None:
     assert bench.subscriber.unsent.used() == 0
 
 
+def test_poll_that_waits_for_unsent_answers_is_answered_when_the_worker_stops(bench: Bench) -> None:
+    slow = bench.poll()
+    waiting = bench.later(subscription=OTHER)
+    bench.subscriber.stop()
+    # Well before the poll's own time is over.
+    assert isinstance(waiting.exception(PATIENCE / 2), OverloadedError)
+    with pytest.raises(OverloadedError):
+        bench.take(subscription=OTHER)
+    slow.delivered()
+    assert bench.subscriber.unsent.used() == 0
+
+
 def test_what_was_let_go_for_lack_of_memory_is_not_acknowledged(bench: Bench) -> None:
     """The second answer may be smaller than the one that had to be let go."""
     bench.publish(b"2" * SIZE)
