@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import hmac
 import secrets
+import time
 from typing import Final
 
 from router.backends import Registry
-from router.errors import ConflictError
+from router.errors import ConflictError, RouterError
 from router.model import REQUEST_PRODUCER
 
 KIND: Final = "secret"
 NAME: Final = "idempotency"
 SECRET_BYTES: Final = 32
+RETRY_SECONDS: Final = 0.05
 
 
 class RequestNames:
@@ -45,8 +47,23 @@ class RequestNames:
         return REQUEST_PRODUCER + self.digest(*identity)
 
     def _shared(self) -> bytes:
+        """Return the secret of all nodes; ask again while the registry is away, up to `timeout`.
+
+        Its process may be starting again just now, and the request has that much time.
+        """
+        deadline = time.monotonic() + self._timeout
+        while True:
+            left = deadline - time.monotonic()
+            try:
+                return self._ask(max(left, RETRY_SECONDS))
+            except RouterError as error:
+                if not error.retriable or left <= RETRY_SECONDS:
+                    raise
+            time.sleep(RETRY_SECONDS)
+
+    def _ask(self, timeout: float) -> bytes:
         """Return the secret of all nodes, made now if this is the first to ask."""
-        registry, timeout = self._registry, self._timeout
+        registry = self._registry
         record = registry.get(KIND, NAME, timeout)
         if record is None:
             try:

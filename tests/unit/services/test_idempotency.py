@@ -57,4 +57,24 @@ class _Away(MemoryRegistry):
 
 def test_no_name_is_made_without_the_secret() -> None:
     with pytest.raises(BackendUnavailableError):
-        RequestNames(_Away(), 1).producer(*IDENTITY)
+        RequestNames(_Away(), 0.1).producer(*IDENTITY)
+
+
+class _Restarting(MemoryRegistry):
+    """Does not answer the first questions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals = 3
+
+    def get(self, kind: str, name: str, timeout: float) -> Record | None:
+        if self.refusals:
+            self.refusals -= 1
+            raise BackendUnavailableError
+        return super().get(kind, name, timeout)
+
+
+def test_a_registry_that_starts_again_is_waited_for() -> None:
+    registry = _Restarting()
+    assert RequestNames(registry, 30).producer(*IDENTITY).startswith(REQUEST_PRODUCER)
+    assert registry.refusals == 0
