@@ -27,6 +27,7 @@ from tests.system.stack import Stack
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+MAX_ID_CHARACTERS = 100
 # Fixtures that are written elsewhere, for every test to name.
 __all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper", "zookeeper"]
 
@@ -35,6 +36,13 @@ __all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper",
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Form the groups of a parallel run, before pytest-xdist reads them."""
     share(items)
+
+
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name a long parameter by its length: workers and reports carry the names of all tests."""
+    if isinstance(val, str | bytes) and len(val) > MAX_ID_CHARACTERS:
+        return f"{argname}-of-{len(val)}"
+    return None
 
 
 set_hypothesis_home_dir(".cache/hypothesis")

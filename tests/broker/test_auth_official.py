@@ -180,7 +180,7 @@ def token_of(broker: Guarded, role: str = "anna", ttl: str = "1h") -> dict[str, 
         {"auth_method_name": "sasl", "auth_data": b"anna:secret"},
         {"auth_method_name": "tls"},
     ],
-    ids=repr,
+    ids=lambda shown: repr(shown)[:80],
 )
 def test_credentials_that_are_none_are_answered_as_pulsar_does(
     broker: Guarded, shown: dict[str, Any]
