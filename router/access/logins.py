@@ -59,7 +59,7 @@ class Verified:
         return digest in self._found
 
     def keep(self, digest: bytes, principal: Principal, version: int) -> None:
-        """Remember whose credentials these are; those verified the longest ago make room."""
+        """Remember whose credentials these are; the oldest are dropped."""
         with self._lock:
             self._found.pop(digest, None)
             while len(self._found) >= MAX_REMEMBERED:

@@ -38,10 +38,10 @@ class MemoryBudget:
         return self._used
 
     def reserve(self, size: int, held: int, deadline: float) -> Steps[Reservation]:
-        """Return a reservation once there is room for it; the caller releases it.
+        """Return a reservation once that much memory is free; the caller releases it.
 
         What is larger than the whole budget gets all of it. `held`: what the request holds while it
-        waits. Raises OverloadedError if too much waits already, or there is no room in time.
+        waits. Raises OverloadedError if too much waits already, or the memory is not free in time.
         """
         size = min(size, self.limit)
         with self._lock:
@@ -69,7 +69,7 @@ class MemoryBudget:
         return Reservation(self, size)
 
     def try_reserve(self, size: int) -> Reservation | None:
-        """Return a reservation if there is room for it now and nothing waits, else None."""
+        """Return a reservation if that much memory is free now and nothing waits, else None."""
         size = min(size, self.limit)
         with self._lock:
             if self._waiting or self._used + size > self.limit:
@@ -86,7 +86,7 @@ class MemoryBudget:
             waiter.wakeup.wake()
 
     def give_back(self, size: int) -> None:
-        """Take back reserved bytes, and grant what waits and now has room."""
+        """Take back reserved bytes, and grant what waits and now fits."""
         with self._lock:
             self._used -= size
             granted = self._grant()
@@ -113,7 +113,7 @@ class MemoryBudget:
         return granted
 
     def overloaded(self) -> OverloadedError:
-        """Return the failure that says what there is no room for."""
+        """Return the failure that says which memory is used up."""
         return OverloadedError(
             f"Requests under way hold the {self.limit} bytes that one worker has for them.",
             retry_after=RETRY_AFTER_SECONDS,

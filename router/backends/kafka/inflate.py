@@ -48,16 +48,16 @@ def _snappy(data: bytes, limit: int) -> bytes:
     """Java's clients write blocks with a header of their own; others write one raw block."""
     if not data.startswith(_XERIAL):
         return _block(data, limit)
-    at, parts, room = _XERIAL_HEAD, [], limit
+    at, parts = _XERIAL_HEAD, []
     while at < len(data):
         size = int.from_bytes(data[at : at + 4])
-        parts.append(_block(data[at + 4 : at + 4 + size], room))
-        room -= len(parts[-1])
+        parts.append(_block(data[at + 4 : at + 4 + size], limit))
+        limit -= len(parts[-1])
         at += 4 + size
     return b"".join(parts)
 
 
-def _block(data: bytes, room: int) -> bytes:
+def _block(data: bytes, limit: int) -> bytes:
     declared = 0
     for place, byte in enumerate(data[:5]):
         declared |= (byte & 0x7F) << 7 * place
@@ -65,6 +65,6 @@ def _block(data: bytes, room: int) -> bytes:
             break
     if declared > _SNAPPY_RATIO * len(data):
         raise ValueError("a snappy block declares too many bytes")
-    if declared > room:
-        raise OversizedError(f"a snappy block of {declared} bytes, allowed are {room}")
+    if declared > limit:
+        raise OversizedError(f"a snappy block of {declared} bytes, allowed are {limit}")
     return bytes(cramjam.snappy.decompress_raw(data))

@@ -70,7 +70,7 @@ class Access:
 
         The name is left in the environment, for the log. Raises UnauthenticatedError where users
         are demanded, TooManyRequestsError after too many passwords. Without users a wrong signature
-        is nobody's, as in the original.
+        makes an anonymous request, as in the original.
         """
         found = self._principal(environ)
         if found.name:
