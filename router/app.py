@@ -39,6 +39,7 @@ from router.web.access import Access, Passwords, Signatures
 from router.web.access.authorization import Authorization
 from router.web.addresses import Forwarded, trusted
 from router.web.bodies import BodyReader, Bounds
+from router.web.console import Console, ConsoleServices
 from router.web.cors import Cors
 from router.web.dmaap import EventOptions, Events
 from router.web.dmaap_acls import AclViews
@@ -171,6 +172,13 @@ def _views(
     yield GroupViews(access, Groups(backend, timeout), names)
     yield KeyViews(access, services.keys, node, timeout)
     yield AdminViews(access, topics, keepers.blacklist, names)
+    yield Console(
+        (access, names),
+        ConsoleServices(topics, rights),
+        _error_texts(settings),
+        partial(backend.ready, READY_TIMEOUT),
+        settings.text("backend.url").partition(":")[0],
+    )
     yield Ops(backend, node, owner, READY_TIMEOUT, figures.all)
     yield figures
 

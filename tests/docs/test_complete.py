@@ -59,9 +59,12 @@ def test_example_configuration_changes_nothing_as_it_is() -> None:
     assert {value.origin for value in values} == {"default"}
 
 
+ROUTES = ("http.md", "pulsar-rest.md", "console.md")
+
+
 def test_every_route_is_documented() -> None:
     app = create_app(load(None, {}, {"backend.url": "memory"}))
-    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ("http.md", "pulsar-rest.md")]
+    pages = [(DOCS / name).read_text(encoding="utf-8") for name in ROUTES]
     page = "".join(pages).replace("{id}", "{consumer}")
     routes = [
         f"`{method} {shown(rule.rule)}`"

@@ -41,7 +41,7 @@ def test_application_of_a_wsgi_server_reads_file_and_environment(
     monkeypatch.setenv("ROUTER_BACKEND_URL", "memory")
     monkeypatch.setenv("ROUTER_SERVER_HELP_URL", "https://help.example")
     app = runpy.run_path("wsgi.py")["app"]
-    assert app.test_client().get("/").get_json()["helpURL"] == "https://help.example"
+    assert app.test_client().get("/nowhere").get_json()["helpURL"] == "https://help.example"
     app.extensions["router.close"]()
 
 

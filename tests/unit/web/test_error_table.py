@@ -174,7 +174,9 @@ def test_wrong_method_is_3003_and_names_the_right_ones(site: Site, method: str) 
     assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
 
 
-@pytest.mark.parametrize("path", ["/", "/event/t", "/events", "/events/t/g/c/d", "/events//g/c"])
+@pytest.mark.parametrize(
+    "path", ["/nowhere", "/event/t", "/events", "/events/t/g/c/d", "/events//g/c"]
+)
 def test_unknown_path_is_3001(site: Site, path: str) -> None:
     assert told(site.client.get(path)) == (404, 3001, 3001)
 

@@ -1,0 +1,47 @@
+"""The `curl` and `router` lines of what a page does, quoted for a shell."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Sequence
+from typing import Final
+from urllib.parse import quote
+
+from router.model import Principal
+
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+_TERMINAL: Final = {ord("\\"): "\\\\", ord("'"): "\\'", ord("\n"): "\\n", ord("\t"): "\\t"}
+
+
+def word(text: str) -> str:
+    """Return one word of a shell's; control characters are written out, so that none is pasted."""
+    if not _CONTROL.search(text):
+        return shlex.quote(text)
+    escaped = text.translate(_TERMINAL)
+    return "$'" + _CONTROL.sub(lambda found: _octets(found[0]), escaped) + "'"
+
+
+def _octets(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode())
+
+
+def segment(name: str) -> str:
+    """Return a name as a segment of a path."""
+    return quote(name, safe="")
+
+
+def curl(principal: Principal, url: str, *options: str) -> str:
+    """Return a `curl` line; it asks for the password of one who has a name."""
+    user = ["-u", principal.name] if principal.name else []
+    return " ".join(map(word, ["curl", *user, *options, url]))
+
+
+def router(*words: str) -> str:
+    """Return a `router` line."""
+    return " ".join(map(word, ["router", *words]))
+
+
+def piped(value: str, line: Sequence[str]) -> str:
+    """Return a line whose standard input is a text."""
+    return f"printf %s\\\\n {word(value)} | {router(*line)}"

@@ -1,0 +1,122 @@
+"""Where browsers and others begin: `/`, the icon, static files, pages that are not built yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from flask import Blueprint, Response, request
+
+from router.build import VERSION
+from router.errors import PathNotFoundError, RouterError
+from router.web import forms
+from router.web.addresses import root
+from router.web.console.assets import AGAIN, Assets
+from router.web.console.pages import HEADERS, Pages, base, html_wanted
+from router.web.console.parts import Parts
+
+NAME: Final = "message-router"
+# What a page that is to come does until then.
+LATER: Final = {
+    "pipelines": ("Pipelines", "router pipeline list"),
+    "access": ("Access", "router user list"),
+    "settings": ("Settings", "router check"),
+}
+
+
+class HomeViews:
+    """The views that need no topic."""
+
+    def __init__(
+        self, parts: Parts, assets: Assets, ready: Callable[[], None], backend: str
+    ) -> None:
+        self._parts = parts
+        self._pages: Pages = parts.pages
+        self._assets = assets
+        self._ready = ready
+        self._backend = backend
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes."""
+        routes.get("/")(self.root)
+        routes.get("/favicon.ico")(self.icon)
+        routes.get("/console/static/<digest>/<name>")(self.static)
+        routes.get("/console/about")(self.about)
+        for name in LATER:
+            routes.get(f"/console/{name}", endpoint=name)(self._later(name))
+        routes.get("/console/<path:rest>")(self.unknown)
+
+    def root(self) -> Response:
+        """Send a browser to the console, and tell others what runs here."""
+        if html_wanted(request.environ):
+            answer = Response(status=302, headers=HEADERS)
+            answer.headers["Location"] = base() + "/console/"
+        else:
+            answer = forms.answer(_directory(root(request.environ)))
+        answer.headers["Vary"] = "Accept"
+        answer.headers["Cache-Control"] = "no-cache"
+        return answer
+
+    def icon(self) -> Response:
+        """Answer the icon, which browsers ask for by themselves."""
+        return self._file("icon.svg", AGAIN)
+
+    def static(self, digest: str, name: str) -> Response:
+        """Answer a file of the console."""
+        return self._file(name, self._assets.caching(digest))
+
+    def about(self) -> Response:
+        """Say what runs here, and whether it is well."""
+        principal = self._parts.principal()
+        data = {
+            "version": VERSION,
+            "backend": self._backend,
+            "health": self._health(),
+            "user": principal.name,
+            "address": root(request.environ),
+            "topic": "orders",
+        }
+        return self._pages.answer("about.html", data)
+
+    def unknown(self, rest: str) -> Response:
+        """Refuse a path that is none of the console's."""
+        raise PathNotFoundError(f"GET /console/{rest}"[:200])
+
+    def _health(self) -> dict[str, str]:
+        try:
+            self._ready()
+        except RouterError as error:
+            return {"status": "not ready", "reason": str(error)}
+        return {"status": "ready", "reason": ""}
+
+    def _file(self, name: str, caching: str) -> Response:
+        found = self._assets.get(name)
+        if found is None:
+            raise PathNotFoundError(f"GET {request.path}"[:200])
+        answer = Response(found.data, content_type=found.kind, headers=HEADERS)
+        answer.headers["Cache-Control"] = caching
+        return answer
+
+    def _later(self, name: str) -> Callable[[], Response]:
+        title, command = LATER[name]
+
+        def page() -> Response:
+            self._parts.principal()
+            return self._pages.answer("later.html", {"title": title, "command": command})
+
+        return page
+
+
+def _directory(address: str) -> dict[str, Any]:
+    return {
+        "name": NAME,
+        "version": VERSION,
+        "console": f"{address}/console/",
+        "publish": f"{address}/events/{{topic}}",
+        "poll": f"{address}/events/{{topic}}/{{group}}/{{id}}",
+        "stream": f"{address}/events/{{topic}}?stream",
+        "topics": f"{address}/topics",
+        "health": f"{address}/health",
+        "ready": f"{address}/ready",
+        "metrics": f"{address}/metrics",
+    }

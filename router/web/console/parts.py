@@ -1,0 +1,40 @@
+"""What all views of the console use: pages, who asks and whether they may, names of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from flask import request
+
+from router.errors import ForbiddenError
+from router.model import Principal, TopicName
+from router.web.access import Access, Right
+from router.web.console.pages import Pages
+from router.web.parameters import Query
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What all views use."""
+
+    pages: Pages
+    access: Access
+    topic_name: Callable[[str], TopicName]
+
+    def principal(self) -> Principal:
+        """Return who makes this request; raise what `Access.principal` raises."""
+        return self.access.principal(request.environ)
+
+    def may(self, principal: Principal, topic: TopicName, right: Right) -> bool:
+        """Return whether `Access.demand` would let the principal do this."""
+        try:
+            self.access.demand(principal, topic, right)
+        except ForbiddenError:
+            return False
+        return True
+
+
+def words(query: Query, name: str) -> str:
+    """Return a parameter that people write, empty if there is none; it is UTF-8."""
+    return (query.text(name) or "").encode("latin-1").decode("utf-8", "replace")

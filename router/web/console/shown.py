@@ -1,0 +1,36 @@
+"""Numbers, times and bytes as pages show them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+_UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def size(count: int) -> str:
+    """Return a number of bytes in the unit that suits it."""
+    value, unit = float(count), _UNITS[0]
+    for unit in _UNITS:
+        if value < 1024 or unit == _UNITS[-1]:
+            break
+        value /= 1024
+    return f"{count} B" if unit == "B" else f"{value:.1f} {unit}"
+
+
+def at(milliseconds: int) -> str:
+    """Return a time in ms since 1970 in UTC; the number where no calendar has it."""
+    try:
+        found = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return str(milliseconds)
+    return found.strftime("%Y-%m-%d %H:%M:%S.") + f"{found.microsecond // 1000:03d}Z"
+
+
+def text(value: bytes) -> tuple[str, bool]:
+    """Return bytes as text, and whether they are UTF-8; others are shown in hexadecimal."""
+    try:
+        return value.decode(), True
+    except UnicodeDecodeError:
+        return value.hex(" "), False

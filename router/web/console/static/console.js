@@ -1,0 +1,59 @@
+// What all pages share: dialogs, copying of commands, tabs by arrow keys.
+
+for (const opener of document.querySelectorAll("[data-dialog]")) {
+  opener.addEventListener("click", (event) => {
+    const dialog = document.getElementById(opener.dataset.dialog);
+    if (dialog === null) return;
+    event.preventDefault();
+    dialog.showModal();
+  });
+}
+
+for (const dialog of document.querySelectorAll("dialog")) {
+  if (dialog.open) {
+    // Without script it stands in the page; with it, it holds the focus.
+    dialog.close();
+    dialog.showModal();
+  }
+  dialog.addEventListener("close", () => {
+    const url = new URL(location.href);
+    url.searchParams.delete("dialog");
+    history.replaceState(null, "", url);
+  });
+  for (const closer of dialog.querySelectorAll("[data-close]")) {
+    closer.addEventListener("click", (event) => {
+      event.preventDefault();
+      dialog.close();
+    });
+  }
+}
+
+export function copying(part) {
+  if (!navigator.clipboard) return; // plain HTTP on another address than loopback
+  for (const button of part.querySelectorAll("[data-copy]")) {
+    button.hidden = false;
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.parentElement.querySelector("code").textContent);
+      button.textContent = "Copied";
+      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    });
+  }
+}
+
+copying(document);
+
+for (const list of document.querySelectorAll("[role=tablist]")) {
+  const tabs = [...list.querySelectorAll("[role=tab]")];
+  for (const tab of tabs) tab.tabIndex = tab.getAttribute("aria-selected") === "true" ? 0 : -1;
+  list.addEventListener("keydown", (event) => {
+    const at = tabs.indexOf(document.activeElement);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: tabs.length - 1 }[event.key];
+    if (event.key === " ") {
+      event.preventDefault();
+      document.activeElement.click();
+    } else if (to !== undefined) {
+      event.preventDefault();
+      tabs[(to + tabs.length) % tabs.length].focus();
+    }
+  });
+}

@@ -1,0 +1,128 @@
+"""The page of all topics: finding, creating, deleting."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from flask import Blueprint, Response, request
+
+from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
+from router.model import Principal, TopicInfo, TopicName
+from router.services.manage import NewTopic, Topics
+from router.services.rights import Rights, TopicRights
+from router.web.access import Right
+from router.web.addresses import root
+from router.web.console import commands
+from router.web.console.fields import Fields
+from router.web.console.parts import Parts, words
+from router.web.parameters import Query
+
+PAGE_TOPICS: Final = 50
+"""Topics of one page: each is described by the store."""
+MOST_PAGES: Final = 1_000_000
+
+
+class TopicListViews:
+    """The views of `/console/topics`."""
+
+    def __init__(self, parts: Parts, topics: Topics, rights: Rights) -> None:
+        self._parts = parts
+        self._topics = topics
+        self._rights = rights
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes."""
+        routes.get("/console")(self.listed)
+        routes.get("/console/topics", endpoint="topics")(self.listed)
+        routes.post("/console/topics")(self.create)
+        routes.post("/console/topics/<topic>/delete")(self.delete)
+
+    def listed(self) -> Response:
+        """Answer the topics that the caller may see, those with a text in their names."""
+        principal, query = self._parts.principal(), Query(request.environ)
+        search, page = words(query, "q"), query.number("page", 1, MOST_PAGES)
+        found = [
+            info for info in self._visible(principal) if search.lower() in info.topic.local.lower()
+        ]
+        first = (max(page, 1) - 1) * PAGE_TOPICS
+        data = {
+            "search": search,
+            "page": max(page, 1),
+            "pages": max(1, -(-len(found) // PAGE_TOPICS)),
+            "found": len(found),
+            "topics": [self._row(info) for info in found[first : first + PAGE_TOPICS]],
+            "dialog": query.choice("dialog", ("create", ""), ""),
+            "commands": _listing(principal),
+        }
+        return self._parts.pages.answer("topics.html", data)
+
+    def create(self) -> Response:
+        """Create a topic, which is then its creator's."""
+        principal, fields = self._parts.principal(), Fields(request.environ)
+        local = fields.text("name").strip()
+        # A name in a form is as it is: nothing in it is an escape.
+        topic = self._parts.topic_name(local.replace("%", "%25"))
+        new = NewTopic(topic, fields.number("partitions"))
+        self._parts.access.demand(principal, topic, Right.CREATE)
+        self._topics.check(new)
+        made = self._rights.create(
+            topic,
+            TopicRights(principal.name),
+            lambda: self._topics.exists(topic),
+            lambda: self._topics.create(new),
+        )
+        data = {
+            "topic": topic.local,
+            "created": made,
+            "commands": _creating(principal, topic, new.partitions),
+        }
+        return self._parts.pages.done(data, f"/console/topics/{commands.segment(topic.local)}")
+
+    def delete(self, topic: str) -> Response:
+        """Delete a topic whose name was written once more."""
+        principal, name = self._parts.principal(), self._parts.topic_name(topic)
+        self._parts.access.demand(principal, name, Right.DELETE)
+        if Fields(request.environ).text("confirm", "").strip() != name.local:
+            raise BadRequestError(f"confirm: write {name.local} to delete the topic.")
+        self._rights.delete(name, lambda: self._topics.delete(name))
+        return self._parts.pages.done({"topic": name.local, "deleted": True}, "/console/topics")
+
+    def _visible(self, principal: Principal) -> list[TopicInfo]:
+        home, access = self._parts.topic_name("x"), self._parts.access
+        listed = self._topics.listed(home.tenant, home.namespace)
+        return [info for info in listed if access.allows(principal, info.topic, Right.VIEW)]
+
+    def _row(self, info: TopicInfo) -> dict[str, Any]:
+        """Return what the table says of a topic; None: the store does not tell."""
+        row: dict[str, Any] = {
+            "name": info.topic.local,
+            "partitions": max(1, info.partitions),
+            "messages": None,
+            "bytes": None,
+            "groups": None,
+        }
+        try:
+            stats = self._topics.described(info.topic)
+        except (NotSupportedError, NotAllowedError, TopicNotFoundError):
+            return row  # the last: it was deleted since the list was made
+        return row | {
+            "messages": sum(partition.messages for partition in stats.partitions),
+            "bytes": sum(partition.bytes for partition in stats.partitions),
+            "groups": len({group.name for group in stats.subscriptions}),
+        }
+
+
+def _listing(principal: Principal) -> list[str]:
+    url = f"{root(request.environ)}/topics"
+    return [commands.curl(principal, url), commands.router("topics", "list")]
+
+
+def _creating(principal: Principal, topic: TopicName, partitions: int | None) -> list[str]:
+    count = "" if partitions is None else f',"partitionCount":{partitions}'
+    body = f'{{"topicName":"{topic.local}"{count}}}'
+    url = f"{root(request.environ)}/topics/create"
+    options = ["--partitions", str(partitions)] if partitions else []
+    return [
+        commands.curl(principal, url, "-H", "Content-Type: application/json", "-d", body),
+        commands.router("topics", "create", topic.local, *options),
+    ]
