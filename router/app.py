@@ -174,7 +174,7 @@ def _views(
     yield AdminViews(access, topics, keepers.blacklist, names)
     yield Console(
         (access, names),
-        ConsoleServices(topics, rights),
+        ConsoleServices(topics, rights, services.reading, publishing),
         _error_texts(settings),
         partial(backend.ready, READY_TIMEOUT),
         settings.text("backend.url").partition(":")[0],

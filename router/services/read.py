@@ -260,7 +260,7 @@ class Reading:
         """
         mailbox, client = caller
         deadline = self.clock() + bounds.timeout
-        feed = self._feed(topic, {partition: start}, mailbox)
+        feed = self.feed(topic, {partition: start}, mailbox)
         self._waiting.add(mailbox)
         try:
             while not (found := feed.take(bounds.limit, bounds.max_bytes)):
@@ -289,7 +289,7 @@ class Reading:
         self._begin(mailbox)
         try:
             anchored = self._anchored(topic, starts)
-            return Stream(self, self._feed(topic, anchored, mailbox), mailbox, client)
+            return Stream(self, self.feed(topic, anchored, mailbox), mailbox, client)
         except BaseException:
             self.ended(mailbox)
             raise
@@ -321,7 +321,8 @@ class Reading:
         for mailbox in waiting:
             mailbox.wake()
 
-    def _feed(self, topic: TopicName, starts: Mapping[int, Whence], mailbox: PollMailbox) -> Feed:
+    def feed(self, topic: TopicName, starts: Mapping[int, Whence], mailbox: PollMailbox) -> Feed:
+        """Return a feed that begins there, which the caller closes; raise TopicNotFoundError."""
         try:
             return Feed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
         except TopicNotFoundError:

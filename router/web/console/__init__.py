@@ -9,13 +9,17 @@ from flask import Blueprint
 
 from router.model import TopicName
 from router.services.manage import Topics
+from router.services.publish import Publisher
+from router.services.read import Reading
 from router.services.rights import Rights
 from router.web.access import Access
+from router.web.bodies import BodyReader
 from router.web.console.assets import Assets
 from router.web.console.failures import ConsoleFailures
 from router.web.console.home import HomeViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
+from router.web.console.topic import TopicPageViews
 from router.web.console.topic_list import TopicListViews
 from router.web.dmaap_errors import ErrorTexts
 
@@ -28,6 +32,8 @@ class ConsoleServices:
 
     topics: Topics
     rights: Rights
+    reading: Reading
+    publishing: tuple[BodyReader, Publisher]
 
 
 class Console:
@@ -48,6 +54,7 @@ class Console:
         self._views = (
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
+            TopicPageViews(parts, services.topics, services.reading, services.publishing),
         )
 
     def blueprint(self) -> Blueprint:

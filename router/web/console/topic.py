@@ -1,0 +1,243 @@
+"""The page of one topic: publishing, its messages, its groups, what it is."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from flask import Blueprint, Response, request
+
+from router.errors import BadRequestError, NotAllowedError, NotSupportedError
+from router.model import Principal, Stored, TopicName, TopicStats
+from router.quoting import quoted
+from router.services.groups import Group, grouped
+from router.services.manage import Topics
+from router.services.publish import Published, Publisher
+from router.services.read import Reading
+from router.services.recent import nothing, recent
+from router.waiting import Steps, finish
+from router.web import bodies
+from router.web.access import Right
+from router.web.addresses import root
+from router.web.console import commands, shown
+from router.web.console.fields import Fields
+from router.web.console.pages import base
+from router.web.console.parts import Parts, words
+from router.web.parameters import Query
+from router.web.pulsar_rest import ids
+
+TABS: Final = ("publish", "messages", "groups", "settings")
+FORMATS: Final = {
+    "Text": "text/plain",
+    "JSON": "application/json",
+    "Cambria": "application/cambria",
+}
+SHOWN_MESSAGES: Final = 50
+"""Messages that are in the page before live ones come."""
+SHOWN_CHARACTERS: Final = 20_000
+"""Of one message; the rest is left out, and how much that is is said."""
+LINE_CHARACTERS: Final = 20_000
+"""Of a message that is repeated in a command."""
+MOST_STORED: Final = 1_000_000
+_UNTOLD: Final = "This store does not tell what a topic holds."
+
+
+class TopicPageViews:
+    """The views of `/console/topics/<topic>`."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        topics: Topics,
+        reading: Reading,
+        publishing: tuple[bodies.BodyReader, Publisher],
+    ) -> None:
+        self._parts = parts
+        self._topics = topics
+        self._reading = reading
+        self._reader, self._publisher = publishing
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes."""
+        routes.get("/console/topics/<topic>")(self.topic)
+        routes.post("/console/topics/<topic>/publish")(self.publish)
+
+    def topic(self, topic: str) -> Response:
+        """Answer one of the tabs of a topic's page."""
+        principal, name = self._parts.principal(), self._parts.topic_name(topic)
+        self._parts.access.demand(principal, name, Right.VIEW)
+        query = Query(request.environ)
+        tab = query.choice("tab", TABS, TABS[0])
+        data = {
+            "topic": name.local,
+            "tab": tab,
+            "tabs": TABS,
+            "may": {
+                right.value: self._parts.may(principal, name, right)
+                for right in (Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE, Right.DELETE)
+            },
+        }
+        stats = self._stats(name)
+        if tab == "publish":
+            data |= self._publishing(query)
+        elif tab == "messages":
+            data |= self._messages(principal, name, stats, words(query, "filter"))
+        elif tab == "groups":
+            data |= _groups(principal, name, stats)
+        else:
+            data |= self._settings(principal, name, stats)
+        return self._parts.pages.answer(f"topic_{tab}.html", data)
+
+    def publish(self, topic: str) -> Response:
+        """Store what a form holds."""
+        principal, name = self._parts.principal(), self._parts.topic_name(topic)
+        self._parts.access.demand(principal, name, Right.PUBLISH)
+        fields = Fields(request.environ)
+        chosen, key, message = (fields.text(field, "") for field in ("format", "key", "message"))
+        if chosen not in FORMATS:
+            known = ", ".join(FORMATS)
+            raise BadRequestError(f"format: expected one of {known}, not {quoted(chosen, 40)}.")
+        body = bodies.Body(FORMATS[chosen], "", message.encode(), key.encode() or None)
+        count = finish(self._published(principal, name, body)).count
+        data = {
+            "stored": count,
+            "status": _stored(count),
+            "commands": _publishing(principal, name, (chosen, key, message)),
+        }
+        path = f"/console/topics/{commands.segment(name.local)}"
+        return self._parts.pages.done(data, path, stored=str(count), **{"with": chosen})
+
+    def _published(
+        self, principal: Principal, name: TopicName, body: bodies.Body
+    ) -> Steps[Published]:
+        messages, reserved = yield from self._reader.messages(body)
+        with reserved:
+            return (yield from self._publisher.publishing(name, messages, principal, None))
+
+    def _stats(self, name: TopicName) -> TopicStats | None:
+        """Return what the store tells of a topic; raise TopicNotFoundError."""
+        try:
+            return self._topics.described(name)
+        except (NotSupportedError, NotAllowedError):
+            self._reading.partitions(name)
+            return None
+
+    def _publishing(self, query: Query) -> dict[str, Any]:
+        stored = query.text("stored")
+        count = query.number("stored", 0, MOST_STORED)
+        return {
+            "formats": list(FORMATS),
+            "format": query.text("with") or "Text",
+            "status": "" if stored is None else _stored(count),
+        }
+
+    def _messages(
+        self, principal: Principal, name: TopicName, stats: TopicStats | None, wanted: str
+    ) -> dict[str, Any]:
+        data: dict[str, Any] = {"messages": [], "stream": "", "filter": wanted, "note": ""}
+        if not self._parts.may(principal, name, Right.SUBSCRIBE):
+            return data | {"commands": [], "note": "You may not read this topic."}
+        if stats is None:
+            found = nothing(self._reading, name)
+            data["note"] = f"{_UNTOLD} Messages that come are shown."
+        else:
+            found = recent(self._reading, stats, SHOWN_MESSAGES)
+        places = [found.whence[partition] for partition in sorted(found.whence)]
+        if len(places) > ids.MOST_MARKS:
+            data["note"] = f"A live tail has at most {ids.MOST_MARKS} partitions."
+        else:
+            mark = quote(ids.write_marks(places), safe="")
+            path = f"/events/{commands.segment(name.local)}"
+            data["stream"] = f"{base()}{path}?stream=true&last_event_id={mark}"
+        url = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
+        return data | {
+            "messages": [_shown(stored) for stored in found.messages],
+            "commands": [
+                commands.curl(principal, url, "-N"),
+                commands.router("sub", name.local),
+            ],
+        }
+
+    def _settings(
+        self, principal: Principal, name: TopicName, stats: TopicStats | None
+    ) -> dict[str, Any]:
+        url = f"{root(request.environ)}/topics/{commands.segment(name.local)}"
+        data: dict[str, Any] = {
+            "rows": {},
+            "note": _UNTOLD,
+            "commands": [
+                commands.curl(principal, url),
+                commands.curl(principal, url, "-X", "DELETE"),
+                commands.router("topics", "delete", name.local),
+            ],
+        }
+        if stats is None:
+            return data
+        policies = stats.info.policies
+        rows = {
+            "Full name": str(name),
+            "Partitions": max(1, stats.info.partitions),
+            "Messages": sum(part.messages for part in stats.partitions),
+            "Size": shown.size(sum(part.bytes for part in stats.partitions)),
+            "Retention": _bound(policies.retention_ms, "ms"),
+            "Retention by size": _bound(policies.retention_bytes, "bytes"),
+            "Backlog quota": _bound(policies.backlog_bytes, "bytes"),
+            "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
+        }
+        return data | {"rows": rows, "note": ""}
+
+
+def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> dict[str, Any]:
+    url = f"{root(request.environ)}/topics/{commands.segment(name.local)}/groups"
+    found: list[Group] = [] if stats is None else grouped(stats.subscriptions)
+    return {
+        "groups": [
+            {"group": group.name, "lag": group.backlog, "members": group.consumers}
+            for group in found
+        ],
+        "note": _UNTOLD if stats is None else "",
+        "commands": [commands.curl(principal, url), commands.router("groups", "list", name.local)],
+    }
+
+
+def _shown(stored: Stored) -> dict[str, Any]:
+    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
+    message, position = stored.message, stored.position
+    value, plain = shown.text(message.value)
+    key, _ = shown.text(message.key or b"")
+    index = f".{position.batch_index}" if position.batch_index >= 0 else ""
+    return {
+        "key": None if message.key is None else key,
+        "value": value[:SHOWN_CHARACTERS],
+        "left_out": max(0, len(value) - SHOWN_CHARACTERS),
+        "text": plain,
+        "time": shown.at(stored.publish_time),
+        "partition": max(0, position.partition),
+        "position": f"{position.ledger}.{position.entry}{index}",
+        "headers": dict(message.properties),
+    }
+
+
+def _stored(count: int) -> str:
+    return f"{count} message stored" if count == 1 else f"{count} messages stored"
+
+
+def _bound(value: int | None, unit: str) -> str:
+    if value is None:
+        return "as settings say"
+    return "no bound" if value < 0 else f"{value} {unit}"
+
+
+def _publishing(principal: Principal, name: TopicName, sent: tuple[str, str, str]) -> list[str]:
+    chosen, key, message = sent
+    if len(message) > LINE_CHARACTERS:
+        return []
+    query = f"?partitionKey={quote(key, safe='')}" if key else ""
+    url = f"{root(request.environ)}/events/{commands.segment(name.local)}{query}"
+    # --data would read a file for a text that begins with @.
+    kind = ("-H", f"Content-Type: {FORMATS[chosen]}", "--data-raw", message)
+    lines = [commands.curl(principal, url, *kind)]
+    if chosen == "Text":
+        keyed = ["--key", key] if key else []
+        lines.append(commands.piped(message, ["pub", name.local, *keyed]))
+    return lines
