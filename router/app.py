@@ -169,12 +169,12 @@ def _views(
     )
     yield TopicViews(access, topics, rights, names)
     yield AclViews(access, topics, rights, names)
-    yield GroupViews(access, Groups(backend, timeout), names)
+    yield GroupViews(access, groups := Groups(backend, timeout), names)
     yield KeyViews(access, services.keys, node, timeout)
     yield AdminViews(access, topics, keepers.blacklist, names)
     yield Console(
         (access, names),
-        ConsoleServices(topics, rights, services.reading, publishing),
+        ConsoleServices(topics, groups, rights, services.reading, publishing),
         _error_texts(settings),
         partial(backend.ready, READY_TIMEOUT),
         settings.text("backend.url").partition(":")[0],

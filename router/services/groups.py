@@ -42,6 +42,18 @@ class Group:
         return all(partition.durable for partition in self.partitions)
 
 
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a reset would do: the lag that a group has, and the least and most that it would have.
+
+    Least and most differ for a time, since no store tells how many messages are older.
+    """
+
+    lag: int
+    least: int
+    most: int
+
+
 class Groups:
     """The groups of topics, as administrators see them."""
 
@@ -56,6 +68,22 @@ class Groups:
         except TopicNotFoundError:
             raise _no_topic(topic) from None
         return grouped(stats.subscriptions)
+
+    def preview(self, group: Subscription, to: Start | int) -> Preview:
+        """Return what `reset` would do now; raise what it raises, and change nothing."""
+        try:
+            stats = self._backend.describe_topic(group.topic, self._timeout)
+        except TopicNotFoundError:
+            raise _no_topic(group.topic) from None
+        found = {one.name: one for one in grouped(stats.subscriptions)}.get(group.name)
+        if found is None:
+            raise _no_group(group)
+        stored = sum(partition.messages for partition in stats.partitions)
+        return Preview(
+            found.backlog,
+            stored if to is Start.EARLIEST else 0,
+            0 if to is Start.LATEST else stored,
+        )
 
     def reset(self, group: Subscription, to: Start | int) -> None:
         """Move a group on all partitions; a number is a time in ms since 1970.

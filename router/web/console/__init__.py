@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flask import Blueprint
 
 from router.model import TopicName
+from router.services.groups import Groups
 from router.services.manage import Topics
 from router.services.publish import Publisher
 from router.services.read import Reading
@@ -16,6 +17,7 @@ from router.web.access import Access
 from router.web.bodies import BodyReader
 from router.web.console.assets import Assets
 from router.web.console.failures import ConsoleFailures
+from router.web.console.groups import GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
@@ -31,6 +33,7 @@ class ConsoleServices:
     """The services behind the pages."""
 
     topics: Topics
+    groups: Groups
     rights: Rights
     reading: Reading
     publishing: tuple[BodyReader, Publisher]
@@ -55,6 +58,7 @@ class Console:
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
             TopicPageViews(parts, services.topics, services.reading, services.publishing),
+            GroupPageViews(parts, services.topics, services.groups),
         )
 
     def blueprint(self) -> Blueprint:

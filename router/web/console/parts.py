@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from flask import request
 
 from router.errors import ForbiddenError
-from router.model import Principal, TopicName
+from router.model import Principal, TopicInfo, TopicName
+from router.services.manage import Topics
 from router.web.access import Access, Right
 from router.web.console.pages import Pages
 from router.web.parameters import Query
@@ -33,6 +34,12 @@ class Parts:
         except ForbiddenError:
             return False
         return True
+
+    def visible(self, principal: Principal, topics: Topics) -> list[TopicInfo]:
+        """Return the topics that the principal may see, by name."""
+        home = self.topic_name("x")
+        listed = topics.listed(home.tenant, home.namespace)
+        return [i for i in listed if self.access.allows(principal, i.topic, Right.VIEW)]
 
 
 def words(query: Query, name: str) -> str:

@@ -42,7 +42,9 @@ class TopicListViews:
         principal, query = self._parts.principal(), Query(request.environ)
         search, page = words(query, "q"), query.number("page", 1, MOST_PAGES)
         found = [
-            info for info in self._visible(principal) if search.lower() in info.topic.local.lower()
+            info
+            for info in self._parts.visible(principal, self._topics)
+            if search.lower() in info.topic.local.lower()
         ]
         first = (max(page, 1) - 1) * PAGE_TOPICS
         data = {
@@ -86,11 +88,6 @@ class TopicListViews:
             raise BadRequestError(f"confirm: write {name.local} to delete the topic.")
         self._rights.delete(name, lambda: self._topics.delete(name))
         return self._parts.pages.done({"topic": name.local, "deleted": True}, "/console/topics")
-
-    def _visible(self, principal: Principal) -> list[TopicInfo]:
-        home, access = self._parts.topic_name("x"), self._parts.access
-        listed = self._topics.listed(home.tenant, home.namespace)
-        return [info for info in listed if access.allows(principal, info.topic, Right.VIEW)]
 
     def _row(self, info: TopicInfo) -> dict[str, Any]:
         """Return what the table says of a topic; None: the store does not tell."""

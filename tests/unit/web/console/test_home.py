@@ -15,6 +15,7 @@ BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = [
     "/console/",
     "/console/topics",
+    "/console/groups",
     "/console/about",
     "/console/pipelines",
     "/console/access",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
@@ -126,7 +126,7 @@ def test_live_tail_goes_on_behind_the_last_message_of_the_page(site: Site) -> No
     assert [told["value"] for told in found["messages"]] == [str(n) for n in range(50, 100)]
     site.post("/events/t", "next")
     answer = site.client.get(found["stream"], headers={"Accept": "text/event-stream"})
-    events = iter(answer.response)
+    events: Iterator[Any] = iter(answer.response)
     assert b"retry:" in next(events)
     assert re.findall(rb'"value":"(\w+)"', next(events)) == [b"next"]
     answer.close()
@@ -138,7 +138,7 @@ def test_topic_without_a_message_is_read_from_its_first(site: Site) -> None:
     assert found["messages"] == []
     site.post("/events/t", "first")
     answer = site.client.get(found["stream"])
-    events = iter(answer.response)
+    events: Iterator[Any] = iter(answer.response)
     next(events)
     assert b'"first"' in next(events)
     answer.close()
