@@ -24,6 +24,9 @@ ALLOWED_HEADERS: Final = (
 EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
 ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 MAX_AGE: Final = "600"
+OPENED: Final = frozenset({"/", "/console", "/docs"})
+"""What links of other sites may open, with what is below OPENED_BELOW."""
+OPENED_BELOW: Final = ("/console/", "/docs/")
 
 
 class Cors:
@@ -71,9 +74,15 @@ class Cors:
 
 
 def _by_hand(environ: WSGIEnvironment) -> bool:
-    """Return whether a user followed a link to here; scripts and frames do not count."""
+    """Return whether a user followed a link to a page of ours; scripts and frames do not count.
+
+    A link to any other path may take a group's messages away, as a poll does.
+    """
+    path = environ["PATH_INFO"]
     return (
-        environ.get("HTTP_SEC_FETCH_USER") == "?1"
+        (path in OPENED or path.startswith(OPENED_BELOW))
+        and environ["REQUEST_METHOD"] in {"GET", "HEAD"}
+        and environ.get("HTTP_SEC_FETCH_USER") == "?1"
         and environ.get("HTTP_SEC_FETCH_DEST") == "document"
     )
 

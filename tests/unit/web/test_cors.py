@@ -100,8 +100,7 @@ def test_page_of_another_origin_gets_no_leave_when_it_asks(sites: Sites) -> None
 @pytest.mark.parametrize(
     "sent",
     [{}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"},
-     {"Sec-Fetch-Site": "none"},
-     {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Dest": "document", "Sec-Fetch-User": "?1"}],
+     {"Sec-Fetch-Site": "none"}],
 )  # fmt: skip
 def test_our_own_pages_and_other_clients_are_not_concerned(
     site: Site, sent: dict[str, str]
@@ -109,3 +108,35 @@ def test_our_own_pages_and_other_clients_are_not_concerned(
     answer = site.post("/events/t", "a", headers=sent)
     assert answer.status_code == 200
     assert "Vary" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 302),
+        ("GET", "/console", 200),
+        ("GET", "/console/", 200),
+        ("GET", "/console/topics/t?tab=groups", 200),
+        ("HEAD", "/console/about", 200),
+        ("POST", "/console/topics", 403),
+        ("GET", "/events/t/g/c?timeout=0&from=earliest", 403),
+        ("GET", "/topics", 403),
+        ("GET", "/consoles", 403),
+        ("GET", "/console/../topics", 404),
+        ("POST", "/events/t", 403),
+    ],
+)
+def test_links_of_other_sites_open_pages_and_nothing_else(
+    site: Site, method: str, path: str, status: int
+) -> None:
+    site.post("/events/t", "a")
+    followed = {
+        "Accept": "text/html",
+        "Sec-Fetch-Site": "cross-site",
+        "Sec-Fetch-Mode": "navigate",
+        "Sec-Fetch-Dest": "document",
+        "Sec-Fetch-User": "?1",
+    }
+    answer = site.client.open(path, method=method, headers=followed, data=b"")
+    assert answer.status_code == status
+    assert site.poll().get_json() == ["a"]
