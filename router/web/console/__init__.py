@@ -16,6 +16,7 @@ from router.services.rights import Rights
 from router.web.access import Access
 from router.web.bodies import BodyReader
 from router.web.console.assets import Assets
+from router.web.console.export import ExportViews
 from router.web.console.failures import ConsoleFailures
 from router.web.console.groups import GroupPageViews
 from router.web.console.home import HomeViews
@@ -58,6 +59,7 @@ class Console:
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
             TopicPageViews(parts, services.topics, services.reading, services.publishing),
+            ExportViews(parts, services.topics, services.reading),
             GroupPageViews(parts, services.topics, services.groups),
         )
 

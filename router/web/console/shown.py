@@ -5,6 +5,8 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from router.model import Message, Position
+
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -34,3 +36,18 @@ def text(value: bytes) -> tuple[str, bool]:
         return value.decode(), True
     except UnicodeDecodeError:
         return value.hex(" "), False
+
+
+def place(position: Position) -> str:
+    """Return where a message is stored in its partition: ledger, entry, index in its batch."""
+    index = f".{position.batch_index}" if position.batch_index >= 0 else ""
+    return f"{position.ledger}.{position.entry}{index}"
+
+
+def matches(message: Message, wanted: str) -> bool:
+    """Return whether value, key or a header hold a text, in either case."""
+    if not wanted:
+        return True
+    texts = [text(message.value)[0], text(message.key or b"")[0]]
+    texts += [f"{name}: {value}" for name, value in message.properties.items()]
+    return any(wanted.lower() in one.lower() for one in texts)

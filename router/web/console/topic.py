@@ -151,7 +151,7 @@ class TopicPageViews:
             data["stream"] = f"{base()}{path}?stream=true&last_event_id={mark}"
         url = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
         return data | {
-            "messages": [_shown(stored) for stored in found.messages],
+            "messages": [_shown(stored, wanted) for stored in found.messages],
             "commands": [
                 commands.curl(principal, url, "-N"),
                 commands.router("sub", name.local),
@@ -200,12 +200,11 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
     }
 
 
-def _shown(stored: Stored) -> dict[str, Any]:
+def _shown(stored: Stored, wanted: str) -> dict[str, Any]:
     """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
     message, position = stored.message, stored.position
     value, plain = shown.text(message.value)
     key, _ = shown.text(message.key or b"")
-    index = f".{position.batch_index}" if position.batch_index >= 0 else ""
     return {
         "key": None if message.key is None else key,
         "value": value[:SHOWN_CHARACTERS],
@@ -213,8 +212,9 @@ def _shown(stored: Stored) -> dict[str, Any]:
         "text": plain,
         "time": shown.at(stored.publish_time),
         "partition": max(0, position.partition),
-        "position": f"{position.ledger}.{position.entry}{index}",
+        "position": shown.place(position),
         "headers": dict(message.properties),
+        "matches": shown.matches(message, wanted),
     }
 
 

@@ -95,7 +95,10 @@ pause.addEventListener("click", () => {
   soon();
 });
 
-filter.form.addEventListener("submit", (event) => event.preventDefault());
+document.getElementById("apply").hidden = true; // it is applied as it is written
+filter.form.addEventListener("submit", (event) => {
+  if (!event.submitter?.matches("[data-export]")) event.preventDefault();
+});
 filter.addEventListener("input", () => {
   for (const found of log.children) sift(found);
   const url = new URL(location.href);
