@@ -21,7 +21,6 @@ LOOK_MESSAGES: Final = 4_000
 LOOK_ENTRIES: Final = 1_000
 """Entries of all partitions of a topic."""
 TAKE_MESSAGES: Final = 200
-FEWER: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +33,15 @@ class Recent:
 
 def recent(reading: Reading, stats: TopicStats, most: int) -> Recent:
     """Return at most so many messages, the last ones; raise what reading raises."""
-    entries = max(1, min(most, LOOK_ENTRIES // max(1, len(stats.partitions))))
+    partitions = max(1, len(stats.partitions))
+    entries = max(1, min(most, LOOK_ENTRIES // partitions))
     while True:
         found, whole = _look(reading, stats, entries)
         if whole or entries == 1:
             break
-        entries = max(1, entries // FEWER)
+        seen = len({(s.position.partition, s.position.entry) for s in found.messages})
+        # A little fewer than were within the bounds, as the last ones may be larger.
+        entries = max(1, min(entries - 1, seen * 3 // (4 * partitions)))
     ordered = sorted(found.messages, key=lambda stored: stored.publish_time)
     return Recent(tuple(ordered[-most:]), found.whence)
 
@@ -52,10 +54,11 @@ def _look(reading: Reading, stats: TopicStats, entries: int) -> tuple[Recent, bo
     deadline = reading.clock() + LOOK_SECONDS
     feed = reading.feed(stats.info.topic, starts, mailbox)
     try:
-        while left and size < LOOK_BYTES and len(found) < LOOK_MESSAGES:
+        while size < LOOK_BYTES and len(found) < LOOK_MESSAGES:
             some = feed.take(TAKE_MESSAGES, LOOK_BYTES - size)
             seconds = deadline - reading.clock()
-            if not some and seconds <= 0:
+            # Also once all ends were seen: they may be batches, of which the rest comes now.
+            if not some and (not left or seconds <= 0):
                 break
             if not some:
                 mailbox.wait(seconds)
@@ -66,7 +69,7 @@ def _look(reading: Reading, stats: TopicStats, entries: int) -> tuple[Recent, bo
                     left.pop(stored.position.partition, None)
             found += some
         # What did not come in time, as a transaction's mark does not, comes no sooner from fewer.
-        whole = not left or (size < LOOK_BYTES and len(found) < LOOK_MESSAGES)
+        whole = size < LOOK_BYTES and len(found) < LOOK_MESSAGES
         return Recent(tuple(found), dict(feed.whence)), whole
     finally:
         feed.close()

@@ -126,6 +126,7 @@ class GroupPageViews:
                 "may_reset": managed,
             }
             for group in found
+            if group.durable
         ]
 
 

@@ -194,6 +194,7 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
         "groups": [
             {"group": group.name, "lag": group.backlog, "members": group.consumers}
             for group in found
+            if group.durable
         ],
         "note": _UNTOLD if stats is None else "",
         "commands": [commands.curl(principal, url), commands.router("groups", "list", name.local)],

@@ -105,7 +105,7 @@ class TopicListViews:
         return row | {
             "messages": sum(partition.messages for partition in stats.partitions),
             "bytes": sum(partition.bytes for partition in stats.partitions),
-            "groups": len({group.name for group in stats.subscriptions}),
+            "groups": len({group.name for group in stats.subscriptions if group.durable}),
         }
 
 

@@ -66,6 +66,12 @@ def test_batches_that_are_more_than_one_look_takes_are_read_from_fewer_entries(
     assert values == [b"8.%d" % index for index in range(50, 100)]
 
 
+def test_last_batch_comes_whole(backend: MemoryBackend, reading: Reading) -> None:
+    store(backend, 0, *(b"%d" % number for number in range(module.TAKE_MESSAGES + 1)))
+    found = recent(reading, backend.describe_topic(TOPIC, 5), 1_000)
+    assert len(found.messages) == module.TAKE_MESSAGES + 1
+
+
 def test_topic_without_messages_is_followed_from_its_first(
     backend: MemoryBackend, reading: Reading
 ) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from router.model import SubscriptionStats, TopicName
 from tests.unit.web.applications import HASHES, Site, header
 
 BROWSER = {"Accept": "text/html"}
@@ -44,6 +46,16 @@ def test_groups_of_all_topics_are_told_with_their_lag(read: Site) -> None:
     page = read.client.get("/console/groups", headers=BROWSER).text
     assert 'aria-label="Groups"' in page
     assert f'action="{RESET}"' in page
+
+
+def test_what_reads_without_a_group_is_none(read: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    stats = read.backend.describe_topic(TopicName.parse("t"), 5)
+    tail = SubscriptionStats("router-reader-1", -1, 3, 1, durable=False)
+    told = replace(stats, subscriptions=(*stats.subscriptions, tail))
+    monkeypatch.setattr(read.backend, "describe_topic", lambda *_: told)
+    for path in ("/console/groups", "/console/topics/t?tab=groups"):
+        assert [row["group"] for row in twin(read, path)["groups"]] == ["g"]
+    assert twin(read, "/console/topics")["topics"][0]["groups"] == 1
 
 
 @pytest.mark.parametrize(
