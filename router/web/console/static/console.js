@@ -28,7 +28,7 @@ for (const dialog of document.querySelectorAll("dialog")) {
   }
 }
 
-export function copying(part) {
+function copying(part) {
   if (!navigator.clipboard) return; // plain HTTP on another address than loopback
   for (const button of part.querySelectorAll("[data-copy]")) {
     button.hidden = false;
@@ -41,6 +41,33 @@ export function copying(part) {
 }
 
 copying(document);
+
+// The lines of an action, as templates/macros.html has them.
+export function commands(lines) {
+  const details = document.createElement("details");
+  details.className = "lines";
+  const summary = document.createElement("summary");
+  summary.textContent = "As a command";
+  details.append(summary);
+  for (const text of lines) {
+    const line = document.createElement("div");
+    line.className = "line";
+    const pre = document.createElement("pre");
+    pre.tabIndex = 0;
+    const code = document.createElement("code");
+    code.textContent = text;
+    pre.append(code);
+    const copy = document.createElement("button");
+    copy.type = "button";
+    copy.textContent = "Copy";
+    copy.dataset.copy = "";
+    copy.hidden = true;
+    line.append(pre, copy);
+    details.append(line);
+  }
+  copying(details);
+  return details;
+}
 
 for (const list of document.querySelectorAll("[role=tablist]")) {
   const tabs = [...list.querySelectorAll("[role=tab]")];

@@ -1,4 +1,5 @@
 // The dialog that moves a group, with what would change.
+import { commands } from "./console.js";
 
 const dialog = document.getElementById("reset");
 const form = dialog.querySelector("form");
@@ -6,6 +7,7 @@ const title = document.getElementById("reset-title");
 const to = document.getElementById("to");
 const time = document.getElementById("time");
 const preview = document.getElementById("preview");
+const lines = document.getElementById("lines");
 let asked = 0;
 
 async function look() {
@@ -13,14 +15,17 @@ async function look() {
   const number = ++asked;
   const query = new URLSearchParams({ to: to.value, time: time.value, format: "json" });
   let text = "The router did not answer.";
+  let found = {};
   try {
     const answer = await fetch(`${form.action}?${query}`);
-    const found = await answer.json();
+    found = await answer.json();
     text = answer.ok ? found.preview : found.detail;
   } catch {
     // said above
   }
-  if (number === asked) preview.textContent = text; // answers may overtake one another
+  if (number !== asked) return; // answers may overtake one another
+  preview.textContent = text;
+  lines.replaceChildren(...(found.commands?.length ? [commands(found.commands)] : []));
 }
 
 for (const opener of document.querySelectorAll("[data-reset]")) {
