@@ -17,9 +17,11 @@ from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from router.build import VERSION
+from router.errors import BadRequestError
 from router.web.addresses import root
 from router.web.console.assets import Assets
 from router.web.console.shown import at, size
+from router.web.parameters import Query
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -70,7 +72,11 @@ class Pages:
 
     def problem(self, problem: Mapping[str, Any], status: int) -> Response:
         """Return a failure, as a page or as a problem document (RFC 9457)."""
-        if json_wanted(request.environ):
+        try:
+            in_json = json_wanted(request.environ)
+        except BadRequestError:
+            in_json = not html_wanted(request.environ)
+        if in_json:
             return _json(problem, PROBLEM, status)
         return self._page("error.html", problem, status)
 
@@ -100,9 +106,12 @@ def base() -> str:
 
 
 def json_wanted(environ: WSGIEnvironment) -> bool:
-    """Return whether a request asks for data: by `format`, else by an Accept without HTML."""
-    wanted = request.args.get("format")
-    if wanted is not None:
+    """Return whether a request asks for data: by `format`, else by an Accept without HTML.
+
+    Raises BadRequestError for a query that cannot be read.
+    """
+    query = Query(environ)
+    if wanted := query.choice("format", ("html", "json"), ""):
         return wanted == "json"
     accepted = environ.get("HTTP_ACCEPT", "").lower()
     return "json" in accepted and "text/html" not in accepted

@@ -123,12 +123,11 @@ class TopicPageViews:
             return None
 
     def _publishing(self, query: Query) -> dict[str, Any]:
-        stored = query.text("stored")
-        count = query.number("stored", 0, MOST_STORED)
+        count = query.number("stored", -1, MOST_STORED)
         return {
             "formats": list(FORMATS),
-            "format": query.text("with") or "Text",
-            "status": "" if stored is None else _stored(count),
+            "format": query.choice("with", tuple(FORMATS), "Text"),
+            "status": "" if count < 0 else _stored(count),
         }
 
     def _messages(

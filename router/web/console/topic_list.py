@@ -53,7 +53,7 @@ class TopicListViews:
             "pages": max(1, -(-len(found) // PAGE_TOPICS)),
             "found": len(found),
             "topics": [self._row(info) for info in found[first : first + PAGE_TOPICS]],
-            "dialog": query.choice("dialog", ("create", ""), ""),
+            "dialog": query.choice("dialog", ("create",), ""),
             "commands": _listing(principal),
         }
         return self._parts.pages.answer("topics.html", data)

@@ -35,6 +35,12 @@ DMAAP: Final = {
     ("POST", "/topics/t/groups/g/reset"): {"to": MOMENTS},
     ("GET", "/ready"): {"for": CHOICES},
 }
+CONSOLE: Final = {
+    ("GET", "/console"): {"page": NUMBERS, "dialog": CHOICES, "format": CHOICES},
+    ("GET", "/console/topics/t"): {"tab": CHOICES, "stored": NUMBERS, "with": CHOICES},
+    ("GET", "/console/topics/t/export"): {"as": CHOICES},
+    ("GET", "/console/topics/t/groups/g/reset"): {"to": CHOICES},
+}
 _FETCHING: Final = {"timeout": NUMBERS, "max_messages": NUMBERS, "max_bytes": NUMBERS}
 _SCHEMA: Final = {"schema_type": ["", "AVRO", "text"]}
 PIP64: Final = {
@@ -90,13 +96,23 @@ def test_pip64_parameter_that_cannot_be_read_is_40001(
             assert named or name in {"after", "last_event_id"}
 
 
+@pytest.mark.parametrize(("method", "name", "urls"), unreadable.cases(CONSOLE))
+def test_parameter_of_a_page_that_cannot_be_read_is_a_problem(
+    site: Site, method: str, name: str, urls: list[str]
+) -> None:
+    for url in urls:
+        answer = site.client.open(url, method=method, headers={"Accept": "application/json"})
+        assert (answer.status_code, answer.mimetype) == (400, "application/problem+json"), url
+        assert f"{name}: expected" in answer.get_json()["detail"]
+
+
 def test_timeout_in_seconds_is_told_of_milliseconds(site: Site) -> None:
     message = site.client.get(f"{POLL}?timeout=5s").get_json()["errorMessage"]
     assert 'timeout: expected a whole number of milliseconds, not "5s".' in message
 
 
 def test_every_parameter_that_views_read_is_in_a_table() -> None:
-    tables: list[Cases] = [DMAAP, PIP64, unreadable.ADMIN]
+    tables: list[Cases] = [DMAAP, PIP64, CONSOLE, unreadable.ADMIN]
     covered = {name for table in tables for names in table.values() for name in names}
     # Any text is a key.
     assert {name for _, name in _read_parameters()} == covered | {"partitionKey"}

@@ -78,10 +78,12 @@ const source = new EventSource(log.dataset.stream);
 source.addEventListener("open", () => { state.textContent = "Live"; });
 source.addEventListener("message", (event) => {
   received += 1;
+  soon();
+  // What is filtered out takes no place, so that rare messages stay in the page of a busy topic.
+  if (filter.value && sift(article(JSON.parse(event.data))).hidden) return;
   waiting.push(event.data);
   // Older ones would leave the page at once.
   if (waiting.length > MOST_IN_PAGE) waiting.shift();
-  soon();
 });
 source.addEventListener("error", (event) => {
   if (event.data) state.textContent = JSON.parse(event.data).errorMessage;
