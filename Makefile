@@ -36,6 +36,7 @@ test: servers check integration alone docs
 servers:
 	@$(PYTHON) -m tests.servers.maven
 	@$(PYTHON) -m tests.servers.golang
+	@$(PYTHON) -m tests.servers.chromium
 
 format: .venv/installed-test
 	$(BIN)/ruff format --check .

@@ -163,14 +163,19 @@ def test_a_stalled_proxy_forwards_later_what_it_was_given(
         assert server.recv(3) == b"ask"
 
 
-def test_a_missing_maven_is_said_in_one_sentence(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("server", "packages"), [("maven", "default-jdk-headless maven"), ("chromium", "chromium")]
+)
+def test_a_missing_program_is_said_in_one_sentence(
+    tmp_path: Path, server: str, packages: str
+) -> None:
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "tests.servers.maven"]
+    command = [sys.executable, "-m", f"tests.servers.{server}"]
     started = time.monotonic()
     done = subprocess.run(command, env=environ, capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stderr.decode().count("\n") == 1
-    assert b"apt-get install default-jdk-headless maven" in done.stderr
+    assert f"apt-get install {packages}" in done.stderr.decode()
     assert time.monotonic() - started < 30
 
 

@@ -18,6 +18,14 @@ def pytest_collection_modifyitems(items):
 def kafka():
     pass
 
+@pytest.fixture
+def browser():
+    pass
+
+@pytest.fixture
+def page(browser):
+    pass
+
 @pytest.fixture(params=["memory", "kafka"])
 def opened(request):
     return request.param
@@ -30,6 +38,9 @@ def test_alone_in_its_file(number): ...
 
 @pytest.mark.parametrize("number", range(3))
 def test_with_the_server(kafka, number): ...
+
+@pytest.mark.parametrize("number", range(3))
+def test_with_a_page(page, number): ...
 
 @pytest.mark.parametrize("number", range(3))
 def test_with_a_parameter(opened, number): ...
@@ -60,5 +71,5 @@ def test_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
     for name in ("test_one.py", "test_two.py"):
         (tmp_path / name).write_text(MODULE)
     found = workers_by_group(tmp_path)
-    assert set(found) == {"kafka", "test_one.py", "test_two.py"}
+    assert set(found) == {"browser", "kafka", "test_one.py", "test_two.py"}
     assert all(len(workers) == 1 for workers in found.values()), found
