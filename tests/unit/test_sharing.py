@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 CONFTEST = """
 import pytest
 from tests.sharing import share
@@ -66,6 +68,7 @@ def workers_by_group(folder: Path) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in ("test_one.py", "test_two.py"):

@@ -118,7 +118,10 @@ class Fetcher(Subscriber):
         return FetchSession(self, wish, mailbox, client, self._live.get(mailbox, frozenset()))
 
     def delete(self, subscription: Subscription, consumer: str) -> None:
-        """Remove a consumer: what it has not acknowledged is given to others at once.
+        """Remove a consumer: others are given what it has not acknowledged.
+
+        A fetch of it that waits ends with the next message; its partitions go to others
+        `consume.idle` after.
 
         Raises TopicNotFoundError, ConsumerNotFoundError.
         """

@@ -167,6 +167,7 @@ def test_what_is_on_its_way_is_waited_for(empty: Partition) -> None:
     assert empty.receive() == [b"late"]
 
 
+@pytest.mark.slow
 def test_entries_that_never_come_are_not_waited_for_twice(empty: Partition) -> None:
     empty.entries = [[b"1"], None]
     assert empty.receive() == [b"1"]

@@ -190,6 +190,7 @@ def test_a_producer_that_will_soon_be_let_in_is_tried_again(
     assert len(worker.broker.of(T.PRODUCER)) == 3
 
 
+@pytest.mark.slow
 def test_a_broker_that_is_asked_too_much_is_asked_less_and_less(worker: Worker) -> None:
     worker.broker.on[T.PRODUCER] = refuse_producer(pb.TooManyRequests, "slow down", 1000)
     with pytest.raises(BackendUnavailableError):

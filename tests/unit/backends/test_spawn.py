@@ -67,6 +67,7 @@ def test_a_folder_that_cannot_be_made_is_said_at_once(tmp_path: Path) -> None:
         Spawner(tmp_path / "file" / "data", {}).dial(time.monotonic() + 10)
 
 
+@pytest.mark.slow
 def test_starts_that_fail_are_repeated_with_pauses(tmp_path: Path) -> None:
     variables = {"ROUTER_NO_SUCH_SETTING": "1"}
     began = time.monotonic()
@@ -76,6 +77,7 @@ def test_starts_that_fail_are_repeated_with_pauses(tmp_path: Path) -> None:
     assert 1 <= starts <= 5
 
 
+@pytest.mark.slow
 def test_a_start_in_a_folder_without_data_is_said_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

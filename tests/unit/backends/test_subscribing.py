@@ -186,6 +186,7 @@ def test_a_consumer_that_was_not_opened_in_time_is_closed_at_the_broker(
 
 
 def test_a_broker_that_does_not_answer_is_not_ready(broker: FakeBroker, backend: Backend) -> None:
+    backend.ready(10)  # it is connected
     del broker.on[T.PARTITIONED_METADATA]
     with pytest.raises(BackendTimeoutError):
         backend.ready(0.1)

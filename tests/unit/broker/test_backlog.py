@@ -46,6 +46,7 @@ async def append(store: Store, ledger: Ledger, sizes: list[int]) -> None:
     await stored.wait()
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(sizes=st.lists(st.integers(1, 5), min_size=1, max_size=20), data=st.data())
 def test_backlog_is_what_is_left_of_each_entry(sizes: list[int], data: st.DataObject) -> None:

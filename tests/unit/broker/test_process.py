@@ -107,6 +107,7 @@ def test_broker_listens_privately_and_leaves_nothing_when_told_to_end(
     assert '"event": "broker-ends"' in (data / "broker.log").read_text()
 
 
+@pytest.mark.slow
 def test_spawned_broker_leaves_when_its_last_client_left(data: Path, start: Start) -> None:
     broker = start(ROUTER_BROKER_LINGER="300ms")
     with client(data):
@@ -115,6 +116,7 @@ def test_spawned_broker_leaves_when_its_last_client_left(data: Path, start: Star
     assert ended(broker)[0] == os.EX_OK
 
 
+@pytest.mark.slow
 def test_one_wins_and_the_others_leave_quietly_when_many_are_spawned(
     data: Path, start: Start
 ) -> None:
@@ -128,6 +130,7 @@ def test_one_wins_and_the_others_leave_quietly_when_many_are_spawned(
         assert [ended(broker) for broker in losers] == [(os.EX_OK, "")] * 2
 
 
+@pytest.mark.slow
 def test_broker_that_is_to_stay_waits_for_the_one_that_serves(data: Path, start: Start) -> None:
     first = start("--stay")
     with client(data):
@@ -208,6 +211,7 @@ def test_broker_that_is_to_stay_serves_a_supervised_folder(data: Path, start: St
         client(data).close()
 
 
+@pytest.mark.slow
 def test_next_broker_serves_when_the_last_was_killed(data: Path, start: Start) -> None:
     first = start("--stay")
     client(data).close()
@@ -226,6 +230,7 @@ def test_marked_folder_is_not_served(data: Path, start: Start) -> None:
     assert "router check --repair" in errors
 
 
+@pytest.mark.slow
 def test_broker_ends_with_a_sentence_when_the_disk_refuses(
     data: Path, start: Start, free_port: int
 ) -> None:
@@ -252,6 +257,7 @@ def test_broker_ends_with_a_sentence_when_the_disk_refuses(
     client(data).close()
 
 
+@pytest.mark.slow
 def test_acknowledged_messages_are_served_when_the_broker_was_killed(
     data: Path, start: Start, free_port: int
 ) -> None:

@@ -63,8 +63,9 @@ def test_check_names_each_part_that_is_in_order(tmp_path: Path, free_port: int) 
     ],
 )
 def test_check_finds_what_serve_refuses(
-    tmp_path: Path, environ: dict[str, str], setting: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environ: dict[str, str], setting: str
 ) -> None:
+    monkeypatch.setattr(preflight, "REACH_SECONDS", 0.2)
     (tmp_path / "file").write_text("nonsense\n")
     with socket.create_server(("127.0.0.1", 0)) as other:
         words = {
@@ -209,7 +210,10 @@ def test_check_prints_no_secret(tmp_path: Path) -> None:
     assert output.partition("ok: ")[0].count("***") == len(secrets)
 
 
-def test_check_fails_when_nodes_would_share_leases_but_no_messages(tmp_path: Path) -> None:
+def test_check_fails_when_nodes_would_share_leases_but_no_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(preflight, "REACH_SECONDS", 0.2)
     result = run(tmp_path, ROUTER_ZOOKEEPER_SERVERS="zk:2181")
     assert result.exit_code == 78
     assert "zookeeper.servers is set" in result.output

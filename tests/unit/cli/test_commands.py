@@ -185,6 +185,7 @@ def test_chunks_hand_on_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch)
     assert 25 < len(first[0]) <= 40
 
 
+@pytest.mark.slow
 def test_pub_shows_progress_when_the_input_is_a_long_file(
     backend: MemoryBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -153,6 +153,7 @@ def test_a_child_ignores_the_signal_to_reload_until_it_has_a_handler(tmp_path: P
         assert running.end() == (0, "stopped\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [["broker"], ["serve", "--port", "0", "--workers", "1"]])
 def test_a_service_ignores_a_hangup_while_it_starts(tmp_path: Path, command: list[str]) -> None:
     data = tmp_path / "data"

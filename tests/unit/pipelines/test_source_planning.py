@@ -107,6 +107,7 @@ def test_offset_tells_where_a_batch_begins_no_longer_than_it_must() -> None:
     assert not source.latest(first).begin
 
 
+@pytest.mark.slow
 def test_thousand_topics_take_as_few_questions_as_one() -> None:
     store = Store(0, 5)
     store.names = [f"t{number}" for number in range(1_000)]

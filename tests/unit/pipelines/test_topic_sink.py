@@ -123,6 +123,7 @@ def world(folder: Path) -> World:
     return world
 
 
+@pytest.mark.slow
 @FAST
 @given(
     rows=Rows,
@@ -155,6 +156,7 @@ def test_run_publishes_once_what_is_staged_when_it_was_killed_and_other_rows_com
         assert killed or staged
 
 
+@pytest.mark.slow
 @FAST
 @given(batches=st.lists(Rows, max_size=4), kills=st.lists(st.integers(0, 4), max_size=4))
 def test_run_publishes_every_batch_once_when_each_is_killed_and_comes_back(
@@ -176,6 +178,7 @@ def test_run_publishes_every_batch_once_when_each_is_killed_and_comes_back(
         assert world.values() == sum((Counter(rows) for rows in batches), Counter())
 
 
+@pytest.mark.slow
 @given(rows=Rows, limit=st.integers(1, 9), room=st.integers(70, 400), partitions=st.integers(0, 5))
 def test_chunks_keep_every_row_in_order_within_its_partition_and_its_limits(
     rows: list[Row], limit: int, room: int, partitions: int

@@ -39,6 +39,7 @@ def pairs(draw: st.DrawFn) -> tuple[Any, Any]:
     return definition, draw(values(definition))
 
 
+@pytest.mark.slow
 @given(pairs())
 def test_value_comes_back_as_it_was(pair: tuple[Any, Any]) -> None:
     schema, value = avro(pair[0]), pair[1]

@@ -211,6 +211,7 @@ def chain(length: int, *, hidden: str) -> Schema:
     return record(*hiding, {"name": "z", "type": f"R{length - 1}"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [

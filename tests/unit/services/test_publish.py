@@ -128,6 +128,7 @@ class Bench:
         return found
 
 
+@pytest.mark.slow
 @given(sent=messages, partitions=st.integers(0, 5))
 def test_messages_are_all_stored_in_order_by_key(sent: list[Message], partitions: int) -> None:
     bench = Bench(partitions)
@@ -454,6 +455,7 @@ def test_lanes_are_gone_when_nothing_is_under_way() -> None:
     assert bench.publisher._lanes == {}
 
 
+@pytest.mark.slow
 @given(sent=messages, partitions=st.integers(0, 4))
 def test_repeat_with_the_same_key_answers_the_first_result(
     sent: list[Message], partitions: int

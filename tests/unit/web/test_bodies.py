@@ -145,6 +145,7 @@ def test_json_beyond_one_window_is_read_whole() -> None:
     assert [m.value for m in objects(b"[" + b",".join(many) + b"]", None, 1_000_000)] == many
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", [b'{"a":"' + b"x" * 3 * WINDOW, b'{"a":[' + b"[],0," * WINDOW])
 def test_json_object_beyond_a_window_is_too_large(start: bytes) -> None:
     with pytest.raises(MessageTooLargeError):

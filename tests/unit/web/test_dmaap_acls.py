@@ -184,6 +184,7 @@ def test_create_that_is_refused_leaves_no_owner(owned: Owned) -> None:
     assert len(owned.site.node.registry.list("topic", 1)) == 1
 
 
+@pytest.mark.slow
 def test_lists_count_at_every_worker_within_seconds(owned: Owned) -> None:
     other = owned.site.worker()
 

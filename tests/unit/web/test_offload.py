@@ -163,6 +163,7 @@ sys.stderr.write("done")
 """
 
 
+@pytest.mark.slow
 def test_work_and_watching_under_gevent() -> None:
     ended = subprocess.run(
         [sys.executable, "-c", UNDER_GEVENT],

@@ -524,6 +524,7 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(kind=st.sampled_from(list(Kind)), actions=ACTIONS)
 def test_nothing_is_lost_whatever_consumers_do(

@@ -32,6 +32,8 @@ from router.model import Message
 from router.wire.pulsar import pack
 from tests.processes import ManualClock
 
+pytestmark = pytest.mark.slow
+
 KEYS = (b"a", b"b", b"c", b"d")
 NAMES = ("n", "m", "l", "k")
 

@@ -307,6 +307,7 @@ def test_the_old_journal_stays_until_what_was_recovered_has_a_name(folder: Path)
         run(expect_all(folder, after, payloads))
 
 
+@pytest.mark.slow
 def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder: Path) -> None:
     disk = MemoryDisk()
     (folder / "data").mkdir()

@@ -46,6 +46,7 @@ ROOMY = StoreOptions(reserve=0)
 Session = Callable[[Path], AbstractAsyncContextManager[Store]]
 
 
+@pytest.mark.slow
 @settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -410,6 +411,7 @@ def test_size_counts_every_entry_once_while_they_move_into_segments(folder: Path
     run(work())
 
 
+@pytest.mark.slow
 def test_publishing_is_to_be_refused_below_the_reserve(folder: Path) -> None:
     async def work() -> None:
         disk = MemoryDisk()
@@ -481,6 +483,7 @@ def test_the_journal_is_cut_behind_the_segments(folder: Path) -> None:
     run(work())
 
 
+@pytest.mark.slow
 def test_relaxed_storage_acknowledges_before_the_sync(folder: Path) -> None:
     async def work() -> None:
         disk = MemoryDisk()

@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def expected(found: list[int], wanted: int) -> int:
     return next((entry for entry, time in enumerate(found) if time >= wanted), len(found))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(sessions=st.lists(times, min_size=1, max_size=3), together=st.integers(1, 9))
 def test_it_is_the_first_in_the_log_however_often_the_clock_was_set(

@@ -108,6 +108,7 @@ def test_metadata_of_a_client_is_kept_up_to_a_bound(
     producer.close()
 
 
+@pytest.mark.slow
 def test_replicated_flag_of_a_subscription_outlives_the_broker(tmp_path: Path) -> None:
     broker = BrokerProcess(tmp_path / "data", free_port())
     broker.start()

@@ -424,6 +424,7 @@ def test_refused_consumer_leaves_no_subscription_behind(topics: Topics) -> None:
 
 
 def test_consumer_deleted_while_it_fetches_is_given_nothing(site: Site, rest: Rest) -> None:
+    site.node._idle = 0.1
     consumer, other = rest.consumer(), rest.consumer()
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(consumer.ask, "timeout=20000")
@@ -434,6 +435,7 @@ def test_consumer_deleted_while_it_fetches_is_given_nothing(site: Site, rest: Re
     assert other.values("timeout=20000") == ["a"]
 
 
+@pytest.mark.slow
 def test_fetch_that_waits_knows_the_consumers_that_came_since(topics: Topics) -> None:
     site, rest = topics(2)
     site.node._idle = 1.5
