@@ -32,11 +32,13 @@ from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
 from router.services.rights import Rights
+from router.services.shared_secret import SharedSecret
 from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings, config_file, load
 from router.web import offload
-from router.web.access import Access, Passwords, Signatures
+from router.web.access import Access, Passwords, Sessions, Signatures
 from router.web.access.authorization import Authorization
+from router.web.access.sessions import RECORD
 from router.web.addresses import Forwarded, trusted
 from router.web.bodies import BodyReader, Bounds
 from router.web.console import Console, ConsoleServices
@@ -123,7 +125,7 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     errors = Errors(_error_texts(settings), transactions, metrics)
     errors.register(app)
     services = Services(settings, backend, node, metrics)
-    access = services.access(metrics)
+    access = services.access()
     keepers = Keepers(access, blacklist, services.rights, services.topics)
     administration = open_administration(settings, node)
     app.register_blueprint(PulsarAdmin(settings, keepers, administration, _wall_ms).blueprint())
@@ -160,7 +162,7 @@ def _views(
     figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
     publishing = reader, services.publisher
     yield Events(access, publishing, services.subscriber, names, options, transactions)
-    yield EventStreams(access, services.reading, names, options.start, patience)
+    yield (tails := EventStreams(access, services.reading, names, options.start, patience))
     yield PulsarRest(
         Parts(access, services.schemas, reader, services.subscriber.unsent, _wall_ms),
         (services.producing, services.reading, services.fetcher),
@@ -173,8 +175,8 @@ def _views(
     yield KeyViews(access, services.keys, node, timeout)
     yield AdminViews(access, topics, keepers.blacklist, names)
     yield Console(
-        (access, names),
-        ConsoleServices(topics, groups, rights, services.reading, publishing),
+        (access, services.sessions(), names),
+        ConsoleServices(topics, groups, rights, services.reading, publishing, tails),
         _error_texts(settings),
         partial(backend.ready, READY_TIMEOUT),
         settings.text("backend.url").partition(":")[0],
@@ -209,6 +211,8 @@ class Services:
         self.producing = Producing(backend, directory, self.publisher, making, CLOCK)
         fetching = FetchOptions.of(settings)
         self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, _wall_ms)
+        has_users = bool(settings.text("auth.users"))
+        self._passwords = Passwords(settings, node, metrics, CLOCK) if has_users else None
 
     def bodies(self) -> BodyReader:
         """Return what reads the bodies of publishers."""
@@ -222,21 +226,26 @@ class Services:
         for waiting in (self.subscriber, self.fetcher, self.reading):
             waiting.stop()
 
-    def access(self, metrics: Metrics) -> Access:
+    def access(self) -> Access:
         """Return who may do what."""
         settings = self._settings
         secret, window = settings.text("auth.admin_secret"), settings.seconds("auth.hmac_window")
         signatures = Signatures(self.keys, secret, window, _wall_ms)
-        return Access(settings, self._credentials(metrics), signatures, self.rights, CLOCK)
+        return Access(settings, self._credentials(), signatures, self.rights, CLOCK)
 
-    def _credentials(self, metrics: Metrics) -> Authorization | None:
-        """Return what reads the header Authorization, None: nobody has to say who they are."""
-        settings = self._settings
-        if not known(settings):
+    def sessions(self) -> Sessions | None:
+        """Return the sessions of the console, None: there are no users who could sign in."""
+        if self._passwords is None:
             return None
-        users = settings.text("auth.users")
-        passwords = Passwords(settings, self.node, metrics, CLOCK) if users else None
-        return Authorization(passwords, _tokens(settings))
+        settings = self._settings
+        secret = SharedSecret(self.node.registry, RECORD, settings.seconds("backend.timeout"))
+        return Sessions(self._passwords, secret, settings.seconds("auth.session"), _wall_ms)
+
+    def _credentials(self) -> Authorization | None:
+        """Return what reads the header Authorization, None: nobody has to say who they are."""
+        if not known(self._settings):
+            return None
+        return Authorization(self._passwords, _tokens(self._settings))
 
 
 def _tokens(settings: Settings) -> Tokens | None:

@@ -28,6 +28,14 @@ class Users:
         self._file.get()
         return self._file.version
 
+    def record(self, name: str) -> str | None:
+        """Return the stored hash of a user's password, None: there is no such user."""
+        return self._file.get().get(name)
+
+    def names(self) -> list[str]:
+        """Return the names of all users."""
+        return sorted(self._file.get())
+
     def verify(self, name: str, password: str) -> bool:
         """Return whether the password is the user's; takes as long for users that do not exist."""
         hashes = self._file.get()

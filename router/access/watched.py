@@ -30,33 +30,41 @@ class Watched(Generic[T]):
         self._parse = parse
         self._clock = clock
         self._lock = threading.Lock()
-        self._stamp, self._value = self._read()
+        self._stamp, value = self._read()
+        # In one piece: contents are never taken for those of another version.
+        self._held = 0, value
         self._next_look = clock() + LOOK_EVERY
-        self.version = 0
         reloadable(self)
 
+    @property
+    def version(self) -> int:
+        """The number of the contents that `get` returned last; it grows when they change."""
+        return self._held[0]
+
     def get(self) -> T:
-        """Return the contents; `version` grows when they change."""
+        """Return the contents."""
         if self._clock() >= self._next_look:
             with self._lock:
                 self._next_look = self._clock() + LOOK_EVERY
                 self._look()
-        return self._value
+        return self._held[1]
 
     def reload(self) -> None:
         """Read the file now, changed or not; raise SettingError where it is not usable."""
         with self._lock:
-            self._stamp, self._value = self._read()
-            self.version += 1
+            self._take()
 
     def _look(self) -> None:
         try:
             if self._stat() == self._stamp:
                 return
-            self._stamp, self._value = self._read()
-            self.version += 1
+            self._take()
         except (SettingError, OSError) as error:
             _log.error("file not usable; its last contents stay in force", reason=str(error))
+
+    def _take(self) -> None:
+        self._stamp, value = self._read()
+        self._held = self._held[0] + 1, value
 
     def _read(self) -> tuple[tuple[int, ...], T]:
         try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from router.errors import ForbiddenError
+from router.web.addresses import root
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -24,6 +25,8 @@ ALLOWED_HEADERS: Final = (
 EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
 ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 MAX_AGE: Final = "600"
+FOREIGN_SITES: Final = frozenset({"cross-site", "same-site"})
+"""Of Sec-Fetch-Site; a page on another port of this machine is of the same site."""
 OPENED: Final = frozenset({"/", "/console", "/docs"})
 """What links of other sites may open, with what is below OPENED_BELOW."""
 OPENED_BELOW: Final = ("/console/", "/docs/")
@@ -38,14 +41,10 @@ class Cors:
 
     def check(self, environ: WSGIEnvironment) -> None:
         """Raise ForbiddenError for a request of a page that is not on the list."""
+        if self._any or environ["REQUEST_METHOD"] == "OPTIONS" or not is_foreign(environ):
+            return
         origin = environ.get("HTTP_ORIGIN")
-        if origin is None:
-            # No Origin: images, frames and the like. Pages on another port are of the same site.
-            site = environ.get("HTTP_SEC_FETCH_SITE")
-            foreign = site in {"cross-site", "same-site"} and not _by_hand(environ)
-        else:
-            foreign = not (self.allows(origin) or _same(origin, environ))
-        if foreign and not self._any and environ["REQUEST_METHOD"] != "OPTIONS":
+        if origin is None or not self.allows(origin):
             raise ForbiddenError("Pages of this origin may not use the router (cors.origins).")
 
     def allows(self, origin: str) -> bool:
@@ -73,6 +72,16 @@ class Cors:
         return marks
 
 
+def is_foreign(environ: WSGIEnvironment) -> bool:
+    """Return whether a browser says that a request comes from a page of another origin."""
+    origin = environ.get("HTTP_ORIGIN")
+    site = environ.get("HTTP_SEC_FETCH_SITE")
+    if origin is None:
+        # No Origin: images, frames and the like.
+        return site in FOREIGN_SITES and not _by_hand(environ)
+    return site in FOREIGN_SITES or not _same(origin, environ)
+
+
 def _by_hand(environ: WSGIEnvironment) -> bool:
     """Return whether a user followed a link to a page of ours; scripts and frames do not count.
 
@@ -88,8 +97,13 @@ def _by_hand(environ: WSGIEnvironment) -> bool:
 
 
 def _same(origin: str, environ: WSGIEnvironment) -> bool:
-    host: str = environ.get("HTTP_HOST", "")
+    if not environ.get("HTTP_HOST"):
+        return False
+    own = urlsplit(root(environ))
     try:
-        return host != "" and urlsplit(origin).netloc.lower() == host.lower()
+        page = urlsplit(origin)
     except ValueError:  # as for http://[
         return False
+    # A proxy that ends TLS may not say so; the page of a URL without TLS is no page of ours.
+    schemes = {"https"} if own.scheme == "https" else {"http", "https"}
+    return page.netloc.lower() == own.netloc.lower() and page.scheme in schemes

@@ -13,7 +13,7 @@ from flask import Blueprint, Response, request
 
 from router.backends import Start
 from router.errors import RouterError
-from router.model import Stored, TopicName
+from router.model import Principal, Stored, TopicName
 from router.services.consume import PollMailbox
 from router.services.read import Reading
 from router.web import bodies, offload, streams
@@ -44,17 +44,19 @@ class EventStreams:
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         routes = Blueprint("event_streams", __name__)
-        routes.get("/events/<topic>")(self.stream)
+        routes.get("/events/<topic>", endpoint="stream")(self.asked)
         return routes
 
-    def stream(self, topic: str) -> Response:
-        """Answer the messages of a topic as they come."""
-        environ = request.environ
-        if not streams.wanted(environ):
+    def asked(self, topic: str) -> Response:
+        """Answer the messages of a topic as they come, where a stream is asked for."""
+        if not streams.wanted(request.environ):
             raise incomplete(topic, "a group and a consumer id")
-        principal, name = self._access.principal(environ), self._topic_name(topic)
+        return self.stream(self._access.principal(request.environ), self._topic_name(topic))
+
+    def stream(self, principal: Principal, name: TopicName) -> Response:
+        """Answer the messages of a topic as they come, to one who may read it."""
         self._access.demand(principal, name, Right.SUBSCRIBE)
-        query = Query(environ)
+        environ, query = request.environ, Query(request.environ)
         given = query.moment("from")
         start = self._start if given is None else given
         partitions = streamed(self._reading.partitions(name))

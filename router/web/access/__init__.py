@@ -13,6 +13,16 @@ from router.access.permissions import Permissions, Right
 from router.access.users import Users
 from router.web.access.gate import Access
 from router.web.access.passwords import Passwords
+from router.web.access.sessions import Session, Sessions
 from router.web.access.signatures import Signatures
 
-__all__ = ["Access", "Passwords", "Permissions", "Right", "Signatures", "Users"]
+__all__ = [
+    "Access",
+    "Passwords",
+    "Permissions",
+    "Right",
+    "Session",
+    "Sessions",
+    "Signatures",
+    "Users",
+]

@@ -75,7 +75,8 @@ class Passwords:
         self._verified = Verified(settings.seconds("auth.cache"), clock)
         self._strangers = offload.DeadlinePool(THREADS, "passwords")
         self._known = offload.DeadlinePool(THREADS, "known-passwords")
-        self._checks: dict[bytes, _Check] = {}
+        # By credentials and version of the users file: no check is shared across a change of it.
+        self._checks: dict[tuple[bytes, int], _Check] = {}
         self._queued = self._delayed = 0
         self._lock = threading.Lock()
 
@@ -87,22 +88,48 @@ class Passwords:
         Raises UnauthenticatedError, or TooManyRequestsError after too many checks.
         """
         digest = self._verified.digest(authorization.encode("latin-1", "replace"))
-        known = self._verified.get(digest, self._users.version())
+        version = self._users.version()
+        known = self._verified.get(digest, version)
         if known is not None:
             return known
         try:
-            return self._check(digest, authorization, address, client)
+            return self._check((digest, version), authorization, address, client)
         except TooManyRequestsError:
             self._delay()
             raise
 
+    def sign_in(
+        self, name: str, password: str, address: str, client: socket.socket | None
+    ) -> tuple[Principal, str]:
+        """Return the user and the record of the password that was checked, within the same limits.
+
+        Raises UnauthenticatedError, or TooManyRequestsError after too many checks.
+        """
+        # Taken before the check, which looks at this version of the file or a later one.
+        record = self._users.record(name)
+        if ":" in name:
+            raise _wrong()
+        encoded = base64.b64encode(f"{name}:{password}".encode()).decode()
+        principal = self.principal(f"Basic {encoded}", address, client)
+        if record is None:
+            raise _wrong()
+        return principal, record
+
+    def record(self, name: str) -> str | None:
+        """Return the record of a user's password, None: there is no such user."""
+        return self._users.record(name)
+
     def _check(
-        self, digest: bytes, authorization: str, address: str, client: socket.socket | None
+        self,
+        asked: tuple[bytes, int],
+        authorization: str,
+        address: str,
+        client: socket.socket | None,
     ) -> Principal:
         """Check a password, or wait for the check of the same one that is under way."""
         mine = _Check()
         with self._lock:
-            check = self._checks.setdefault(digest, mine)
+            check = self._checks.setdefault(asked, mine)
             check.departures.append(partial(offload.gone, client))
         if check is not mine:
             check.done.wait(MAX_CHECK_SECONDS)
@@ -111,7 +138,7 @@ class Passwords:
             failure = check.failure
             raise from_code(failure.code, str(failure), failure.retry_after)
         try:
-            mine.principal = self._verify(mine, digest, authorization, address)
+            mine.principal = self._verify(mine, asked, authorization, address)
         except RouterError as error:
             mine.failure = error
             raise
@@ -119,12 +146,14 @@ class Passwords:
             return mine.principal
         finally:
             with self._lock:
-                del self._checks[digest]
+                del self._checks[asked]
             mine.done.set()
 
-    def _verify(self, check: _Check, digest: bytes, authorization: str, address: str) -> Principal:
+    def _verify(
+        self, check: _Check, asked: tuple[bytes, int], authorization: str, address: str
+    ) -> Principal:
+        digest, version = asked
         name, password = _basic(authorization)
-        version = self._users.version()
         try:
             if self._verified.seen(digest):
                 right = self._known.run(MAX_CHECK_SECONDS, self._users.verify, name, password)
@@ -143,7 +172,7 @@ class Passwords:
             self._count("refused")
             self._verified.drop(digest)
             self._limits.failed(address)
-            raise UnauthenticatedError("The name or the password is wrong.")
+            raise _wrong()
         self._count("verified")
         principal = Principal(name)
         self._verified.keep(digest, principal, version)
@@ -191,6 +220,10 @@ class Passwords:
 
     def _count(self, outcome: str) -> None:
         self._metrics.inc("router_logins_total", outcome=outcome)
+
+
+def _wrong() -> UnauthenticatedError:
+    return UnauthenticatedError("The name or the password is wrong.")
 
 
 def _basic(authorization: str) -> tuple[str, str]:

@@ -13,7 +13,7 @@ from router.services.manage import Topics
 from router.services.publish import Publisher
 from router.services.read import Reading
 from router.services.rights import Rights
-from router.web.access import Access
+from router.web.access import Access, Sessions
 from router.web.bodies import BodyReader
 from router.web.console.assets import Assets
 from router.web.console.export import ExportViews
@@ -22,9 +22,13 @@ from router.web.console.groups import GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
+from router.web.console.signin import SignInViews
+from router.web.console.stream import StreamViews
 from router.web.console.topic import TopicPageViews
 from router.web.console.topic_list import TopicListViews
+from router.web.console.visitors import Visitors
 from router.web.dmaap_errors import ErrorTexts
+from router.web.dmaap_stream import EventStreams
 
 __all__ = ["Console", "ConsoleServices"]
 
@@ -38,6 +42,7 @@ class ConsoleServices:
     rights: Rights
     reading: Reading
     publishing: tuple[BodyReader, Publisher]
+    streams: EventStreams
 
 
 class Console:
@@ -45,7 +50,7 @@ class Console:
 
     def __init__(
         self,
-        asking: tuple[Access, Callable[[str], TopicName]],
+        asking: tuple[Access, Sessions | None, Callable[[str], TopicName]],
         services: ConsoleServices,
         texts: ErrorTexts,
         ready: Callable[[], None],
@@ -53,12 +58,16 @@ class Console:
     ) -> None:
         assets = Assets()
         pages = Pages(assets)
-        parts = Parts(pages, *asking)
-        self._failures = ConsoleFailures(pages, texts)
+        access, sessions, topic_name = asking
+        visitors = Visitors(access, sessions)
+        parts = Parts(pages, visitors, access, topic_name)
+        self._failures = ConsoleFailures(pages, visitors, texts)
         self._views = (
+            SignInViews(parts, texts),
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
             TopicPageViews(parts, services.topics, services.reading, services.publishing),
+            StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
             GroupPageViews(parts, services.topics, services.groups),
         )

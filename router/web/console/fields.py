@@ -17,12 +17,22 @@ MAX_FORM_BYTES: Final = 2 * 1024 * 1024
 MAX_FIELDS: Final = 50
 MAX_DIGITS: Final = 9
 FORM: Final = "application/x-www-form-urlencoded"
+_READ: Final = "router.console.fields"
 
 
 class Fields:
-    """A form as it was sent; each method raises BadRequestError for a field that it cannot read."""
+    """A form as it was sent; each method raises BadRequestError for a field that it cannot read.
+
+    It may be made more than once for a request: the body is read once.
+    """
 
     def __init__(self, environ: WSGIEnvironment) -> None:
+        if _READ not in environ:
+            environ[_READ] = self._read(environ)
+        self._found: dict[str, str] = environ[_READ]
+
+    @staticmethod
+    def _read(environ: WSGIEnvironment) -> dict[str, str]:
         kind = media_type(environ.get("CONTENT_TYPE", ""))
         if kind != FORM:
             raise UnsupportedEncodingError(f"Content-Type: expected {FORM}, not {quoted(kind)}.")
@@ -38,7 +48,7 @@ class Fields:
             raise BadRequestError(
                 f"The form cannot be read: expected at most {MAX_FIELDS} fields in UTF-8."
             ) from error
-        self._found = dict(reversed(pairs))
+        return dict(reversed(pairs))
 
     def text(self, name: str, default: str | None = None) -> str:
         """Return a field; line breaks are LF, which browsers send as CRLF."""

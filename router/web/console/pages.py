@@ -21,7 +21,9 @@ from router.errors import BadRequestError
 from router.web.addresses import root
 from router.web.console.assets import Assets
 from router.web.console.shown import at, size
+from router.web.console.visitors import current
 from router.web.parameters import Query
+from router.web.transaction import USER
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -63,6 +65,8 @@ class Pages:
             auto_reload=False,
         )
         self._templates.filters |= {"size": size, "at": at}
+        # A global: macros do not see what a page is made with.
+        self._templates.globals["csrf_token"] = _token
 
     def answer(self, name: str, data: Mapping[str, Any], status: int = 200) -> Response:
         """Return a page, or its data for those who ask for that."""
@@ -72,11 +76,7 @@ class Pages:
 
     def problem(self, problem: Mapping[str, Any], status: int) -> Response:
         """Return a failure, as a page or as a problem document (RFC 9457)."""
-        try:
-            in_json = json_wanted(request.environ)
-        except BadRequestError:
-            in_json = not html_wanted(request.environ)
-        if in_json:
+        if problem_wanted(request.environ):
             return _json(problem, PROBLEM, status)
         return self._page("error.html", problem, status)
 
@@ -89,8 +89,11 @@ class Pages:
         return answer
 
     def _page(self, name: str, data: Mapping[str, Any], status: int) -> Response:
+        session = current(request.environ)
         text = self._templates.get_template(name).render(
             data=data,
+            user=request.environ.get(USER, ""),
+            may_sign_out=session is not None,
             base=base(),
             here=request.path.rstrip("/"),
             navigation=NAVIGATION,
@@ -117,9 +120,22 @@ def json_wanted(environ: WSGIEnvironment) -> bool:
     return "json" in accepted and "text/html" not in accepted
 
 
+def problem_wanted(environ: WSGIEnvironment) -> bool:
+    """Return whether a failure is told as data: also where the query cannot be read."""
+    try:
+        return json_wanted(environ)
+    except BadRequestError:
+        return not html_wanted(environ)
+
+
 def html_wanted(environ: WSGIEnvironment) -> bool:
     """Return whether a browser asks for a page."""
     return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
+
+
+def _token() -> str:
+    session = current(request.environ)
+    return "" if session is None else session.token
 
 
 def _json(data: Mapping[str, Any], kind: str, status: int) -> Response:

@@ -12,6 +12,7 @@ from router.model import Principal, TopicInfo, TopicName
 from router.services.manage import Topics
 from router.web.access import Access, Right
 from router.web.console.pages import Pages
+from router.web.console.visitors import Visitors
 from router.web.parameters import Query
 
 
@@ -20,12 +21,13 @@ class Parts:
     """What all views use."""
 
     pages: Pages
+    visitors: Visitors
     access: Access
     topic_name: Callable[[str], TopicName]
 
     def principal(self) -> Principal:
-        """Return who makes this request; raise what `Access.principal` raises."""
-        return self.access.principal(request.environ)
+        """Return who makes this request; raise what `Visitors.principal` raises."""
+        return self.visitors.principal(request.environ)
 
     def may(self, principal: Principal, topic: TopicName, right: Right) -> bool:
         """Return whether `Access.demand` would let the principal do this."""

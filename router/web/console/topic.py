@@ -146,8 +146,8 @@ class TopicPageViews:
             data["note"] = f"A live tail has at most {ids.MOST_MARKS} partitions."
         else:
             mark = quote(ids.write_marks(places), safe="")
-            path = f"/events/{commands.segment(name.local)}"
-            data["stream"] = f"{base()}{path}?stream=true&last_event_id={mark}"
+            path = f"/console/topics/{commands.segment(name.local)}/stream"
+            data["stream"] = f"{base()}{path}?last_event_id={mark}"
         url = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
         return data | {
             "messages": [_shown(stored, wanted) for stored in found.messages],

@@ -8,7 +8,8 @@ from router.backends import Record
 from router.backends.memory.registry import MemoryRegistry
 from router.errors import BackendUnavailableError
 from router.model import REQUEST_PRODUCER
-from router.services.idempotency import KIND, NAME, RequestNames
+from router.services.idempotency import NAME, RequestNames
+from router.services.shared_secret import KIND
 
 IDENTITY = "user", "persistent://public/default/t", "key"
 

@@ -118,10 +118,10 @@ class Site:
         self.client: FlaskClient = self.app.test_client()
         self._workers = [self.app]
 
-    def worker(self) -> FlaskClient:
+    def worker(self, *, use_cookies: bool = True) -> FlaskClient:
         """Return a client of another worker of the same node."""
         self._workers.append(create_app(self.settings, self.backend, self.node))
-        return self._workers[-1].test_client()
+        return self._workers[-1].test_client(use_cookies=use_cookies)
 
     def until_claimed(self, polls: int) -> None:
         """Wait until so many polls and fetches claim partitions, and each has some."""

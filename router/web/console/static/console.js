@@ -28,6 +28,19 @@ for (const dialog of document.querySelectorAll("dialog")) {
   }
 }
 
+// Every request of a script: it has the token of the session, without which nothing is changed.
+export async function send(url, options = {}) {
+  const token = document.querySelector("meta[name=csrf-token]")?.content ?? "";
+  const headers = { ...options.headers, "X-CSRF-Token": token };
+  const answer = await fetch(url, { ...options, headers });
+  if (answer.status === 401) {
+    // The session is over; the sign-in page leads back to here.
+    const next = location.pathname.slice(document.body.dataset.base.length) + location.search;
+    location.assign(`${document.body.dataset.base}/console/signin?${new URLSearchParams({ next })}`);
+  }
+  return answer;
+}
+
 function copying(part) {
   if (!navigator.clipboard) return; // plain HTTP on another address than loopback
   for (const button of part.querySelectorAll("[data-copy]")) {

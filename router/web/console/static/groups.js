@@ -1,5 +1,5 @@
 // The dialog that moves a group, with what would change.
-import { commands } from "./console.js";
+import { commands, send } from "./console.js";
 
 const dialog = document.getElementById("reset");
 const form = dialog.querySelector("form");
@@ -17,7 +17,7 @@ async function look() {
   let text = "The router did not answer.";
   let found = {};
   try {
-    const answer = await fetch(`${form.action}?${query}`);
+    const answer = await send(`${form.action}?${query}`);
     found = await answer.json();
     text = answer.ok ? found.preview : found.detail;
   } catch {

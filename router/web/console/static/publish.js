@@ -1,5 +1,5 @@
 // The form that publishes, without leaving the page.
-import { commands } from "./console.js";
+import { commands, send } from "./console.js";
 
 const form = document.getElementById("publish");
 const status = document.getElementById("status");
@@ -13,7 +13,7 @@ form.addEventListener("submit", async (event) => {
   status.classList.remove("bad");
   done.replaceChildren();
   try {
-    const answer = await fetch(`${form.action}?format=json`, {
+    const answer = await send(`${form.action}?format=json`, {
       method: "POST",
       body: new URLSearchParams(new FormData(form)),
     });

@@ -109,7 +109,8 @@ def test_pages_ask_for_credentials_where_the_router_has_users(
     users.write_text(f"anna:{HASHES['bcrypt']}\n")
     site = sites(auth_users=str(users))
     for path in PAGES:
-        refused = site.client.get(path, headers=BROWSER)
+        assert site.client.get(path, headers=BROWSER).status_code == 303
+        refused = site.client.get(path, headers={"Accept": "application/json"})
         assert refused.status_code == 401
         assert refused.headers["WWW-Authenticate"].startswith("Basic")
         known = {"Authorization": header("anna", "secret")}

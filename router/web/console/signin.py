@@ -1,0 +1,125 @@
+"""Signing in to the console with a user's name and password, and out."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+from urllib.parse import quote
+
+from flask import Blueprint, Response, request
+
+from router.errors import (
+    ForbiddenError,
+    NotSupportedError,
+    TooManyRequestsError,
+    UnauthenticatedError,
+)
+from router.web.console.fields import Fields
+from router.web.console.pages import Pages, json_wanted
+from router.web.console.parts import Parts, words
+from router.web.console.visitors import cookie
+from router.web.cors import is_foreign
+from router.web.dmaap_errors import ErrorTexts, retry_after
+from router.web.parameters import Query
+
+FIRST_PAGE: Final = "/console/"
+SIGN_IN: Final = "/console/signin"
+SCHEME: Final = 'Session realm="message router"'
+"""A challenge that no browser answers with a dialog of its own."""
+MAX_NEXT_CHARACTERS: Final = 2_000
+_PATH_CHARACTERS: Final = r"A-Za-z0-9._~%!$&'()*+,;=:@\-"
+_OWN: Final = re.compile(
+    rf"/console(?:/[{_PATH_CHARACTERS}]*)*(?:\?[{_PATH_CHARACTERS}/?]*)?", re.ASCII
+)
+# Browsers take these out of a path, escaped or not, and so may leave /console/.
+_DOTS: Final = re.compile(r"(?:\.|%2e){1,2}", re.I)
+_KEPT: Final = "/?%!$&'()*+,;=:@~"
+
+
+class SignInViews:
+    """The views of `/console/signin` and `/console/signout`."""
+
+    def __init__(self, parts: Parts, texts: ErrorTexts) -> None:
+        self._parts = parts
+        self._pages: Pages = parts.pages
+        self._texts = texts
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the routes."""
+        routes.get(SIGN_IN)(self.form)
+        routes.post(SIGN_IN)(self.sign_in)
+        routes.post("/console/signout")(self.sign_out)
+
+    def form(self) -> Response:
+        """Answer the form."""
+        session = self._parts.visitors.session(request.environ)
+        return self._form(
+            own_page(words(Query(request.environ), "next")),
+            user="" if session is None else session.user,
+        )
+
+    def sign_in(self) -> Response:
+        """Begin a session; a page tells why none is begun."""
+        environ, fields = request.environ, Fields(request.environ)
+        sessions = self._parts.visitors.sessions
+        if sessions is None:
+            raise NotSupportedError("This router has no users (auth.users) who could sign in.")
+        if is_foreign(environ):
+            raise ForbiddenError("Pages of another origin may not sign in.")
+        user, password = fields.text("user"), fields.text("password")
+        goal = own_page(fields.text("next", ""))
+        address, client = environ.get("REMOTE_ADDR", ""), environ.get("gunicorn.socket")
+        try:
+            session = sessions.begin(user, password, address, client)
+        except (UnauthenticatedError, TooManyRequestsError) as error:
+            if json_wanted(environ):
+                raise
+            return self._refused(error, goal, user)
+        answer = self._pages.done({"user": user, "next": goal}, goal)
+        answer.headers["Set-Cookie"] = cookie(environ, session)
+        return answer
+
+    def sign_out(self) -> Response:
+        """Remove the session from the browser."""
+        self._parts.visitors.session(request.environ)
+        answer = self._pages.done({"signed_in": False}, SIGN_IN)
+        answer.headers["Set-Cookie"] = cookie(request.environ, None)
+        return answer
+
+    def _refused(
+        self, error: UnauthenticatedError | TooManyRequestsError, goal: str, user: str
+    ) -> Response:
+        row = self._texts.row(error)
+        after = retry_after(error, row)
+        again = "" if after is None else f" Try again in {after} seconds."
+        answer = self._form(goal, name=user, failure=f"{error}{again}", status=row.status)
+        if after is not None:
+            answer.headers["Retry-After"] = after
+        if isinstance(error, UnauthenticatedError):
+            answer.headers["WWW-Authenticate"] = SCHEME
+        return answer
+
+    def _form(
+        self, goal: str, *, user: str = "", name: str = "", failure: str = "", status: int = 200
+    ) -> Response:
+        data = {
+            "next": goal,
+            "user": user,
+            "name": name,
+            "failure": failure,
+            "has_users": self._parts.visitors.sessions is not None,
+        }
+        return self._pages.answer("signin.html", data, status)
+
+
+def own_page(path: str) -> str:
+    """Return a path of the console's as it was given, FIRST_PAGE for any other text."""
+    if len(path) > MAX_NEXT_CHARACTERS or not _OWN.fullmatch(path):
+        return FIRST_PAGE
+    segments = path.partition("?")[0].split("/")
+    return FIRST_PAGE if any(map(_DOTS.fullmatch, segments)) else path
+
+
+def asked_page() -> str:
+    """Return the page of this request, for going back to it."""
+    return own_page(quote(request.full_path.rstrip("?"), safe=_KEPT))
