@@ -44,6 +44,12 @@ class BadJsonError(BadRequestError):
     code = "bad-json"
 
 
+class BadCloudEventError(BadRequestError):
+    """The request is not the CloudEvent that its content type or headers promise."""
+
+    code = "bad-cloud-event"
+
+
 class BadReadOptionError(BadRequestError):
     """A parameter of the query or the path, or the accepted format, cannot be read."""
 

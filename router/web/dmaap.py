@@ -25,6 +25,8 @@ from router.settings import Settings
 from router.waiting import Steps, finish
 from router.web import bodies, intake, offload
 from router.web.access import Access, Right
+from router.web.bodies import event_headers
+from router.web.bodies.event_attributes import message as event_message
 from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
@@ -158,15 +160,21 @@ class Events:
         name = self._topic_name(topic)
         self._access.demand(principal, name, Right.PUBLISH)
         key = intake.idempotency_key(environ)
+        attributes = event_headers.attributes(environ)
+        kind = environ.get("CONTENT_TYPE", "")
         body = bodies.Body(
-            media_type(environ.get("CONTENT_TYPE", "")),
+            # The data of an event are one message, whatever they are.
+            media_type(kind) if attributes is None else "",
             environ.get("HTTP_CONTENT_ENCODING", ""),
             intake.body(environ, self._reader.bounds.batch),
             (Query(environ).text("partitionKey") or "").encode("latin-1") or None,
         )
         messages, reserved = yield from self._reader.messages(body)
-        del body
         with reserved:
+            if attributes is not None:
+                data = messages[0].value if messages else None
+                messages = [event_message(attributes, kind or None, data, body.key)]
+            del body
             return (yield from self._publisher.publishing(name, messages, principal, key))
 
     def incomplete(self, topic: str, group: str) -> Response:
@@ -199,7 +207,7 @@ class Events:
         except BaseException:
             watch.close()
             raise
-        return _answer(choice, poll, watch)
+        return _answer((choice, f"/events/{name.local}"), poll, watch)
 
     def _wish(self, subscription: Subscription, consumer: str, query: Query) -> Wish:
         options = self._options
@@ -232,14 +240,15 @@ def _elapsed_ms(environ: WSGIEnvironment) -> int:
     return round(elapsed * 1000)
 
 
-def _answer(choice: Format, poll: Poll, watch: offload.Watch) -> Answer:
+def _answer(form: tuple[Format, str], poll: Poll, watch: offload.Watch) -> Answer:
+    """Return an answer in a format; CloudEvents that the router makes have that source."""
     try:
-        body = _written(choice, poll)
+        body = _written(form, poll)
     except BaseException:
         poll.abandon()
         watch.close()
         raise
-    headers = [("Content-Type", _KINDS[choice]), *NO_STORE, ("Content-Length", str(len(body)))]
+    headers = [("Content-Type", _KINDS[form[0]]), *NO_STORE, ("Content-Length", str(len(body)))]
     if not poll.messages:
         watch.close()
         return (body,), headers
@@ -251,8 +260,9 @@ def _response(answer: Answer) -> Response:
     return Response(body, headers=headers)
 
 
-def _written(choice: Format, poll: Poll) -> bytes:
+def _written(form: tuple[Format, str], poll: Poll) -> bytes:
+    choice, source = form
     size = sum(len(stored.message.value) for stored in poll.messages)
     if size > HEAVY_ANSWER_BYTES:
-        return offload.run(bodies.write, choice, poll.messages)
-    return bodies.write(choice, poll.messages)
+        return offload.run(bodies.write, choice, poll.messages, source)
+    return bodies.write(choice, poll.messages, source)

@@ -48,6 +48,9 @@ TABLE: Final[Mapping[str, Row]] = {
     "bad-json": Row(
         400, 3005, 5007, "Incorrect JSON object. Please correct the JSON format and try again."
     ),
+    "bad-cloud-event": Row(
+        400, 3005, 5007, "Incorrect CloudEvent. Please correct the event and try again."
+    ),
     "bad-read-option": Row(400, 3010, 5008, _READING),
     "not-acceptable": Row(406, 5008, 5008, _READING),
     "unsupported-encoding": Row(415, 3003, 5007, "Incorrect Batching format."),

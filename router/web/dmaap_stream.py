@@ -1,12 +1,14 @@
 """`GET /events/{topic}?stream`: all messages of a topic as server-sent events, without a group.
 
 A poll's address with a group and an id stays a poll: a stream acknowledges nothing, so it has no
-use for them. Events carry what a line of NDJSON carries.
+use for them. Events carry what a line of NDJSON carries, or a CloudEvent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
 
 import orjson
 from flask import Blueprint, Response, request
@@ -20,8 +22,12 @@ from router.web import bodies, offload, streams
 from router.web.access import Access, Right
 from router.web.dmaap import incomplete
 from router.web.dmaap_errors import TABLE
+from router.web.media import names_events
 from router.web.parameters import Query
 from router.web.pulsar_rest.read import Places, resumed, streamed
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import WSGIEnvironment
 
 
 class EventStreams:
@@ -57,6 +63,7 @@ class EventStreams:
         """Answer the messages of a topic as they come, to one who may read it."""
         self._access.demand(principal, name, Right.SUBSCRIBE)
         environ, query = request.environ, Query(request.environ)
+        pace, written = streams.pace(query), _writer(environ, name)
         given = query.moment("from")
         start = self._start if given is None else given
         partitions = streamed(self._reading.partitions(name))
@@ -66,16 +73,24 @@ class EventStreams:
             mailbox: PollMailbox, watch: offload.Watch
         ) -> tuple[streams.Source, streams.Words]:
             stream = self._reading.stream(name, starts, mailbox, watch)
-            return stream, _Lines(Places(stream.feed, single=False))
+            return stream, _Lines(Places(stream.feed, single=False), written)
 
-        return streams.answer(environ, begin, self._write_timeout)
+        return streams.answer(environ, begin, self._write_timeout, pace)
+
+
+def _writer(environ: WSGIEnvironment, topic: TopicName) -> Callable[[Stored], bytes]:
+    """Return what writes a message: as a line of NDJSON, or a CloudEvent where Accept names it."""
+    if names_events(environ.get("HTTP_ACCEPT")):
+        return partial(bodies.event_line, source=f"/events/{topic.local}")
+    return lambda stored: orjson.dumps(bodies.line(stored))
 
 
 class _Lines:
-    """Events as lines of NDJSON."""
+    """Messages as lines of JSON."""
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: Places, written: Callable[[Stored], bytes]) -> None:
         self._places = places
+        self._written = written
 
     def place(self) -> str:
         """Return where the stream begins."""
@@ -83,7 +98,11 @@ class _Lines:
 
     def event(self, stored: Stored) -> tuple[str, bytes]:
         """Return where to go on behind a message, and the message."""
-        return self._places.behind(stored), orjson.dumps(bodies.line(stored))
+        return self._places.behind(stored), self._written(stored)
+
+    def behind(self, stored: Stored) -> str:
+        """Return where to go on behind a message that is not sent."""
+        return self._places.behind(stored)
 
     def failure(self, error: RouterError) -> bytes:
         """Return a failure."""

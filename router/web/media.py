@@ -26,6 +26,12 @@ class Format(Enum):
     NDJSON = "application/x-ndjson"
     CAMBRIA = "application/cambria"
     TEXT = "text/plain"
+    EVENTS = "application/cloudevents-batch+json"
+    """CloudEvents, which an Accept has to name; a lone event is asked for as a batch is."""
+
+
+_PLAIN: Final = tuple(choice for choice in Format if choice is not Format.EVENTS)
+_EVENT: Final = "application/cloudevents+json"
 
 
 @lru_cache(maxsize=256)
@@ -41,20 +47,31 @@ def answer_format(accept: str | None, content_type: str | None) -> Format:
     The guide names Content-Type for polls too. Raises BadReadOptionError for an Accept that cannot
     be read, NotAcceptableError when it names nothing that the router writes.
     """
-    try:
-        preferred = Format(media_type(content_type or ""))
-    except ValueError:
-        preferred = Format.JSON
+    kind = media_type(content_type or "")
+    preferred = next((choice for choice in _PLAIN if choice.value == kind), Format.JSON)
     ranges = _ranges(accept or "")
     if not ranges:
         return preferred
-    rated = [(*_rate(choice, ranges), choice) for choice in (preferred, *Format)]
+    rated = [(*_rate(choice, ranges), choice) for choice in (preferred, *_PLAIN)]
+    rated += [
+        (quality, at, Format.EVENTS)
+        for at, (name, quality) in enumerate(ranges)
+        if name in {Format.EVENTS.value, _EVENT}
+    ]
     best = min(rated, key=lambda found: (-found[0], found[1]))
     if best[0] <= 0:
-        offered = ", ".join(choice.value for choice in Format)
+        offered = ", ".join(choice.value for choice in _PLAIN)
         raise NotAcceptableError(f"The router answers {offered}; Accept allows none of them.")
     choice: Format = best[2]
     return choice
+
+
+def names_events(accept: str | None) -> bool:
+    """Return whether an Accept header names a media type of CloudEvents that the router writes."""
+    return "cloudevents" in (accept or "").lower() and any(
+        name in {Format.EVENTS.value, _EVENT} and quality > 0
+        for name, quality in _ranges(accept or "")
+    )
 
 
 def wants_json(accept: str | None) -> bool:

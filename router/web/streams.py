@@ -7,12 +7,17 @@ cut off. Each event's `id` is where to go on: a browser that lost the connection
 it had back, as `Last-Event-ID`, and gets what follows it. The first thing sent is such an id
 without an event, so that one who had no event yet goes on where it began.
 
+Every message is sent: a slow client slows its stream down, and reads later what is kept. Only a
+client that asks for a sample (`?sample=N`, messages a second at most) is spared the rest, and told
+by a `skipped` event how many those were.
+
 The stream ends when its client leaves, its time is over, the worker stops, or the store fails; the
 last sends an `error` event with what the dialect says of it. Browsers come back by themselves.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterator
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -30,6 +35,9 @@ if TYPE_CHECKING:
 RETRY_MS: Final = 2_000
 ALIVE: Final = b":\n\n"
 MIMETYPE: Final = "text/event-stream"
+MAX_SAMPLE: Final = 1_000_000
+"""Messages a second."""
+_SAMPLE_SECONDS: Final = 1.0
 HEADERS: Final = {
     "Cache-Control": "no-store",
     # nginx would collect the events until its buffer is full.
@@ -60,21 +68,65 @@ class Words(Protocol):
         """Return where to go on behind a message, and the message as a line."""
         ...
 
+    def behind(self, stored: Stored) -> str:
+        """Return where to go on behind a message that is not sent."""
+        ...
+
     def failure(self, error: RouterError) -> bytes:
         """Return a failure as a line."""
         ...
 
 
+class Pace:
+    """Lets so many messages pass in each second, and counts the others."""
+
+    def __init__(self, rate: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._began = -_SAMPLE_SECONDS
+        self._left = 0
+        self.skipped = 0
+        self.last: str = ""
+
+    def passes(self) -> bool:
+        """Return whether the next message may be sent."""
+        now = self._clock()
+        if now - self._began >= _SAMPLE_SECONDS:
+            self._began, self._left = now, self._rate
+        if not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    def skip(self, place: str) -> None:
+        """Count a message that is not sent; reading goes on at a place behind it."""
+        self.skipped += 1
+        self.last = place
+
+    def notice(self) -> bytes:
+        """Return the event that says how many were skipped since the last one, if any were."""
+        count, self.skipped = self.skipped, 0
+        return (
+            b"id: %s\nevent: skipped\ndata: %d\n\n" % (self.last.encode(), count) if count else b""
+        )
+
+
 class EventStream:
-    """The body of an answer that goes on."""
+    """The body of an answer that goes on; `pace`: that of a sample, None: all is sent."""
 
     def __init__(
-        self, source: Source, words: Words, watch: offload.Watch, write_timeout: float
+        self,
+        source: Source,
+        words: Words,
+        watch: offload.Watch,
+        write_timeout: float,
+        pace: Pace | None = None,
     ) -> None:
         self._source = source
         self._words = words
         self._watch = watch
         self._write_timeout = write_timeout
+        self._pace = pace
         self._pieces: Generator[bytes] = self._run()
 
     def __iter__(self) -> Iterator[bytes]:
@@ -95,11 +147,29 @@ class EventStream:
         )
         try:
             for messages in self._source:
-                yield b"".join(map(self._event, messages)) if messages else ALIVE
+                yield self._piece(messages) or ALIVE
+            if self._pace is not None and (notice := self._pace.notice()):
+                yield notice
         except ClientGoneError:
             return
         except RouterError as error:
             yield b"event: error\ndata: %s\n\n" % self._words.failure(error)
+
+    def _piece(self, messages: list[Stored]) -> bytes:
+        """Return the events of messages, nothing where there are none."""
+        if self._pace is None:
+            return b"".join(map(self._event, messages))
+        return b"".join(self._sampled(self._pace, messages))
+
+    def _sampled(self, pace: Pace, messages: list[Stored]) -> Iterator[bytes]:
+        for stored in messages:
+            if pace.passes():
+                yield pace.notice()
+                yield self._event(stored)
+            else:
+                pace.skip(self._words.behind(stored))
+        if not messages:
+            yield pace.notice()
 
     def _event(self, stored: Stored) -> bytes:
         place, line = self._words.event(stored)
@@ -113,6 +183,12 @@ def wanted(environ: WSGIEnvironment) -> bool:
     return Query(environ).flag("stream", default=preferred == MIMETYPE)
 
 
+def pace(query: Query) -> Pace | None:
+    """Return the pace of the sample that a request asks for, None: it asks for all messages."""
+    rate = query.number("sample", 0, MAX_SAMPLE, "messages a second")
+    return Pace(rate) if rate else None
+
+
 def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
     """Return the id of the last event that the client had, None: it had none."""
     return environ.get("HTTP_LAST_EVENT_ID") or query.text("last_event_id") or None
@@ -122,6 +198,7 @@ def answer(
     environ: WSGIEnvironment,
     begin: Callable[[PollMailbox, offload.Watch], tuple[Source, Words]],
     write_timeout: float,
+    pace: Pace | None = None,
 ) -> Response:
     """Return an answer that goes on; HEAD looks at nothing."""
     if environ["REQUEST_METHOD"] == "HEAD":
@@ -133,5 +210,5 @@ def answer(
     except BaseException:
         watch.close()
         raise
-    stream = EventStream(source, words, watch, write_timeout)
+    stream = EventStream(source, words, watch, write_timeout, pace)
     return Response(stream, mimetype=MIMETYPE, headers=HEADERS)

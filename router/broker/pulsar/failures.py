@@ -23,6 +23,7 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.MissingConsumerError.code: pb.NotAllowedError,
     errors.BadFramingError.code: pb.NotAllowedError,
     errors.BadJsonError.code: pb.NotAllowedError,
+    errors.BadCloudEventError.code: pb.NotAllowedError,
     errors.BadReadOptionError.code: pb.NotAllowedError,
     errors.NotAcceptableError.code: pb.NotAllowedError,
     errors.UnsupportedEncodingError.code: pb.NotAllowedError,

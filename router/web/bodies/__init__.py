@@ -7,14 +7,27 @@ is stricter or looser, the reading here is the one its documentation gives:
   them, newline-delimited JSON included. The text of each object is kept as it was sent.
 - application/cambria: `<key length>.<message length>.<key><message>`, lengths in bytes.
 - application/cambria-zip: the same, compressed with gzip.
+- application/cloudevents+json, application/cloudevents-batch+json: one CloudEvent or an array.
 - anything else: the whole body is one message.
 """
 
 from __future__ import annotations
 
 from router.web.bodies.answers import line, write
+from router.web.bodies.event_answers import line as event_line
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.parse import JSON, read
 from router.web.bodies.reader import Body, BodyReader, light
 
-__all__ = ["JSON", "Body", "BodyReader", "Bounds", "inflate", "light", "line", "read", "write"]
+__all__ = [
+    "JSON",
+    "Body",
+    "BodyReader",
+    "Bounds",
+    "event_line",
+    "inflate",
+    "light",
+    "line",
+    "read",
+    "write",
+]

@@ -10,12 +10,16 @@ import orjson
 
 from router.errors import NotAcceptableError
 from router.model import Message, Stored
+from router.web.bodies.event_answers import batch
 from router.web.media import Format
 from router.wire.cambria import framed
 
 
-def write(choice: Format, messages: Sequence[Stored]) -> bytes:
-    """Write messages as a body; raise NotAcceptableError where the format cannot hold one."""
+def write(choice: Format, messages: Sequence[Stored], source: str = "/events") -> bytes:
+    """Write messages as a body; raise NotAcceptableError where the format cannot hold one.
+
+    `source`: which CloudEvents that the router makes have it.
+    """
     if choice is Format.JSON:
         # Legacy clients parse each string again; bytes that are no UTF-8 become U+FFFD.
         return orjson.dumps([s.message.value.decode("utf-8", "replace") for s in messages])
@@ -23,6 +27,8 @@ def write(choice: Format, messages: Sequence[Stored]) -> bytes:
         return framed(s.message for s in messages)
     if choice is Format.NDJSON:
         return b"".join(orjson.dumps(line(s), option=orjson.OPT_APPEND_NEWLINE) for s in messages)
+    if choice is Format.EVENTS:
+        return batch(messages, source)
     return b"".join(_text(s.message) for s in messages)
 
 

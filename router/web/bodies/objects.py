@@ -16,10 +16,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from functools import partial
+from typing import Any, Final, NoReturn, TypeVar
 
 from router.errors import BadJsonError, MessageTooLargeError
 from router.model import Message
+
+T = TypeVar("T")
 
 DEEPEST: Final = 500
 KEY: Final = "cambria.partition"
@@ -48,21 +51,68 @@ def objects(body: bytes, default_key: bytes | None, longest: int) -> Iterator[Me
     A text field `cambria.partition` is an object's key, else it has the default. `longest` bounds a
     message: raises MessageTooLargeError where it can be seen early, and BadJsonError.
     """
+    reader = _reader(body, longest)
+    take = partial(reader.message, default_key)
+    while reader.at < len(reader.text):
+        if reader.text[reader.at] == "[":
+            yield from _elements(reader, take)
+        else:
+            yield take()
+        reader.blank()
+
+
+def texts(body: bytes, longest: int, *, array: bool) -> Iterator[str]:
+    """Yield the text of each object of the one array that a body is, or of the one object.
+
+    Raises what `objects` raises.
+    """
+    reader = _reader(body, longest)
+    if not array:
+        yield reader.skip()
+    elif reader.peek() == "[":
+        yield from _elements(reader, reader.skip)
+    else:
+        raise BadJsonError(f"Expected an array at character {reader.at}.")
+    reader.blank()
+    if reader.at < len(reader.text):
+        raise BadJsonError(f"More follows at character {reader.at}.")
+
+
+def members(text: str) -> Iterator[tuple[str, Any, str]]:
+    """Yield name, value and text of each member of an object that `texts` gave.
+
+    Numbers in values are the lengths of their texts.
+    """
+    at = _behind(text, 1)
+    while text[at] != "}":
+        name, at = _scan(text, at)
+        at = _behind(text, _behind(text, at) + 1)
+        value, end = _scan(text, at)
+        yield name, value, text[at:end]
+        at = _behind(text, end)
+        if text[at] == ",":
+            at = _behind(text, at + 1)
+
+
+def _behind(text: str, at: int) -> int:
+    """Return the place behind white space."""
+    while text[at] in _BLANKS and (blank := _BLANK.match(text, at)):
+        at = blank.end()
+    return at
+
+
+def _reader(body: bytes, longest: int) -> _Reader:
     try:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise BadJsonError(f"The body is not UTF-8 at byte {error.start}.") from error
     reader = _Reader(text, body if text.isascii() else None, max(WINDOW, 2 * longest))
     reader.blank()
-    while reader.at < len(text):
-        if text[reader.at] == "[":
-            yield from _elements(reader, default_key)
-        else:
-            yield reader.message(default_key)
-        reader.blank()
+    return reader
 
 
-def _elements(reader: _Reader, default_key: bytes | None) -> Iterator[Message]:
+def _elements(reader: _Reader, take: Callable[[], T]) -> Iterator[T]:
+    """Yield what is taken for each object of an array."""
     reader.at += 1
     reader.blank()
     if reader.peek() == "]":
@@ -70,7 +120,7 @@ def _elements(reader: _Reader, default_key: bytes | None) -> Iterator[Message]:
         return
     while True:
         reader.blank()
-        yield reader.message(default_key)
+        yield take()
         reader.blank()
         separator = _SEPARATOR.match(reader.text, reader.at)
         if separator is None:
@@ -103,8 +153,6 @@ class _Reader:
     def message(self, default_key: bytes | None) -> Message:
         """Read one object."""
         begin = self.at
-        if not self.text.startswith("{", begin):
-            raise BadJsonError(f"Expected an object at character {begin}.")
         value = self._value()
         if self._ascii is not None:
             raw = self._ascii[begin : self.at]
@@ -113,7 +161,15 @@ class _Reader:
         key = value.get(KEY)
         return Message(raw, _key(key) if isinstance(key, str) and key else default_key)
 
+    def skip(self) -> str:
+        """Read one object; return its text."""
+        begin = self.at
+        self._value()
+        return self.text[begin : self.at]
+
     def _value(self) -> dict[str, Any]:
+        if not self.text.startswith("{", self.at):
+            raise BadJsonError(f"Expected an object at character {self.at}.")
         try:
             value, end = self._scanned()
         except RecursionError:

@@ -10,8 +10,10 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final
 
-from router.errors import BatchTooLargeError
+from router.errors import BatchTooLargeError, UnsupportedEncodingError
 from router.model import Message
+from router.quoting import quoted
+from router.web.bodies.events import EVENT, EVENT_BATCH, events
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.objects import objects
 from router.wire.cambria import records
@@ -20,16 +22,19 @@ CAMBRIA_ZIP: Final = "application/cambria-zip"
 JSON: Final = "application/json"
 CAMBRIA: Final = "application/cambria"
 TEXT: Final = "text/plain"
+EVENTS: Final = frozenset({EVENT, EVENT_BATCH})
 # Of any other kind, a body is one message.
-BATCHES: Final = frozenset({JSON, CAMBRIA, CAMBRIA_ZIP, TEXT})
+BATCHES: Final = frozenset({JSON, CAMBRIA, CAMBRIA_ZIP, TEXT}) | EVENTS
+_ANY_EVENT: Final = "application/cloudevents"
 STEP_BYTES: Final = 256 * 1024
 
 
 def read(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
     """Return the messages of a body; `key` is for those that the format gives none.
 
-    Refuses the body whole: raises BadFramingError, BadJsonError, BatchTooLargeError,
-    MessageTooLargeError. An empty body has no messages, whatever its kind.
+    Refuses the body whole: raises BadFramingError, BadJsonError, BadCloudEventError,
+    BatchTooLargeError, MessageTooLargeError, UnsupportedEncodingError. An empty body has no
+    messages, whatever its kind.
     """
     return parse(kind, plain(kind, "", body, bounds), key, bounds)
 
@@ -50,6 +55,10 @@ def parse(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Mes
         return _bounded(records(body), bounds)
     if kind == TEXT:
         return _bounded((Message(line, key) for line in _lines(body)), bounds)
+    if kind in EVENTS:
+        return _bounded(events(kind, body, key, bounds.message), bounds)
+    if kind.startswith(_ANY_EVENT):
+        raise UnsupportedEncodingError(f"{quoted(kind, 60)} is none of {EVENT}, {EVENT_BATCH}.")
     return [Message(body, key)]
 
 
@@ -61,7 +70,7 @@ def most_messages(kind: str, body: bytes) -> int:
         return body.count(b".") // 2
     if kind == TEXT:
         return body.count(b"\n") + body.count(b"\r") + 1
-    return 1
+    return body.count(b"{") if kind in EVENTS else 1
 
 
 def _lines(body: bytes) -> Iterator[bytes]:

@@ -17,7 +17,15 @@ from router.model import Message
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.waiting import Offload, Steps, run_here
 from router.web.bodies.inflate import Bounds, most_inflated
-from router.web.bodies.parse import BATCHES, CAMBRIA_ZIP, JSON, most_messages, parse, plain
+from router.web.bodies.parse import (
+    BATCHES,
+    CAMBRIA_ZIP,
+    EVENTS,
+    JSON,
+    most_messages,
+    parse,
+    plain,
+)
 
 LIGHT_BYTES: Final = 256 * 1024
 LIGHT_COMPRESSED_BYTES: Final = 16 * 1024
@@ -26,6 +34,8 @@ LIGHT_MESSAGES: Final = 2_000
 MAX_COUNTED_BYTES: Final = 1024 * 1024
 # What a message takes beside its value: the tuple, the bytes object, its place in lists.
 MESSAGE_BYTES: Final = 256
+# `"a":1,`
+_SHORTEST_ATTRIBUTE_BYTES: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +78,7 @@ class BodyReader:
         data = light(body, self.bounds)
         if data is not None:
             messages = parse(body.kind, data, body.key, self.bounds)
-            size = _size(len(data), len(messages))
+            size = _size(body.kind, len(data), messages)
             return messages, (yield from self._budget.reserve(size, held, deadline))
         reserved = yield from self._budget.reserve(self.most(body), held, deadline)
         try:
@@ -76,7 +86,7 @@ class BodyReader:
         except BaseException:
             reserved.release()
             raise
-        reserved.shrink(_size(size, len(messages)))
+        reserved.shrink(_size(body.kind, size, messages))
         return messages, reserved
 
     def reserve(self, body: Body, message_bytes: int) -> Steps[tuple[Reservation, Offload]]:
@@ -107,6 +117,8 @@ class BodyReader:
                 self.bounds.messages, _most_parsed(body.kind, body.data)
             )
         messages = min(self.bounds.messages, size // 2 + 1) if body.kind in BATCHES else 1
+        if body.kind in EVENTS:
+            messages = size // _SHORTEST_ATTRIBUTE_BYTES
         return size + message_bytes * messages
 
 
@@ -137,9 +149,16 @@ def _read(body: Body, bounds: Bounds) -> tuple[int, list[Message]]:
 
 
 def _most_parsed(kind: str, data: bytes) -> int:
-    """Return how many messages, and arrays beside them, a body that is not compressed can have."""
-    return most_messages(kind, data) + (data.count(b"[") if kind == JSON else 0)
+    """Return how many messages, and arrays beside them, a body that is not compressed can have.
+
+    An attribute of an event counts as a message: each has a text of its own, in quotes.
+    """
+    parsed = most_messages(kind, data) + (data.count(b"[") if kind == JSON else 0)
+    return parsed + data.count(b'"') // 2 if kind in EVENTS else parsed
 
 
-def _size(length: int, messages: int) -> int:
-    return length + MESSAGE_BYTES * messages
+def _size(kind: str, length: int, messages: list[Message]) -> int:
+    parsed = len(messages)
+    if kind in EVENTS:
+        parsed += sum(len(message.properties) for message in messages)
+    return length + MESSAGE_BYTES * parsed

@@ -172,6 +172,10 @@ class _Fetched:
         """Return a message's id and the message."""
         return ids.write(stored.position), self._shown.line(stored)
 
+    def behind(self, stored: Stored) -> str:
+        """Return where to go on behind a message that is not sent."""
+        return ids.write(stored.position)
+
     def failure(self, error: RouterError) -> bytes:
         """Return a failure."""
         return failure(error)

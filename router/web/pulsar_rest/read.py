@@ -94,6 +94,10 @@ class TopicEvents:
         """Return where to go on behind a message, and the message."""
         return self._places.behind(stored), self._shown.line(stored)
 
+    def behind(self, stored: Stored) -> str:
+        """Return where to go on behind a message that is not sent."""
+        return self._places.behind(stored)
+
     def failure(self, error: RouterError) -> bytes:
         """Return a failure."""
         return failure(error)
@@ -125,7 +129,7 @@ class ReadViews:
         begin = start(query, found)
         if streams.wanted(environ):
             starts = resumed(environ, query, [found]) or {found: begin}
-            return self._stream(shown, starts, single=True)
+            return self._stream(shown, starts, query, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
         messages = held(
@@ -152,7 +156,7 @@ class ReadViews:
         begin = dict.fromkeys(partitions, given)
         starts = resumed(environ, query, partitions) or begin
         # A topic of one partition may have several when its reader comes back.
-        return self._stream(shown, starts, single=partitions == [NOT_PARTITIONED])
+        return self._stream(shown, starts, query, single=partitions == [NOT_PARTITIONED])
 
     def _allowed(self, topic: TopicName) -> TopicName:
         access = self._parts.access
@@ -164,7 +168,11 @@ class ReadViews:
         named = None if text is None else schemas.named(text)
         return Shown(topic, self._parts.schemas, named)
 
-    def _stream(self, shown: Shown, starts: Mapping[int, Whence], *, single: bool) -> Response:
+    def _stream(
+        self, shown: Shown, starts: Mapping[int, Whence], query: Query, *, single: bool
+    ) -> Response:
+        pace = streams.pace(query)
+
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
         ) -> tuple[streams.Source, streams.Words]:
@@ -172,7 +180,7 @@ class ReadViews:
             places = Places(stream.feed, single=single)
             return stream, TopicEvents(places, shown)
 
-        return streams.answer(request.environ, begin, self._defaults.write_timeout)
+        return streams.answer(request.environ, begin, self._defaults.write_timeout, pace)
 
 
 def failure(error: RouterError) -> bytes:

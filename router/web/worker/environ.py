@@ -29,6 +29,8 @@ _LENGTH: Final = "CONTENT_LENGTH"
 _CODING: Final = "HTTP_TRANSFER_ENCODING"
 # Two of these say two things; of the others RFC 9110, 5.3, makes a list.
 _SINGLE: Final = frozenset({_LENGTH, _CODING, "CONTENT_TYPE", "HTTP_HOST"})
+# An attribute of a CloudEvent is there once.
+_EVENT: Final = "HTTP_CE_"
 _CODINGS: Final = frozenset({"gzip", "deflate", "compress", "x-gzip", "x-compress"})
 _LONGEST_LENGTH: Final = 18
 _MOST_KEYS: Final = 1_000
@@ -106,7 +108,7 @@ def add(environ: dict[str, Any], head: Head) -> Framing:
         text = value.decode("latin-1").strip(" \t")
         if key not in environ:
             environ[key] = text
-        elif key in _SINGLE:
+        elif key in _SINGLE or key.startswith(_EVENT):
             raise malformed(f"{name.decode()} is there twice.")
         else:
             environ[key] += f",{text}"

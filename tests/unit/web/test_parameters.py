@@ -31,7 +31,11 @@ DMAAP: Final = {
     | {"from": MOMENTS, "ack": CHOICES},
     ("HEAD", POLL): {"timeout": NUMBERS, "from": MOMENTS},
     ("GET", "/events/t"): {"stream": FLAGS},
-    ("GET", "/events/t?stream"): {"from": MOMENTS, "last_event_id": ["x", "@", "1.2,"]},
+    ("GET", "/events/t?stream"): {
+        "from": MOMENTS,
+        "sample": NUMBERS,
+        "last_event_id": ["x", "@", "1.2,"],
+    },
     ("POST", "/topics/t/groups/g/reset"): {"to": MOMENTS},
     ("GET", "/ready"): {"for": CHOICES},
 }
@@ -47,8 +51,9 @@ PIP64: Final = {
     ("GET", READ): _FETCHING | _SCHEMA | {"start": MOMENTS, "after": MOMENTS}
     | {"include_schema": FLAGS, "stream": FLAGS},
     ("HEAD", READ): {"timeout": NUMBERS},
-    ("GET", f"{READ}?stream"): _FETCHING | _SCHEMA | {"last_event_id": ["x", "@"]},
-    ("GET", TOPIC): _SCHEMA | {"start": MOMENTS, "last_event_id": ["x", "@"]},
+    ("GET", f"{READ}?stream"): _FETCHING | _SCHEMA | {"last_event_id": ["x", "@"]}
+    | {"sample": NUMBERS},
+    ("GET", TOPIC): _SCHEMA | {"start": MOMENTS, "sample": NUMBERS, "last_event_id": ["x", "@"]},
     ("POST", SUBSCRIPTION): {"start": MOMENTS},
     ("GET", FETCH): _FETCHING | _SCHEMA | {"stream": FLAGS},
     ("GET", f"{FETCH}?stream"): _FETCHING | _SCHEMA,
