@@ -80,7 +80,7 @@ def answers() -> list[list[object]]:
             for topic in ("t0", "absent"):
                 path = f"/events/{topic}/g{number}{len(kind)}/c"
                 ask("GET", f"{path}?from=earliest&timeout=0&limit=3", sent)
-            ask("HEAD", path, sent)
+            ask("HEAD", f"/events/absent/g{number}{len(kind)}/c", sent)
     ask("GET", "/events/t0", {})
     ask("GET", "/events/t0/g", {})
     site.close()

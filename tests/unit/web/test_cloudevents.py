@@ -288,7 +288,7 @@ def test_document_counts_and_not_the_headers_beside_it(site: Site) -> None:
 def test_event_that_is_not_valid_is_refused_with_its_reason(
     refusing: Site, changes: Event, sentence: str
 ) -> None:
-    event = {name: value for name, value in (REQUIRED | changes).items() if value is not None}
+    event = {name: value for name, value in {**REQUIRED, **changes}.items() if value is not None}
     refused(published(refusing, event), sentence)
     answer = published(refusing, [REQUIRED, event], EVENT_BATCH)
     refused(answer, sentence)
@@ -316,7 +316,7 @@ def test_event_that_is_not_valid_is_refused_with_its_reason(
 def test_headers_that_are_no_event_are_refused_with_their_reason(
     refusing: Site, headers: dict[str, str | None], sentence: str
 ) -> None:
-    sent = {name: value for name, value in (HEADERS | headers).items() if value is not None}
+    sent = {name: value for name, value in {**HEADERS, **headers}.items() if value is not None}
     refused(refusing.client.post("/events/t", data=b"x", headers=sent), sentence)
     assert stored(refusing) == []
 
@@ -359,9 +359,15 @@ def test_bounds_of_publishing_hold_for_events(sites: Sites) -> None:
 def test_large_batch_is_read_beside_the_event_loop(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    used, reader = [], site.body_reader()
+    used: list[int] = []
+    reader = site.body_reader()
     offload = reader.offload
-    monkeypatch.setattr(reader, "offload", lambda *a: used.append(1) or offload(*a))
+
+    def noted(*parts: Any) -> Any:
+        used.append(1)
+        return offload(*parts)
+
+    monkeypatch.setattr(reader, "offload", noted)
     assert published(site, [REQUIRED] * 300, EVENT_BATCH).get_json()["count"] == 300
     assert used
 
