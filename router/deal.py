@@ -160,6 +160,15 @@ class Deal(Generic[H]):
         queue = self._queues.get(consumer)
         return queue[0] if queue else None
 
+    def queued(self, consumer: str) -> Sequence[H]:
+        """Return the polls of this id, the one whose turn it is first."""
+        return tuple(self._queues.get(consumer, ()))
+
+    def ended(self, consumer: str) -> float | None:
+        """Return when the last poll of an idle id ended; None: it polls, or is not known."""
+        until = self._idle_until.get(consumer)
+        return None if until is None else until - self._idle
+
     def held(self, holder: H) -> set[int]:
         """Return the partitions that this poll holds."""
         return {partition for partition, other in self._holder_of.items() if other == holder}

@@ -163,13 +163,15 @@ class CursorState:
 
     Everything up to and including `mark_delete` is acknowledged (None: nothing is), and so are the
     `acknowledged` ranges behind it, ends included. A position without an index in its batch is the
-    whole batch. `backlog` counts the messages that are left.
+    whole batch. `backlog` counts the messages that are left. `used_ms` is when the subscription was
+    read or acknowledged last, in ms since 1970; 0: the store does not tell.
     """
 
     partition: int
     mark_delete: Position | None
     acknowledged: tuple[tuple[Position, Position], ...] = ()
     backlog: int = 0
+    used_ms: int = 0
 
 
 class SchemaType(IntEnum):

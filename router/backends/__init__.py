@@ -12,7 +12,17 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from router.backends.nodes import Claim, Mailbox, Node, Outcome, Record, Registry
+from router.backends.nodes import (
+    Claim,
+    GroupMembers,
+    Mailbox,
+    Member,
+    Node,
+    Outcome,
+    PartitionLease,
+    Record,
+    Registry,
+)
 from router.model import (
     CursorState,
     Message,
@@ -31,13 +41,17 @@ __all__ = [
     "Batch",
     "Claim",
     "Consumer",
+    "GroupMembers",
     "Mailbox",
+    "Member",
     "Node",
     "Outcome",
+    "PartitionLease",
     "Reader",
     "Receipt",
     "Record",
     "Registry",
+    "ResetTarget",
     "Schemas",
     "Start",
 ]
@@ -48,6 +62,10 @@ class Start(Enum):
 
     EARLIEST = "earliest"
     LATEST = "latest"
+
+
+ResetTarget = Start | int | tuple[Position, ...]
+"""Where a subscription goes on: an end, a time in ms since 1970, or a message of each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,11 +221,13 @@ class Backend(Protocol):
         """
         ...
 
-    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
+    def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription on all partitions; a number is a time as in `subscribe`.
 
-        What open consumers received before is not acknowledged any more. Raises TopicNotFoundError,
-        SubscriptionNotFoundError.
+        Positions move it on their partitions alone, one each: to the entry there, or the next one
+        there is. What open consumers received before is not acknowledged any more. Raises
+        TopicNotFoundError, SubscriptionNotFoundError, BadRequestError for a partition that the
+        subscription does not have.
         """
         ...
 

@@ -116,6 +116,47 @@ class Registry(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer id that is live in a group.
+
+    `node` is the other node that it polls at, "": this one. Its waiting `polls` and the times are
+    known for this node alone: how long its first poll waits, or how long ago its last one ended.
+    """
+
+    consumer: str
+    node: str = ""
+    polls: int = 0
+    polling_ms: int | None = None
+    idle_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLease:
+    """Which node holds a partition of a group; `waiting` nodes queue for it.
+
+    "" is this node, None: no node. `consumer` is the id whose poll reads it at this node now.
+    """
+
+    partition: int
+    node: str | None
+    consumer: str | None = None
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """The polls of a group on all nodes.
+
+    `cut`: there are more than an answer holds. `trouble`: why other nodes are not known at present.
+    """
+
+    members: tuple[Member, ...] = ()
+    leases: tuple[PartitionLease, ...] = ()
+    cut: bool = False
+    trouble: str | None = None
+
+
 class Node(Protocol):
     """The node's broker process, as workers see it: leases, registry, buckets and counters."""
 
@@ -140,6 +181,10 @@ class Node(Protocol):
         timeout: float,
     ) -> Claim:
         """Queue for the partitions (0: one, NOT_PARTITIONED); answer at once with what is free."""
+        ...
+
+    def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
+        """Return who polls a group, and who holds its partitions; empty if none does."""
         ...
 
     def ready(self, timeout: float) -> None:

@@ -56,6 +56,10 @@ class Confirming(Protocol):
         """Return if a grant is the newest and its lease certainly stands; raise RouterError."""
         ...
 
+    async def members(self, topic: str, subscription: str) -> pb.GroupMembers:
+        """Return who polls a group and who holds its partitions."""
+        ...
+
 
 class TopicRequests(Protocol):
     """Answers what is asked about topics; see topic_admin.py."""
@@ -135,6 +139,9 @@ class Admin:
         elif asked.HasField("registry_list"):
             page = await registry.list(asked.registry_list, asked.registry_after)
             response.records.extend(_records(page))
+        elif asked.HasField("describe_group"):
+            group = asked.describe_group
+            response.group.CopyFrom(await self._leases.members(group.topic, group.subscription))
         elif asked.HasField("get_metrics"):
             self._topics.count()
             await self._counters.refresh()

@@ -7,7 +7,7 @@ for a frame holds at most 100,000 fields.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Final, Protocol
 
@@ -67,9 +67,11 @@ class CursorAdmin:
         """Move a subscription."""
         name = self._topics.parse(asked.topic)
         given = [asked.earliest, asked.latest, asked.HasField("timestamp_ms")]
-        if [*given, asked.HasField("position")].count(True) != 1:
+        given += [asked.HasField("position"), bool(asked.positions)]
+        if given.count(True) != 1:
             raise BadRequestError("exactly one of earliest, latest, a time, a position is needed")
-        await self._groups.reset(name, asked.subscription, self._whence(asked))
+        to = _positions(asked.positions) if asked.positions else self._whence(asked)
+        await self._groups.reset(name, asked.subscription, to)
         self._leases.forget(str(name), asked.subscription)
 
     async def acknowledge(self, asked: pb.AcknowledgePositions, _: pb.CommandAdminResponse) -> None:
@@ -187,6 +189,8 @@ class CursorAdmin:
     def _apply(self, subscription: Subscription, acks: Iterable[Ack]) -> None:
         """Acknowledge for nobody in particular; what is not stored is ignored."""
         known = [ack for ack in acks if ack.entry < subscription.ledger.durable_entry]
+        if known:
+            subscription.used()
         for ack in known:
             if subscription.record is not None:
                 self._topics.store.acknowledge(subscription.record, ack)
@@ -206,6 +210,16 @@ class CursorAdmin:
         stored = asyncio.Event()
         self._topics.store.after_sync(stored.set)
         await stored.wait()
+
+
+def _positions(named: Sequence[pb.MessageIdData]) -> dict[int, Whence]:
+    """Return where partitions go on, each by its number."""
+    if len(named) > MAX_POSITIONS:
+        raise BadRequestError(f"at most {MAX_POSITIONS} partitions are moved at once")
+    found = {place.partition: Whence(position=(place.ledgerId, place.entryId)) for place in named}
+    if len(found) < len(named):
+        raise BadRequestError("a partition is named twice")
+    return found
 
 
 def unacked_entry(cursor: Cursor, start: int, nth: int) -> int:

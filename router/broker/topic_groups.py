@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from router.broker.dispatch import Whence
 from router.broker.dispatch.subscription import Subscription
 from router.broker.topics import Topics
-from router.errors import SubscriptionBusyError, SubscriptionNotFoundError
+from router.errors import BadRequestError, SubscriptionBusyError, SubscriptionNotFoundError
 from router.model import TopicName
 from router.quoting import quoted
 
@@ -32,14 +32,23 @@ class Groups:
         for partition in partitions:
             await partition.subscribe(subscription, entries.get(partition, 0))
 
-    async def reset(self, name: TopicName, subscription: str, whence: Whence) -> None:
+    async def reset(
+        self, name: TopicName, subscription: str, to: Whence | Mapping[int, Whence]
+    ) -> None:
         """Move a topic's subscription on each partition that has it; its consumers are let go.
 
-        Raises TopicNotFoundError, SubscriptionNotFoundError, and DamagedError, OSError as
-        `Whence.entry` does; then nothing was moved.
+        With places by partition, on those alone. Raises TopicNotFoundError,
+        SubscriptionNotFoundError, BadRequestError for a partition that has no such subscription,
+        and DamagedError, OSError as `Whence.entry` does; then nothing was moved.
         """
         found = self.find(name, subscription)
-        entries = [await whence.entry(moving.ledger) for moving in found]
+        if isinstance(to, Whence):
+            entries = [await to.entry(moving.ledger) for moving in found]
+        else:
+            found = [moving for moving in found if moving.partition.index in to]
+            if len(found) < len(to):
+                raise BadRequestError(f"{name} has no subscription on one of these partitions")
+            entries = [await to[moving.partition.index].entry(moving.ledger) for moving in found]
         # All at once, so that nobody sees one partition moved and another not; what went while
         # files were read is left out.
         self.find(name, subscription)

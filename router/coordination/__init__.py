@@ -6,7 +6,8 @@ one Listener. All nodes that share a coordination also share its Registry.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
 
 
@@ -17,6 +18,18 @@ class Lease:
     topic: str
     subscription: str
     partition: int
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteGroup:
+    """A subscription on the other nodes.
+
+    `members` are their live consumer ids, each with its node. `queues` are the nodes that hold or
+    wait for a lease by partition, the holder first; "" is this node.
+    """
+
+    members: tuple[tuple[str, str], ...] = ()
+    queues: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
 
 class Listener(Protocol):
@@ -81,6 +94,10 @@ class Coordinator(Protocol):
 
     def holder(self, lease: Lease) -> str | None:
         """Return the name of the other node that holds a lease, as far as it is known."""
+        ...
+
+    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+        """Return a subscription as the other nodes have it at this moment; empty in trouble."""
         ...
 
     def sure(self) -> bool:

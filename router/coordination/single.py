@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from router.coordination import Lease, Listener
+from router.coordination import Lease, Listener, RemoteGroup
 
 
 class SingleNode:
@@ -37,6 +37,10 @@ class SingleNode:
         """Return None: there is no other node."""
         del lease
         return None
+
+    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+        """Return nothing: there is no other node."""
+        return RemoteGroup()
 
     def sure(self) -> bool:
         """Return True: nobody else could hold it."""

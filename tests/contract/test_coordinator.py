@@ -8,7 +8,7 @@ from contextlib import AbstractAsyncContextManager
 
 import pytest
 
-from router.coordination import Lease
+from router.coordination import Lease, RemoteGroup
 from router.coordination.zookeeper import ZookeeperOptions
 from router.coordination.zookeeper.inspection import release, show
 from router.errors import CoordinationUnavailableError, SettingError
@@ -199,6 +199,27 @@ def test_ids_are_seen_by_the_others_and_vanish_when_they_leave(where: str) -> No
             second.coordinator.leave(TOPIC, "g", "own")
             second.coordinator.join(TOPIC, "g", "own")
             await until(lambda: second.ids.get("g") == frozenset(ids[1:]))
+
+    play(scene)
+
+
+def test_a_group_is_looked_at_from_any_node(where: str) -> None:
+    lease = Lease(TOPIC, "g", 3)
+
+    async def scene() -> None:
+        async with joined(where, where, where) as (first, second, third):
+            assert await third.coordinator.look(TOPIC, "g") == RemoteGroup()
+            first.coordinator.join(TOPIC, "g", "a/b@c")
+            first.coordinator.acquire(lease)
+            await until(lambda: first.holds)
+            second.coordinator.acquire(lease)
+            await until(lambda: second.behind)
+            seen = await third.coordinator.look(TOPIC, "g")
+            while not seen.members:
+                seen = await third.coordinator.look(TOPIC, "g")
+            assert seen == RemoteGroup((("a/b@c", "node-a"),), {3: ("node-a", "node-b")})
+            mine = await first.coordinator.look(TOPIC, "g")
+            assert mine == RemoteGroup((), {3: ("", "node-b")})
 
     play(scene)
 

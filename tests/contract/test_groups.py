@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from router.backends import Batch, Consumer, Start
 from router.errors import (
+    BadRequestError,
     ConsumerClosedError,
     FencedError,
     RouterError,
@@ -215,6 +217,53 @@ def test_a_reset_moves_all_partitions(opened: Opened) -> None:
     assert [waiting(opened, group, partition) for partition in range(3)] == [[], [], []]
     opened.backend.reset(group, Start.EARLIEST, WAIT)
     assert [waiting(opened, group, partition) for partition in range(3)] == [[b"0"], [b"1"], [b"2"]]
+
+
+@pytest.mark.parametrize("open_", [False, True])
+def test_a_reset_to_a_message_goes_on_with_it(opened: Opened, open_: bool) -> None:
+    topic = opened.new_topic()
+    group = Subscription(topic, "g")
+    for value in (b"1", b"2", b"3"):
+        publish(opened, topic, value)
+    consumer = opened.consumer(topic)
+    received = drain(consumer)
+    consumer.acknowledge(received[-1].position, WAIT)
+    if not open_:
+        consumer.close()
+    for stored in reversed(received):
+        opened.backend.reset(group, (stored.position,), WAIT)
+        consumer.close()
+        assert waiting(opened, group)[0] == stored.message.value
+    with pytest.raises(RouterError):
+        consumer.acknowledge(received[-1].position, WAIT)
+    last = received[-1].position
+    opened.backend.reset(group, (replace(last, entry=last.entry + 1),), WAIT)
+    assert waiting(opened, group) == []
+
+
+def test_a_reset_to_a_message_moves_its_partition_alone(opened: Opened) -> None:
+    topic = opened.new_topic(3)
+    group = Subscription(topic, "g")
+    for partition in range(3):
+        publish(opened, topic, b"a%d" % partition, partition=partition)
+        publish(opened, topic, b"b%d" % partition, partition=partition)
+    opened.backend.subscribe(group, Start.EARLIEST, WAIT)
+    places = []
+    for partition in range(3):
+        consumer = opened.backend.consume(group, partition, 1, Bell(), WAIT)
+        received = drain(consumer)
+        consumer.acknowledge(received[-1].position, WAIT)
+        places.append([stored.position for stored in received])
+        consumer.close()
+    opened.backend.reset(group, (places[0][1], places[2][0]), WAIT)
+    assert [waiting(opened, group, partition) for partition in range(3)] == [
+        [b"b0"],
+        [],
+        [b"a2", b"b2"],
+    ]
+    with pytest.raises(BadRequestError):
+        opened.backend.reset(group, (replace(places[0][0], partition=7),), WAIT)
+    assert waiting(opened, group, 0) == [b"b0"]
 
 
 def test_a_reset_leaves_other_subscriptions_alone(opened: Opened) -> None:

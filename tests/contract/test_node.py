@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.backends import Claim, Outcome, embedded
+from router.backends import Claim, GroupMembers, Outcome, embedded
 from router.errors import CoordinationUnavailableError, FencedError
 from router.model import NOT_PARTITIONED, Position, Subscription
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
@@ -223,3 +223,23 @@ def test_a_node_whose_zookeeper_is_away_is_not_ready_and_says_why(tmp_path: Path
         stack.callback(node.close)
         with pytest.raises(CoordinationUnavailableError, match=f"ZooKeeper at {where}"):
             node.ready(WAIT)
+
+
+def test_members_are_told_with_what_they_hold(with_node: Opened) -> None:
+    group = Group(with_node, 2)
+    assert with_node.node.members(group.subscription, WAIT) == GroupMembers()
+    polling = group.claim("a")
+    (member,) = with_node.node.members(group.subscription, WAIT).members
+    assert (member.consumer, member.node, member.polls, member.idle_ms) == ("a", "", 1, None)
+    assert member.polling_ms is not None
+    found = with_node.node.members(group.subscription, WAIT)
+    assert [(lease.partition, lease.node, lease.consumer) for lease in found.leases] == [
+        (0, "", "a"),
+        (1, "", "a"),
+    ]
+    other = Group(with_node)
+    assert with_node.node.members(other.subscription, WAIT) == GroupMembers()
+    polling.release(Outcome.EMPTY)
+    (member,) = with_node.node.members(group.subscription, WAIT).members
+    assert (member.consumer, member.polls, member.polling_ms) == ("a", 0, None)
+    assert member.idle_ms is not None

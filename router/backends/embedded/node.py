@@ -6,7 +6,14 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from router.backends import Mailbox, Outcome, Registry
+from router.backends import (
+    GroupMembers,
+    Mailbox,
+    Member,
+    Outcome,
+    PartitionLease,
+    Registry,
+)
 from router.backends.embedded.registry import BrokerRegistry
 from router.backends.pulsar.asking import ask
 from router.backends.pulsar.connection import Connection, LostError, Reply
@@ -240,6 +247,18 @@ class BrokerNode:
         )
         ask(self.link, pb.CommandAdmin(confirm=command), time.monotonic() + timeout)
 
+    def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
+        """Return who polls a group, and who holds its partitions; see the protocol."""
+        of = pb.SubscriptionRef(topic=str(subscription.topic), subscription=subscription.name)
+        command = pb.CommandAdmin(describe_group=of)
+        found = ask(self.link, command, time.monotonic() + timeout).group
+        return GroupMembers(
+            tuple(_member(one) for one in found.members),
+            tuple(_lease(one) for one in found.leases),
+            found.cut,
+            found.trouble or None,
+        )
+
     def ready(self, timeout: float) -> None:
         """Return if leases can be had, and the registry answers; see the protocol.
 
@@ -287,6 +306,26 @@ def _samples(samples: Iterable[Sample]) -> list[pb.Sample]:
         )
         for name, labels, value in samples
     ]
+
+
+def _member(found: pb.GroupMember) -> Member:
+    return Member(
+        found.consumer,
+        found.node,
+        found.polls,
+        found.polling_ms if found.HasField("polling_ms") else None,
+        found.idle_ms if found.HasField("idle_ms") else None,
+    )
+
+
+def _lease(found: pb.GroupLease) -> PartitionLease:
+    consumer = found.consumer if found.HasField("consumer") else None
+    return PartitionLease(
+        found.partition,
+        found.node if found.HasField("node") else "",
+        consumer,
+        tuple(found.waiting),
+    )
 
 
 def _position_out(position: Position) -> pb.MessageIdData:

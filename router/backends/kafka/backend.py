@@ -11,7 +11,7 @@ from typing import Final
 
 import structlog
 
-from router.backends import Batch, Mailbox, Node, Receipt, Schemas, Start
+from router.backends import Batch, Mailbox, Node, Receipt, ResetTarget, Schemas, Start
 from router.backends.kafka.acknowledging import Together, Whole, left
 from router.backends.kafka.address import Access
 from router.backends.kafka.admin import Admin
@@ -143,10 +143,11 @@ class KafkaBackend:
         topic_id = self._cluster.topic_id(whole.name)
         self._groups.subscribe(whole, topic_id, _time(start), deadline)
 
-    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
-        """Move an existing subscription on all partitions; see the protocol."""
+    def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
+        """Move an existing subscription; see the protocol."""
         deadline = time.monotonic() + timeout
-        self._groups.reset(self._whole(subscription, deadline), _time(to), deadline)
+        whole = self._whole(subscription, deadline)
+        self._groups.reset(whole, to if isinstance(to, tuple) else _time(to), deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""

@@ -11,7 +11,7 @@ Those of other workers and nodes meet the new epoch when they acknowledge.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Condition
 from typing import Final
@@ -21,15 +21,25 @@ import structlog
 from router.backends.kafka.acknowledging import Whole
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.known import KnownTopics
-from router.backends.kafka.offsets import EARLIEST, Commit, Offsets, epoch_of, new_epoch, note_of
+from router.backends.kafka.offsets import (
+    EARLIEST,
+    LATEST,
+    Commit,
+    Offsets,
+    epoch_of,
+    new_epoch,
+    note_of,
+)
 from router.backends.kafka.pool import Key, Pool
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    BadRequestError,
     ConsumerClosedError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
 )
+from router.model import Position
 
 # Longer than an acknowledgement takes from its look at the group's epoch to its commit.
 SETTLE: Final = 0.1
@@ -88,15 +98,30 @@ class Groups:
         if topic_id is not None and not self._known.is_noted(name, topic_id, group):
             self._known.joined(name, topic_id, group, deadline)
 
-    def reset(self, whole: Whole, to: int, deadline: float) -> None:
-        """Move an existing group on all partitions; raise SubscriptionNotFoundError."""
+    def reset(self, whole: Whole, to: int | tuple[Position, ...], deadline: float) -> None:
+        """Move an existing group on all partitions, or to positions on their partitions alone.
+
+        Raises SubscriptionNotFoundError, BadRequestError.
+        """
         name, group, partitions = whole.name, whole.group, range(whole.partitions)
         before = self._offsets.committed(group, name, partitions, deadline)
         if not before:
             raise SubscriptionNotFoundError(f"there is no subscription {group}")
-        offsets = self._offsets.at(name, partitions, to, deadline)
+        if isinstance(to, tuple):
+            offsets = self._within(whole, to, deadline)
+        else:
+            offsets = self._offsets.at(name, partitions, to, deadline)
         with self._closed_to_consumers(group, name, deadline):
             self._move(whole, before, offsets, deadline)
+
+    def _within(self, whole: Whole, to: Sequence[Position], deadline: float) -> dict[int, int]:
+        """Return the offsets of positions, within what the partitions keep."""
+        wanted = {n: some[0].entry for n, some in whole.by_partition(to).items()}
+        if len(wanted) < len(to):
+            raise BadRequestError("a position is 0:OFFSET:PARTITION, one for each partition")
+        first = self._offsets.at(whole.name, wanted, EARLIEST, deadline)
+        end = self._offsets.at(whole.name, wanted, LATEST, deadline)
+        return {n: min(max(offset, first[n]), end[n]) for n, offset in wanted.items()}
 
     @contextmanager
     def _closed_to_consumers(self, group: str, name: str, deadline: float) -> Iterator[None]:

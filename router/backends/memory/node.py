@@ -11,7 +11,14 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 
-from router.backends import Mailbox, Outcome, Registry
+from router.backends import (
+    GroupMembers,
+    Mailbox,
+    Member,
+    Outcome,
+    PartitionLease,
+    Registry,
+)
 from router.backends.memory.registry import MemoryRegistry
 from router.deal import Deal, Grant
 from router.errors import BackendUnavailableError, CoordinationUnavailableError, FencedError
@@ -33,6 +40,7 @@ class MemoryClaim:
         "_revoked",
         "consumer",
         "mailbox",
+        "since",
         "subscription",
     )
 
@@ -42,6 +50,7 @@ class MemoryClaim:
         self.subscription = subscription
         self.consumer = consumer
         self.mailbox = mailbox
+        self.since = node.now()
         self._node = node
         self._granted: dict[int, int] = {}
         self._pending: dict[int, Position] = {}
@@ -179,6 +188,10 @@ class MemoryNode:
         _wake(woken - {claim})
         return claim
 
+    def now(self) -> float:
+        """Return the time of the node's clock, in seconds."""
+        return self._clock()
+
     def holder(self, claim: MemoryClaim) -> str | None:
         """Say who polls under the same id, when this claim waits for that poll."""
         with self.lock:
@@ -227,6 +240,27 @@ class MemoryNode:
                 for claim in self._claims
             ):
                 raise FencedError
+
+    def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
+        """Return who polls a group, and who holds its partitions."""
+        del timeout
+        with self.lock:
+            self._check_open()
+            deal = self._deals.get(subscription)
+            if deal is None:
+                return GroupMembers()
+            now = self._clock()
+            deal.tick(now)
+            holders = {p: deal.holder(p) for p in deal.partitions}
+            return GroupMembers(
+                tuple(_member(deal, consumer, now) for consumer in sorted(deal.live())),
+                tuple(
+                    PartitionLease(partition, "", holder.consumer)
+                    for partition, holder in holders.items()
+                    if holder is not None
+                ),
+                trouble=self.trouble,
+            )
 
     def ready(self, timeout: float) -> None:
         """Return if leases can be had; see the protocol."""
@@ -339,6 +373,20 @@ class MemoryNode:
             deal.tick(self._clock())
             woken = self._settle(subscription, deal)
         _wake(woken)
+
+
+def _member(deal: Deal[MemoryClaim], consumer: str, now: float) -> Member:
+    polls, ended = deal.queued(consumer), deal.ended(consumer)
+    return Member(
+        consumer,
+        polls=len(polls),
+        polling_ms=_ms(now - polls[0].since) if polls else None,
+        idle_ms=None if ended is None else _ms(now - ended),
+    )
+
+
+def _ms(seconds: float) -> int:
+    return max(0, round(seconds * 1000))
 
 
 def _wake(claims: set[MemoryClaim]) -> None:

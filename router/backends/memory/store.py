@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 
-from router.backends import Batch, Mailbox, Receipt, Schemas, Start
+from router.backends import Batch, Mailbox, Receipt, ResetTarget, Schemas, Start
 from router.backends.memory.log import Cursor, Log, Topic, wake
 from router.backends.memory.reading import MemoryConsumer, MemoryReader
 from router.backends.memory.schemas import MemorySchemas
@@ -104,14 +104,15 @@ class MemoryBackend:
                 if subscription.name not in log.cursors:
                     log.cursors[subscription.name] = Cursor(log.place(start))
 
-    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
-        """Move an existing subscription on all partitions; see the protocol."""
+    def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
+        """Move an existing subscription; see the protocol."""
         del timeout
         waiting: list[Mailbox | None] = []
         with self.lock:
             self._check_open()
-            for log, cursor in self._cursors(subscription):
-                cursor.reset(log.place(to))
+            found = self._cursors(subscription)
+            for cursor, place in _places(found, to):
+                cursor.reset(place)
                 if cursor.consumer is not None:
                     waiting.append(cursor.consumer.end())
         wake(waiting)
@@ -311,6 +312,17 @@ class MemoryBackend:
             self._ledgers += 1
             found.logs[partition] = Log(self._ledgers, partition)
         self._topics[topic] = found
+
+
+def _places(found: Sequence[tuple[Log, Cursor]], to: ResetTarget) -> list[tuple[Cursor, int]]:
+    """Return what is moved, and how many messages are before the new place."""
+    if not isinstance(to, tuple):
+        return [(cursor, log.place(to)) for log, cursor in found]
+    of = {log.partition: (log, cursor) for log, cursor in found}
+    if not of.keys() >= {position.partition for position in to}:
+        raise BadRequestError("there is no subscription on one of these partitions")
+    moved = [(*of[position.partition], replace(position, batch_index=-1)) for position in to]
+    return [(cursor, log.behind(position)) for log, cursor, position in moved]
 
 
 def _ended(logs: Iterable[Log]) -> list[Mailbox]:

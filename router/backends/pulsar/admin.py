@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from router.backends import Start
+from router.backends import ResetTarget, Start
 from router.backends.pulsar.asking import ask
 from router.backends.pulsar.cursors import AT_ONCE, in_commands, message_ids, told_by_broker
 from router.backends.pulsar.extents import Extent, Wanted, located
@@ -50,8 +50,8 @@ class Admin(Protocol):
         """Make a subscription exist on all partitions."""
         ...
 
-    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
-        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+    def reset(self, subscription: Subscription, to: ResetTarget, deadline: float) -> None:
+        """Move a subscription; raise SubscriptionNotFoundError."""
         ...
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
@@ -162,14 +162,19 @@ class BrokerAdmin:
         )
         ask(self._link, pb.CommandAdmin(create_subscription=command), deadline)
 
-    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
-        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+    def reset(self, subscription: Subscription, to: ResetTarget, deadline: float) -> None:
+        """Move a subscription; raise SubscriptionNotFoundError."""
+        places = to if isinstance(to, tuple) else ()
         command = pb.ResetSubscription(
             topic=str(subscription.topic),
             subscription=subscription.name,
             earliest=to is Start.EARLIEST,
             latest=to is Start.LATEST,
-            timestamp_ms=_time(to),
+            timestamp_ms=None if isinstance(to, tuple) else _time(to),
+            positions=[
+                pb.MessageIdData(ledgerId=p.ledger, entryId=p.entry, partition=p.partition)
+                for p in places
+            ],
         )
         ask(self._link, pb.CommandAdmin(reset_subscription=command), deadline)
 

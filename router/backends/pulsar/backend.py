@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.backends import Batch, Mailbox, Receipt, Schemas, Start
+from router.backends import Batch, Mailbox, Receipt, ResetTarget, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
@@ -77,8 +77,8 @@ class PulsarBackend:
         """Make the subscription exist on all partitions; see the protocol."""
         self._admin.subscribe(subscription, start, deadline_in(timeout))
 
-    def reset(self, subscription: Subscription, to: Start | int, timeout: float) -> None:
-        """Move an existing subscription on all partitions; see the protocol."""
+    def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
+        """Move an existing subscription; see the protocol."""
         self._admin.reset(subscription, to, deadline_in(timeout))
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:

@@ -94,6 +94,7 @@ def told_by_broker(state: pb.CursorState) -> CursorState:
         at(state.mark_delete) if state.mark_delete >= 0 else None,
         tuple(sorted(ranges)),
         state.backlog,
+        state.last_used_ms,
     )
 
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from router.backends import Start
+from router.backends import ResetTarget, Start
 from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
@@ -28,6 +28,7 @@ from router.backends.pulsar.subscribing import (
 )
 from router.errors import (
     BackendUnavailableError,
+    BadRequestError,
     NotAllowedError,
     NotSupportedError,
     RouterError,
@@ -135,8 +136,17 @@ class RestAdmin:
         for topic in missing:
             self._move(topic, subscription.name, start, deadline)
 
-    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
-        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+    def reset(self, subscription: Subscription, to: ResetTarget, deadline: float) -> None:
+        """Move a subscription; raise SubscriptionNotFoundError.
+
+        Partitions are moved one after the other: a failure leaves the first ones moved.
+        """
+        if isinstance(to, tuple):
+            self._check_partitions(subscription, to, deadline)
+            for position in to:
+                topic = subscription.topic.partition(position.partition)
+                self._move(topic, subscription.name, position, deadline)
+            return
         for topic in self._topics_of(subscription.topic, deadline):
             self._move(topic, subscription.name, to, deadline)
 
@@ -246,12 +256,25 @@ class RestAdmin:
             raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
         return found
 
-    def _move(self, topic: TopicName, name: str, to: Start | int, deadline: float) -> None:
+    def _check_partitions(
+        self, subscription: Subscription, to: Iterable[Position], deadline: float
+    ) -> None:
+        """Raise BadRequestError for a position of a partition that there is not."""
+        known = {partition for partition, _ in self._found(subscription, deadline)}
+        if not known >= {position.partition for position in to}:
+            raise BadRequestError("there is no subscription on one of these partitions")
+
+    def _move(
+        self, topic: TopicName, name: str, to: Start | int | Position, deadline: float
+    ) -> None:
         """Move a subscription on one partition; Pulsar lets its consumers go."""
-        when = _TIMES[to] if isinstance(to, Start) else max(0, to)
-        path = f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor/{when}"
+        path, body = f"{_path(topic)}/subscription/{quote(name, safe='')}/resetcursor", b""
+        if isinstance(to, Position):
+            body = json.dumps({"ledgerId": to.ledger, "entryId": to.entry}).encode()
+        else:
+            path += f"/{_TIMES[to] if isinstance(to, Start) else max(0, to)}"
         try:
-            self._peer.ask("POST", path, deadline, b"")
+            self._peer.ask("POST", path, deadline, body)
         except TopicNotFoundError as error:
             if "subscription" in str(error).lower():
                 raise SubscriptionNotFoundError(str(error)) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from router.backends import Start
+from router.backends import ResetTarget, Start
 from router.backends.pulsar.admin import Admin, BrokerAdmin
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.extents import Extent, Wanted
@@ -54,8 +54,8 @@ class ServiceAdmin:
         else:
             self._cursors(deadline).subscribe(subscription, start, deadline)
 
-    def reset(self, subscription: Subscription, to: Start | int, deadline: float) -> None:
-        """Move a subscription on all partitions; raise SubscriptionNotFoundError."""
+    def reset(self, subscription: Subscription, to: ResetTarget, deadline: float) -> None:
+        """Move a subscription; raise SubscriptionNotFoundError."""
         self._cursors(deadline).reset(subscription, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, deadline: float) -> None:

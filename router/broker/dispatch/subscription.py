@@ -101,7 +101,7 @@ class Subscription:
                 f"'{kind.value}'."
             )
         dispatcher.add(consumer)
-        self._used()
+        self.used()
         if self.dispatcher is None:
             self.dispatcher = dispatcher
             self.partition.dispatchers.append(dispatcher)
@@ -114,7 +114,7 @@ class Subscription:
         if dispatcher is None or consumer not in dispatcher.consumers:
             return
         dispatcher.remove(consumer)
-        self._used()
+        self.used()
         if not dispatcher.consumers:
             self._drop_dispatcher()
             self.partition.left(self)
@@ -209,7 +209,8 @@ class Subscription:
         for consumer in consumers:
             consumer.link.consumer_closed(consumer)
 
-    def _used(self) -> None:
+    def used(self) -> None:
+        """Take note that the subscription is in use: one that is not is forgotten in time."""
         self.unread = False
         if self.record is not None:
             self.record.last_used_ms = self.partition.broker.now_ms()

@@ -5,25 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from router.broker.counters import Clock, Counters, EmptyPolls
+from router.broker.leases.members import members
 from router.broker.leases.pending import Pending
 from router.broker.leases.polls import Group, Later, Peer, Poll, Share
 from router.broker.leases.updates import Updates, send
 from router.coordination import Coordinator, Lease
 from router.deal import Deal, Grant, Revoke
-from router.errors import (
-    BadNameError,
-    BadRequestError,
-    FencedError,
-    RouterError,
-    SubscriptionBusyError,
-)
+from router.errors import BadNameError, BadRequestError, FencedError, RouterError
 from router.model import NOT_PARTITIONED
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_NAME: Final = 1_024
 MAX_PARTITIONS: Final = 10_000
-MAX_POLLS: Final = 10_000
-MAX_DEALT: Final = 250_000
 
 
 class Leases:
@@ -113,6 +106,12 @@ class Leases:
             raise FencedError
         if not share.held or not self._coordinator.sure():
             raise FencedError("The node is not certain to hold the partition's lease any more.")
+
+    async def members(self, topic: str, subscription: str) -> pb.GroupMembers:
+        """Return who polls a group and who holds its partitions, on all nodes."""
+        remote = await self._coordinator.look(topic, subscription)
+        group = self._groups.get((topic, subscription))
+        return members(group, remote, self._coordinator.trouble(), self._clock())
 
     def forget(self, topic: str, subscription: str | None = None) -> None:
         """Drop positions left for a next poll: the subscription was reset, or is no more.
@@ -212,7 +211,7 @@ class Leases:
         if group is None:
             group = self._groups[key] = Group(*key, Deal(partitions, self._idle))
             return group
-        _check_room(group.deal, command.consumer, len(partitions))
+        group.check_room(command.consumer, len(partitions))
         group.fit(partitions)
         return group
 
@@ -389,12 +388,3 @@ class Leases:
 
     def _count_held(self) -> int:
         return sum(share.held for g in self._groups.values() for share in g.shares.values())
-
-
-def _check_room(deal: Deal[Poll], consumer: str, partitions: int) -> None:
-    known = deal.everywhere()
-    dealt = (len(known) + (consumer not in known)) * partitions
-    if deal.polls() >= MAX_POLLS or dealt > MAX_DEALT:
-        raise SubscriptionBusyError(
-            f"the subscription has {deal.polls()} polls of {len(known)} consumer ids already"
-        )

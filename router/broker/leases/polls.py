@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
 from router.coordination import Lease
 from router.deal import Deal
+from router.errors import SubscriptionBusyError
 from router.wire.pulsar import pulsar_pb2 as pb
+
+MAX_POLLS: Final = 10_000
+"""Of a group on this node."""
+MAX_DEALT: Final = 250_000
+"""Consumer ids of a group times its partitions."""
 
 Later = Callable[[float, Callable[[], None]], object]
 """Calls something back after some seconds, as an event loop's call_later does."""
@@ -80,6 +86,16 @@ class Group:
         """Deal other partitions, if they are others: the topic has grown, or was made anew."""
         if self.deal.partitions != partitions:
             self.deal.resize(partitions)
+
+    def check_room(self, consumer: str, partitions: int) -> None:
+        """Raise SubscriptionBusyError if one more poll of this id is too many."""
+        known = self.deal.everywhere()
+        dealt = (len(known) + (consumer not in known)) * partitions
+        if self.deal.polls() >= MAX_POLLS or dealt > MAX_DEALT:
+            raise SubscriptionBusyError(
+                f"the subscription has {self.deal.polls()} polls of {len(known)} consumer ids"
+                " already"
+            )
 
     def unused(self) -> list[int]:
         """Return the partitions whose lease is held or asked for, and of use to others only."""

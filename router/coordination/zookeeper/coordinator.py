@@ -20,9 +20,10 @@ from typing import Final
 import structlog
 from kazoo.exceptions import KazooException
 
-from router.coordination import Lease, Listener
+from router.coordination import Lease, Listener, RemoteGroup
 from router.coordination.zookeeper.entry import Entry
 from router.coordination.zookeeper.link import DownError, Link
+from router.coordination.zookeeper.looking import look
 from router.coordination.zookeeper.names import IDS, LEASES
 from router.coordination.zookeeper.roster import Roster
 from router.coordination.zookeeper.sweep import Sweep, tidy
@@ -97,6 +98,13 @@ class ZookeeperCoordinator:
         if place is None or place.token.startswith(f"{self._token}."):
             return None
         return place.node
+
+    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+        """Return a group as ZooKeeper has it at this moment; empty in trouble."""
+        try:
+            return await look(self._link, topic, subscription, self._token)
+        except (DownError, KazooException):
+            return RemoteGroup()
 
     def sure(self) -> bool:
         """Return whether the session certainly stands."""

@@ -12,7 +12,7 @@ from router.coordination.zookeeper.names import (
     IDS,
     LEASES,
     Place,
-    escape,
+    group_path,
     ids_path,
     lease_path,
     live_id,
@@ -71,7 +71,7 @@ def release(
 
 
 def _partitions(tree: Tree, topic: str, group: str) -> list[int]:
-    parts = tree.children(f"{LEASES}/{escape(topic)}/{escape(group)}")
+    parts = tree.children(group_path(topic, group))
     return sorted(int(part) for part in parts if part.removeprefix("-").isdecimal())
 
 

@@ -36,10 +36,14 @@ def unescape(part: str) -> str:
     return "" if part == "%" else unquote(part)
 
 
+def group_path(topic: str, subscription: str) -> str:
+    """Return where the leases of a group are, relative to the chroot."""
+    return f"{LEASES}/{escape(topic)}/{escape(subscription)}"
+
+
 def lease_path(lease: Lease) -> str:
     """Return where the queue for a lease is, relative to the chroot."""
-    topic, group = escape(lease.topic), escape(lease.subscription)
-    return f"{LEASES}/{topic}/{group}/{lease.partition}"
+    return f"{group_path(lease.topic, lease.subscription)}/{lease.partition}"
 
 
 def ids_path(topic: str, subscription: str) -> str:

@@ -1098,7 +1098,7 @@ class BrokerEntryMetadata(_message.Message):
     def __init__(self, broker_timestamp: _Optional[int] = ..., index: _Optional[int] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages")
+    __slots__ = ("request_id", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "registry_after", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     DELETE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -1135,6 +1135,7 @@ class CommandAdmin(_message.Message):
     PUT_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     DELETE_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     LOCATE_MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    DESCRIBE_GROUP_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     create_topic: CreateTopic
     delete_topic: TopicRef
@@ -1171,10 +1172,11 @@ class CommandAdmin(_message.Message):
     put_schema: PutSchema
     delete_schema: TopicRef
     locate_messages: LocateMessages
-    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ...) -> None: ...
+    describe_group: SubscriptionRef
+    def __init__(self, request_id: _Optional[int] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., registry_after: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -1193,6 +1195,7 @@ class CommandAdminResponse(_message.Message):
     CLIENTS_FIELD_NUMBER: _ClassVar[int]
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     LOCATED_FIELD_NUMBER: _ClassVar[int]
+    GROUP_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -1211,7 +1214,8 @@ class CommandAdminResponse(_message.Message):
     clients: _containers.RepeatedCompositeFieldContainer[ClientInfo]
     schemas: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
     located: _containers.RepeatedCompositeFieldContainer[TopicExtents]
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ...) -> None: ...
+    group: GroupMembers
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
@@ -1258,6 +1262,44 @@ class ConfirmLease(_message.Message):
     partition: int
     generation: int
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class GroupMember(_message.Message):
+    __slots__ = ("consumer", "node", "polls", "polling_ms", "idle_ms")
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    POLLS_FIELD_NUMBER: _ClassVar[int]
+    POLLING_MS_FIELD_NUMBER: _ClassVar[int]
+    IDLE_MS_FIELD_NUMBER: _ClassVar[int]
+    consumer: str
+    node: str
+    polls: int
+    polling_ms: int
+    idle_ms: int
+    def __init__(self, consumer: _Optional[str] = ..., node: _Optional[str] = ..., polls: _Optional[int] = ..., polling_ms: _Optional[int] = ..., idle_ms: _Optional[int] = ...) -> None: ...
+
+class GroupLease(_message.Message):
+    __slots__ = ("partition", "node", "consumer", "waiting")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    NODE_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    WAITING_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    node: str
+    consumer: str
+    waiting: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, partition: _Optional[int] = ..., node: _Optional[str] = ..., consumer: _Optional[str] = ..., waiting: _Optional[_Iterable[str]] = ...) -> None: ...
+
+class GroupMembers(_message.Message):
+    __slots__ = ("members", "leases", "cut", "trouble")
+    MEMBERS_FIELD_NUMBER: _ClassVar[int]
+    LEASES_FIELD_NUMBER: _ClassVar[int]
+    CUT_FIELD_NUMBER: _ClassVar[int]
+    TROUBLE_FIELD_NUMBER: _ClassVar[int]
+    members: _containers.RepeatedCompositeFieldContainer[GroupMember]
+    leases: _containers.RepeatedCompositeFieldContainer[GroupLease]
+    cut: bool
+    trouble: str
+    def __init__(self, members: _Optional[_Iterable[_Union[GroupMember, _Mapping]]] = ..., leases: _Optional[_Iterable[_Union[GroupLease, _Mapping]]] = ..., cut: _Optional[bool] = ..., trouble: _Optional[str] = ...) -> None: ...
 
 class TopicRef(_message.Message):
     __slots__ = ("topic", "after_partition", "after_subscription")
@@ -1350,20 +1392,22 @@ class CreateSubscription(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
 
 class ResetSubscription(_message.Message):
-    __slots__ = ("topic", "subscription", "earliest", "latest", "timestamp_ms", "position")
+    __slots__ = ("topic", "subscription", "earliest", "latest", "timestamp_ms", "position", "positions")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     EARLIEST_FIELD_NUMBER: _ClassVar[int]
     LATEST_FIELD_NUMBER: _ClassVar[int]
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     POSITION_FIELD_NUMBER: _ClassVar[int]
+    POSITIONS_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     earliest: bool
     latest: bool
     timestamp_ms: int
     position: MessageIdData
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., position: _Optional[_Union[MessageIdData, _Mapping]] = ...) -> None: ...
+    positions: _containers.RepeatedCompositeFieldContainer[MessageIdData]
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., earliest: _Optional[bool] = ..., latest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., position: _Optional[_Union[MessageIdData, _Mapping]] = ..., positions: _Optional[_Iterable[_Union[MessageIdData, _Mapping]]] = ...) -> None: ...
 
 class TopicStats(_message.Message):
     __slots__ = ("info", "partitions", "subscriptions")

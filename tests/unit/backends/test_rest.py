@@ -18,13 +18,14 @@ from router.backends.pulsar.rest import RestAdmin
 from router.backends.pulsar.routes import Lookups
 from router.errors import (
     BackendUnavailableError,
+    BadRequestError,
     NotAllowedError,
     RouterError,
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Subscription, TopicInfo, TopicName
+from router.model import Policies, Position, Subscription, TopicInfo, TopicName
 
 T = TopicName.parse("t")
 
@@ -231,6 +232,21 @@ def test_a_reset_moves_the_cursor_of_each_partition(
         )
         for p in range(2)
     ]
+
+
+def test_a_reset_to_positions_moves_their_partitions(admin: RestAdmin, service: Service) -> None:
+    topic = "persistent/public/default/t"
+    service.answers[f"{topic}/partitions"] = {"partitions": 2}
+    for partition in range(2):
+        stats = {"subscriptions": {"g": {"msgBacklog": 1}}}
+        service.answers[f"{topic}-partition-{partition}/stats"] = stats
+    admin.reset(Subscription(T, "g"), (Position(5, 17, 1),), soon())
+    moving = f"{topic}-partition-1/subscription/g/resetcursor"
+    assert service.asked[-1] == ("POST", moving, b'{"ledgerId": 5, "entryId": 17}')
+    asked = len(service.asked)
+    with pytest.raises(BadRequestError):
+        admin.reset(Subscription(T, "g"), (Position(5, 17, 2),), soon())
+    assert "POST" not in {method for method, _, _ in service.asked[asked:]}
 
 
 @pytest.mark.parametrize(

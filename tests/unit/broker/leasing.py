@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from router.broker.counters import Counters
 from router.broker.leases import Leases
-from router.coordination import Coordinator, Lease, Listener
+from router.coordination import Coordinator, Lease, Listener, RemoteGroup
 from router.coordination.single import SingleNode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -43,6 +43,7 @@ class Elsewhere:
         self.notes: dict[int, bytes] = {}
         self.holders: dict[int, str] = {}
         self.certain = True
+        self.remote = RemoteGroup()
         self.problem: str | None = None
 
     @property
@@ -76,6 +77,9 @@ class Elsewhere:
 
     def holder(self, lease: Lease) -> str | None:
         return self.holders.get(lease.partition)
+
+    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+        return self.remote
 
     def sure(self) -> bool:
         return self.certain

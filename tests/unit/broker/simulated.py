@@ -15,7 +15,7 @@ from random import Random
 
 from router.broker.counters import Counters
 from router.broker.leases import Leases
-from router.coordination import Lease, Listener
+from router.coordination import Lease, Listener, RemoteGroup
 from router.errors import FencedError
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.unit.broker.leasing import TOPIC
@@ -233,6 +233,9 @@ class Node:
 
     def holder(self, lease: Lease) -> str | None:
         return None
+
+    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+        return RemoteGroup()
 
     def sure(self) -> bool:
         return self.connection is not None and self.world.now < self.sure_until

@@ -143,6 +143,24 @@ def test_messages_of_a_batch_are_acknowledged_one_by_one(direct: Direct) -> None
     assert [(part.entryId, list(part.ack_set)) for part in state.partial] == [(3, [0b1001])]
 
 
+def test_reset_to_positions_moves_all_of_them_or_none(direct: Direct) -> None:
+    places = [direct.place(0, 4), direct.place(1, 9)]
+    for place, partition in zip(places, (0, 1), strict=True):
+        place.partition = partition
+    reset = pb.ResetSubscription(topic=str(T), subscription="s", positions=places)
+    response = pb.CommandAdminResponse()
+    direct.runner.run(direct.admin.reset(reset, response))
+    marks = [direct.partition(index).subscriptions["s"].cursor.mark_delete for index in (0, 1)]
+    assert marks == [3, 8]
+    places[0].entryId = 0
+    for wrong in (3, 0):
+        places[1].partition = wrong
+        reset = pb.ResetSubscription(topic=str(T), subscription="s", positions=places)
+        with pytest.raises(BadRequestError):
+            direct.runner.run(direct.admin.reset(reset, response))
+    assert direct.partition(0).subscriptions["s"].cursor.mark_delete == 3
+
+
 def test_positions_from_before_a_reset_are_refused_all_together(direct: Direct) -> None:
     (subscription,) = [direct.partition(0).subscriptions["s"]]
     late = direct.place(0, 1)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from router.broker.leases import leases as module
-from router.broker.leases import pending
-from router.coordination import Lease
+from router.broker.leases import members, pending, polls
+from router.coordination import Lease, RemoteGroup
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.leasing import IDLE, TOPIC, Node, Worker
+from tests.unit.broker.leasing import IDLE, TOPIC, Elsewhere, Node, Worker
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ def test_claim_is_refused_when_its_number_stands_already(node: Node, worker: Wor
 def test_claim_is_refused_when_the_subscription_is_full(
     node: Node, worker: Worker, monkeypatch: pytest.MonkeyPatch, bound: str, value: int
 ) -> None:
-    monkeypatch.setattr(module, bound, value)
+    monkeypatch.setattr(polls, bound, value)
     for claim in (1, 2):
         assert not node.claim(worker, claim, f"c{claim}").HasField("code")
     assert node.claim(worker, 3, "c3").code == "subscription-busy"
@@ -281,3 +282,45 @@ def test_nothing_is_kept_when_everybody_has_gone(node: Node) -> None:
     leases = node.leases
     assert (leases._polls, leases._groups) == ({}, {})
     assert (len(leases._updates), len(leases._pending)) == (0, 0)
+
+
+def test_members_are_told_with_polls_and_partitions(node: Node) -> None:
+    first, second = Worker(), Worker()
+    node.claim(first, 1, "c1", 2)
+    node.wait(1.5)
+    node.claim(second, 1, "c1", 2)
+    node.claim(second, 2, "c2", 2)
+    node.release(second, 2)
+    node.wait(0.5)
+    found = asyncio.run(node.leases.members(TOPIC, "g"))
+    assert [(one.consumer, one.polls, one.polling_ms, one.idle_ms) for one in found.members] == [
+        ("c1", 2, 2000, 0),
+        ("c2", 0, 0, 500),
+    ]
+    assert {lease.partition: lease.consumer for lease in found.leases} == {0: "c1", 1: "c1"}
+    assert not found.cut
+    assert not asyncio.run(node.leases.members(TOPIC, "other")).members
+
+
+def test_members_on_other_nodes_are_told_with_them(worker: Worker) -> None:
+    coordinator = Elsewhere(slow=False)
+    coordinator.remote = RemoteGroup((("c9", "node-b"),), {0: ("", "node-b"), 1: ("node-b",)})
+    node = Node(coordinator)
+    node.claim(worker, 1, "c1", 1)
+    found = asyncio.run(node.leases.members(TOPIC, "g"))
+    assert [(one.consumer, one.node) for one in found.members] == [("c1", ""), ("c9", "node-b")]
+    assert [(one.partition, one.node, one.consumer) for one in found.leases] == [
+        (0, "", "c1"),
+        (1, "node-b", ""),
+    ]
+    assert list(found.leases[0].waiting) == ["node-b"]
+
+
+def test_members_of_a_large_group_are_cut(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(members, "MAX_MEMBERS", 2)
+    for number in range(3):
+        node.claim(Worker(), 1, f"c{number}")
+    found = asyncio.run(node.leases.members(TOPIC, "g"))
+    assert ([one.consumer for one in found.members], found.cut) == (["c0", "c1"], True)
