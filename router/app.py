@@ -23,6 +23,7 @@ from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.directory import Directory
 from router.services.fetch import Fetcher, FetchOptions
+from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.idempotency import RequestNames
 from router.services.keys import Keys
@@ -171,12 +172,13 @@ def _views(
     )
     yield TopicViews(access, topics, rights, names)
     yield AclViews(access, topics, rights, names)
-    yield GroupViews(access, groups := Groups(backend, timeout), names)
+    groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
+    yield GroupViews(access, groups, inspection, names)
     yield KeyViews(access, services.keys, node, timeout)
     yield AdminViews(access, topics, keepers.blacklist, names)
     yield Console(
         (access, services.sessions(), names),
-        ConsoleServices(topics, groups, rights, services.reading, publishing, tails),
+        ConsoleServices(topics, groups, inspection, rights, services.reading, publishing, tails),
         _error_texts(settings),
         partial(backend.ready, READY_TIMEOUT),
         settings.text("backend.url").partition(":")[0],

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from router.backends import Backend, Start
-from router.errors import BadReadOptionError, SubscriptionNotFoundError, TopicNotFoundError
-from router.model import Subscription, SubscriptionStats, TopicName
+from router.backends import Backend, ResetTarget, Start
+from router.errors import (
+    BadReadOptionError,
+    BadRequestError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from router.model import (
+    NOT_PARTITIONED,
+    PartitionStats,
+    Position,
+    Subscription,
+    SubscriptionStats,
+    TopicName,
+    TopicStats,
+)
+
+__all__ = ["Group", "Groups", "Preview", "ResetTarget", "grouped", "moment", "positions", "target"]
 
 MAX_DIGITS: Final = 15
+MAX_POSITIONS: Final = 1_000
+"""Partitions that one reset names."""
+_POSITIONS: Final = re.compile(r"\s*[0-9]+:")
+_POSITION: Final = re.compile(r"([0-9]{1,18}):([0-9]{1,18}):([0-9]{1,9})(?::[0-9]{1,9})?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = (
     "expected earliest, latest, milliseconds since 1970, or a time with its zone such as"
@@ -53,6 +73,13 @@ class Preview:
     least: int
     most: int
 
+    def sentence(self) -> str:
+        """Return what would change, for people."""
+        after = str(self.most)
+        if self.least != self.most:
+            after = f"between {self.least} and {self.most}"
+        return f"Lag now: {self.lag}. Lag after the reset: {after}."
+
 
 class Groups:
     """The groups of topics, as administrators see them."""
@@ -63,21 +90,16 @@ class Groups:
 
     def listed(self, topic: TopicName) -> list[Group]:
         """Return the groups of a topic, by name; raise TopicNotFoundError."""
-        try:
-            stats = self._backend.describe_topic(topic, self._timeout)
-        except TopicNotFoundError:
-            raise _no_topic(topic) from None
-        return grouped(stats.subscriptions)
+        return grouped(self._described(topic).subscriptions)
 
-    def preview(self, group: Subscription, to: Start | int) -> Preview:
+    def preview(self, group: Subscription, to: ResetTarget) -> Preview:
         """Return what `reset` would do now; raise what it raises, and change nothing."""
-        try:
-            stats = self._backend.describe_topic(group.topic, self._timeout)
-        except TopicNotFoundError:
-            raise _no_topic(group.topic) from None
+        stats = self._described(group.topic)
         found = {one.name: one for one in grouped(stats.subscriptions)}.get(group.name)
         if found is None:
             raise _no_group(group)
+        if isinstance(to, tuple):
+            return _preview_of_positions(found, stats, _resolved(stats, to))
         stored = sum(partition.messages for partition in stats.partitions)
         return Preview(
             found.backlog,
@@ -85,12 +107,15 @@ class Groups:
             0 if to is Start.LATEST else stored,
         )
 
-    def reset(self, group: Subscription, to: Start | int) -> None:
+    def reset(self, group: Subscription, to: ResetTarget) -> None:
         """Move a group on all partitions; a number is a time in ms since 1970.
 
-        What its polls hold then is not acknowledged any more. Raises TopicNotFoundError,
-        SubscriptionNotFoundError.
+        Positions move it on their partitions alone, to the message there. What its polls hold then
+        is not acknowledged any more. Raises TopicNotFoundError, SubscriptionNotFoundError,
+        BadRequestError for a position that the topic does not have.
         """
+        if isinstance(to, tuple):
+            to = _resolved(self._described(group.topic), to)
         try:
             self._backend.reset(group, to, self._timeout)
         except TopicNotFoundError:
@@ -110,6 +135,12 @@ class Groups:
         except TopicNotFoundError:
             raise _no_topic(group.topic) from None
 
+    def _described(self, topic: TopicName) -> TopicStats:
+        try:
+            return self._backend.describe_topic(topic, self._timeout)
+        except TopicNotFoundError:
+            raise _no_topic(topic) from None
+
 
 def grouped(subscriptions: Iterable[SubscriptionStats]) -> list[Group]:
     """Return what is told of partitions by group, all in order."""
@@ -120,6 +151,78 @@ def grouped(subscriptions: Iterable[SubscriptionStats]) -> list[Group]:
         Group(name, tuple(sorted(found[name], key=lambda one: one.partition)))
         for name in sorted(found)
     ]
+
+
+def target(option: str, text: str) -> ResetTarget:
+    """Read where a group is to go on: what `moment` reads, or `positions`.
+
+    Raises BadReadOptionError.
+    """
+    return positions(option, text) if _POSITIONS.match(text) else moment(option, text)
+
+
+def positions(option: str, text: str) -> tuple[Position, ...]:
+    """Read positions with commas between them, one for each partition.
+
+    A position is LEDGER:ENTRY:PARTITION; the index in a batch that may follow is left out. Raises
+    BadReadOptionError.
+    """
+    parts = text.split(",", MAX_POSITIONS)
+    found = [_POSITION.fullmatch(part.strip()) for part in parts]
+    if len(parts) > MAX_POSITIONS:
+        raise BadReadOptionError(f"{option}: expected at most {MAX_POSITIONS} positions.")
+    places = tuple(
+        Position(int(one[1]), int(one[2]), int(one[3])) for one in found if one is not None
+    )
+    if len(places) < len(found):
+        raise BadReadOptionError(
+            f"{option}: expected positions such as 5:17:0 (ledger, entry, partition)."
+        )
+    if len({place.partition for place in places}) < len(places):
+        raise BadReadOptionError(f"{option}: expected one position for each partition.")
+    return places
+
+
+def _resolved(stats: TopicStats, to: tuple[Position, ...]) -> tuple[Position, ...]:
+    """Return positions with partitions as the store numbers them; raise BadRequestError."""
+    if not stats.info.partitions:
+        to = tuple(
+            replace(p, partition=NOT_PARTITIONED if not p.partition else p.partition) for p in to
+        )
+    known = {one.partition: one for one in stats.partitions}
+    for position in to:
+        found = known.get(position.partition)
+        if found is None:
+            raise BadRequestError(
+                f"topic {stats.info.topic.local} has no partition {position.partition}, but"
+                f" {len(known)}"
+            )
+        # A mistyped ledger must not move a group to the end.
+        if position.ledger > found.ledger:
+            raise BadRequestError(
+                f"partition {max(0, position.partition)} has no ledger {position.ledger}: its last"
+                f" one is {found.ledger}"
+            )
+    return to
+
+
+def _preview_of_positions(group: Group, stats: TopicStats, to: tuple[Position, ...]) -> Preview:
+    moved = {position.partition: position for position in to}
+    stays = sum(one.backlog for one in group.partitions if one.partition not in moved)
+    bounds = [
+        _left(one, moved[one.partition]) for one in stats.partitions if one.partition in moved
+    ]
+    least, most = (stays + sum(side) for side in zip(*bounds, strict=True))
+    return Preview(group.backlog, least, most)
+
+
+def _left(partition: PartitionStats, position: Position) -> tuple[int, int]:
+    """Return the least and most messages from a position on: an entry is one or more of them."""
+    if position.ledger < partition.ledger:
+        return 0, partition.messages
+    behind = max(0, partition.next_entry - max(position.entry, partition.first_entry))
+    before = max(0, min(position.entry, partition.next_entry) - partition.first_entry)
+    return min(behind, partition.messages), max(0, partition.messages - before) if behind else 0
 
 
 def moment(option: str, text: str) -> Start | int:

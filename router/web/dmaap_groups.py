@@ -8,18 +8,19 @@ topic, because it decides what others receive.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 import orjson
 import structlog
 from flask import Blueprint, Response, request
 
-from router.backends import Start
 from router.errors import BadReadOptionError
 from router.model import Principal, Subscription, TopicName
+from router.services.group_details import GroupInspection, shown_target
 from router.services.groups import Group, Groups
 from router.web.access import Access, Right
-from router.web.names import consumer_name
+from router.web.names import group_name
 from router.web.parameters import Query
 
 _log = structlog.get_logger(__name__)
@@ -29,16 +30,22 @@ class GroupViews:
     """The views of `/topics/<topic>/groups`."""
 
     def __init__(
-        self, access: Access, groups: Groups, topic_name: Callable[[str], TopicName]
+        self,
+        access: Access,
+        groups: Groups,
+        inspection: GroupInspection,
+        topic_name: Callable[[str], TopicName],
     ) -> None:
         self._access = access
         self._groups = groups
+        self._inspection = inspection
         self._topic_name = topic_name
 
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         routes = Blueprint("groups", __name__)
         routes.get("/topics/<topic>/groups")(self.listed)
+        routes.get("/topics/<topic>/groups/<group>")(self.described)
         routes.post("/topics/<topic>/groups/<group>/reset")(self.reset)
         routes.delete("/topics/<topic>/groups/<group>")(self.delete)
         return routes
@@ -50,18 +57,28 @@ class GroupViews:
         groups = [_told(group) for group in self._groups.listed(name)]
         return _json({"topic": name.local, "groups": groups})
 
+    def described(self, topic: str, group: str) -> Response:
+        """Answer one group: members, and committed position and lease of each partition."""
+        principal, name = self._principal(), self._topic_name(topic)
+        subscription = Subscription(name, group_name(group))
+        self._access.demand(principal, name, Right.VIEW)
+        return _json({"topic": name.local} | self._inspection.details(subscription).as_json())
+
     def reset(self, topic: str, group: str) -> Response:
-        """Move a group to the beginning, the end, or a time."""
+        """Move a group to the beginning, the end, a time or positions; or say what that does."""
         principal, subscription = self._managed(topic, group)
-        to = Query(request.environ).moment("to")
+        query = Query(request.environ)
+        to, preview = query.target("to"), query.flag("preview", default=False)
         if to is None:
             raise BadReadOptionError("to: say where, such as ?to=earliest.")
-        self._groups.reset(subscription, to)
         told = {
             "topic": subscription.topic.local,
             "group": subscription.name,
-            "to": to.value if isinstance(to, Start) else to,
+            "to": shown_target(to),
         }
+        if preview:
+            return _json(told | {"preview": asdict(self._groups.preview(subscription, to))})
+        self._groups.reset(subscription, to)
         _log.info("group-reset", **told, user=principal.name)
         return _json(told)
 
@@ -77,7 +94,7 @@ class GroupViews:
     def _managed(self, topic: str, group: str) -> tuple[Principal, Subscription]:
         """Return who asks for which group, if they may manage its topic."""
         principal, name = self._principal(), self._topic_name(topic)
-        subscription = Subscription(name, consumer_name(group, "group"))
+        subscription = Subscription(name, group_name(group))
         self._access.demand(principal, name, Right.MANAGE)
         return principal, subscription
 

@@ -15,6 +15,8 @@ from router.quoting import quoted
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
+MAX_GROUP: Final = 1_024
+"""Characters of the name of a group of any protocol."""
 _AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # Escapes of characters that need none (RFC 3986, 2.3): the path means the same without them.
 _NEEDLESS: Final = re.compile(r"%(2[DdEe]|5[Ff]|7[Ee]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
@@ -71,6 +73,18 @@ def topic_names(tenant: str, namespace: str, longest: int) -> Callable[[str], To
         return TopicName.parse(local, tenant, namespace)
 
     return topic
+
+
+def group_name(segment: str) -> str:
+    """Return the name of a group that exists, from a path segment; raise BadNameError.
+
+    Clients of other protocols name theirs as they like: it is not held to what new groups of HTTP
+    are called.
+    """
+    name = decode(segment)
+    if not 1 <= len(name) <= MAX_GROUP:
+        raise BadNameError(f"group name {quoted(name, 40)}: it has 1 to {MAX_GROUP} characters")
+    return name
 
 
 def consumer_name(segment: str, kind: str) -> str:

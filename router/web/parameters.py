@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Final
 
-from router.backends import Start
+from router.backends import ResetTarget, Start
 from router.errors import BadReadOptionError
 from router.quoting import quoted
-from router.services.groups import moment
+from router.services.groups import moment, target
 from router.web import intake
 
 if TYPE_CHECKING:
@@ -75,6 +75,11 @@ class Query:
         """Return the earliest, the latest or a time in ms since 1970; None: there is none."""
         text = self._found.get(name)
         return None if text is None else moment(name, text)
+
+    def target(self, name: str) -> ResetTarget | None:
+        """Return where a group is to go on: a moment, or positions; None: there is none."""
+        text = self._found.get(name)
+        return None if text is None else target(name, text)
 
 
 def number(name: str, text: str) -> int:

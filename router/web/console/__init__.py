@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flask import Blueprint
 
 from router.model import TopicName
+from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.manage import Topics
 from router.services.publish import Publisher
@@ -18,6 +19,7 @@ from router.web.bodies import BodyReader
 from router.web.console.assets import Assets
 from router.web.console.export import ExportViews
 from router.web.console.failures import ConsoleFailures
+from router.web.console.group import GroupDetailViews
 from router.web.console.groups import GroupPageViews
 from router.web.console.home import HomeViews
 from router.web.console.pages import Pages
@@ -39,6 +41,7 @@ class ConsoleServices:
 
     topics: Topics
     groups: Groups
+    inspection: GroupInspection
     rights: Rights
     reading: Reading
     publishing: tuple[BodyReader, Publisher]
@@ -70,6 +73,7 @@ class Console:
             StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
             GroupPageViews(parts, services.topics, services.groups),
+            GroupDetailViews(parts, services.groups, services.inspection),
         )
 
     def blueprint(self) -> Blueprint:

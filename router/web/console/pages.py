@@ -20,6 +20,7 @@ from router.build import VERSION
 from router.errors import BadRequestError
 from router.web.addresses import root
 from router.web.console.assets import Assets
+from router.web.console.commands import segment
 from router.web.console.shown import at, size
 from router.web.console.visitors import current
 from router.web.parameters import Query
@@ -64,7 +65,7 @@ class Pages:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._templates.filters |= {"size": size, "at": at}
+        self._templates.filters |= {"size": size, "at": at, "segment": segment}
         # A global: macros do not see what a page is made with.
         self._templates.globals["csrf_token"] = _token
 

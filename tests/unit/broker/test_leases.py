@@ -316,9 +316,7 @@ def test_members_on_other_nodes_are_told_with_them(worker: Worker) -> None:
     assert list(found.leases[0].waiting) == ["node-b"]
 
 
-def test_members_of_a_large_group_are_cut(
-    node: Node, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_members_of_a_large_group_are_cut(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(members, "MAX_MEMBERS", 2)
     for number in range(3):
         node.claim(Worker(), 1, f"c{number}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from router.backends import Batch, Start
@@ -51,6 +53,32 @@ def test_reset_moves_a_group(to: str) -> None:
     assert table()[2] == ["a-group", "1", "0", "0"]
 
 
+def test_reset_to_positions_is_shown_before_it_is_done(orders: MemoryBackend) -> None:
+    place = f"{orders.describe_topic(TOPIC, 1).partitions[1].ledger}:0:1"
+    asked = ("groups", "reset", "orders", "a group", "--to", place)
+    told = run(*asked, "--preview")
+    assert told.output == "Lag now: 0. Lag after the reset: between 1 and 3.\n"
+    assert table()[2] == ["a-group", "1", "0", "0"]
+    assert run(*asked).output.endswith(f"to {place}\n")
+    assert table()[2] == ["a-group", "1", "3", "0"]
+
+
+def test_show_tells_where_a_group_stands(orders: MemoryBackend) -> None:
+    ledgers = [one.ledger for one in orders.describe_topic(TOPIC, 1).partitions]
+    lines = [
+        line.split() for line in run("groups", "show", "orders", "billing").output.splitlines()
+    ]
+    assert lines == [
+        ["CONSUMER", "NODE", "STATE"],
+        [],
+        ["PARTITION", "BACKLOG", "COMMITTED", "FIRST", "END", "HOLDER"],
+        ["0", "0", "-", f"{ledgers[0]}:0:0", f"{ledgers[0]}:0:0", "-"],
+        ["1", "3", "-", f"{ledgers[1]}:0:1", f"{ledgers[1]}:1:1", "-"],
+    ]
+    found = json.loads(run("groups", "show", "orders", "billing", "--json").output)
+    assert (found["topic"], found["backlog"], found["members"]) == ("orders", 3, [])
+
+
 @pytest.mark.usefixtures("orders")
 def test_delete_ends_a_group() -> None:
     assert run("groups", "delete", "orders", "billing").exit_code == 0
@@ -63,6 +91,8 @@ def test_delete_ends_a_group() -> None:
         ("list", "absent"),
         ("reset", "orders", "absent", "--to", "latest"),
         ("reset", "orders", "billing", "--to", "yesterday"),
+        ("reset", "orders", "billing", "--to", "1:0:7"),
+        ("show", "orders", "absent"),
         ("delete", "orders", "absent"),
     ],
 )

@@ -12,14 +12,17 @@ from hypothesis import strategies as st
 from router.backends import Start
 from router.errors import (
     BadReadOptionError,
+    BadRequestError,
     ConsumerClosedError,
+    NotAllowedError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import Subscription, TopicName
+from router.model import Position, Subscription, TopicName
 from router.services.consume import session
-from router.services.groups import Groups, moment
+from router.services.group_details import GroupInspection
+from router.services.groups import Groups, Preview, moment, target
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
 
 ABSENT = Subscription(TopicName.parse("absent"), "g")
@@ -162,3 +165,129 @@ def test_a_group_starts_at_a_time(bench: Bench) -> None:
     start = time.time_ns() // 1_000_000
     bench.publish(b"2")
     assert bench.take(start=start) == [b"2"]
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        ("5:17:0", (Position(5, 17, 0),)),
+        ("5:17:0:3", (Position(5, 17, 0),)),
+        ("5:17:0, 6:0:1", (Position(5, 17, 0), Position(6, 0, 1))),
+    ],
+)
+def test_positions_are_read(text: str, places: tuple[Position, ...]) -> None:
+    assert target("to", text) == places
+
+
+TOO_MANY = ",".join(f"0:0:{number}" for number in range(1_001))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5:17", "5:17:", "5:17:0,", "5:17:0,latest", "5:17:0,5:1:0", "1:-2:0", TOO_MANY],
+)
+def test_what_are_no_positions_is_refused(text: str) -> None:
+    with pytest.raises(BadReadOptionError, match=r"^to: expected"):
+        target("to", text)
+
+
+@given(st.text(max_size=40) | st.from_regex(r"[0-9]{1,20}:[0-9]{1,20}(:[0-9]{1,12}){0,3},?"))
+def test_any_text_is_a_target_or_refused(text: str) -> None:
+    try:
+        found = target("to", text)
+    except BadReadOptionError:
+        return
+    assert isinstance(found, (Start, tuple)) or found >= 0
+
+
+def test_a_group_goes_on_at_a_position_of_a_topic_without_partitions(
+    bench: Bench, groups: Groups
+) -> None:
+    for value in (b"1", b"2", b"3"):
+        bench.publish(value)
+    assert bench.take() == [b"1", b"2", b"3"]
+    ledger = bench.backend.describe_topic(TOPIC, 5).partitions[0].ledger
+    to = (Position(ledger, 1, 0),)
+    assert groups.preview(GROUP, to) == Preview(0, 2, 2)
+    groups.reset(GROUP, to)
+    assert bench.take() == [b"2", b"3"]
+
+
+def test_a_position_moves_its_partition_alone() -> None:
+    bench = Bench(partitions=2)
+    groups = Groups(bench.backend, 5)
+    bench.publish(b"1", b"2", partition=0)
+    bench.publish(b"3", partition=0)
+    bench.publish(b"4", partition=1)
+    assert sorted(bench.take()) == [b"1", b"2", b"3", b"4"]
+    ledger = bench.backend.describe_topic(TOPIC, 5).partitions[0].ledger
+    # An entry holds one or more of three messages: at the second one there are one or two.
+    assert groups.preview(GROUP, (Position(ledger, 1, 0),)) == Preview(0, 1, 2)
+    groups.reset(GROUP, (Position(ledger, 1, 0),))
+    assert bench.take() == [b"3"]
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [((0, 1), "has no partition 1"), ((1_000, 0), "has no ledger 1000: its last one is")],
+)
+def test_a_position_that_the_topic_does_not_have_moves_nothing(
+    bench: Bench, groups: Groups, place: tuple[int, int], reason: str
+) -> None:
+    bench.publish(b"1", b"2")
+    bench.poll().abandon()
+    for action in (groups.preview, groups.reset):
+        with pytest.raises(BadRequestError, match=reason):
+            action(GROUP, (Position(place[0], 0, place[1]),))
+    assert bench.take() == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("ack_next", [False, True])
+def test_a_poll_under_way_during_a_reset_to_a_position_loses_nothing(
+    bench: Bench, groups: Groups, ack_next: bool
+) -> None:
+    bench.publish(b"1", b"2")
+    bench.publish(b"3")
+    poll = bench.poll(ack_next=ack_next)
+    ledger = bench.backend.describe_topic(TOPIC, 5).partitions[0].ledger
+    groups.reset(GROUP, (Position(ledger, 0, 0),))
+    poll.delivered()
+    assert bench.take(ack_next=ack_next) == [b"1", b"2", b"3"]
+
+
+def test_details_tell_members_and_where_each_partition_stands() -> None:
+    bench = Bench(partitions=2)
+    inspection = GroupInspection(bench.backend, bench.node, 5)
+    bench.publish(b"1", b"2", partition=0)
+    assert bench.take(limit=1) == [b"1"]
+    waiting = bench.poll()
+    found = inspection.details(GROUP)
+    assert found.members is not None
+    assert [member.consumer for member in found.members.members] == ["c1"]
+    first, second = found.partitions
+    assert (first.lag, second.lag) == (1, 0)
+    assert first.lease is not None
+    assert (first.lease.consumer, first.lease.node) == ("c1", "")
+    assert first.committed is not None
+    assert (first.committed.entry, first.committed.batch_index) == (0, 0)
+    assert second.committed is None
+    assert (first.end.entry, found.untold) == (1, "")
+    waiting.delivered()
+    for missing in (ABSENT, Subscription(TOPIC, "absent")):
+        with pytest.raises((TopicNotFoundError, SubscriptionNotFoundError)):
+            inspection.details(missing)
+
+
+def test_details_of_a_store_that_tells_no_cursors_say_why(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.poll().delivered()
+
+    def refuse(*_: object) -> None:
+        raise NotAllowedError("it has no administration")
+
+    monkeypatch.setattr(bench.backend, "cursors", refuse)
+    bench.node.close()
+    found = GroupInspection(bench.backend, bench.node, 5).details(GROUP)
+    assert (found.untold, found.members) == ("it has no administration", None)
+    assert found.as_json()["trouble"].startswith("This node's broker does not answer")

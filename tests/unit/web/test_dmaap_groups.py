@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 
+from router.backends import Start
+from router.model import Subscription, TopicName
 from tests.unit.web.applications import HASHES, Site, header
 
 RULES = "reader t subscribe\nchief t manage\nnobody other subscribe\n"
@@ -74,7 +77,7 @@ def test_a_deleted_group_is_gone_and_made_anew_by_a_poll(site: Site) -> None:
         ("DELETE", "/topics/t/groups/absent", 404, 5008),
         ("POST", "/topics/t/groups/g/reset", 400, 3010),
         ("POST", "/topics/t/groups/g/reset?to=2026-07-31", 400, 3010),
-        ("POST", "/topics/t/groups/bad%20name/reset?to=latest", 400, 5005),
+        ("POST", "/topics/t/groups/bad%20name/reset?to=latest", 404, 5008),
         ("GET", "/topics/t/groups/g/reset", 405, 3003),
     ],
 )
@@ -132,3 +135,54 @@ def test_changing_a_group_needs_the_right_to_manage(
         site.client.delete("/topics/t/groups/g", headers=own).status_code,
     )
     assert found == statuses
+
+
+def test_a_group_is_told_in_detail(site: Site) -> None:
+    site.post("/events/t", "a\nb")
+    site.poll()
+    found = site.client.get("/topics/t/groups/g").get_json()
+    assert (found["topic"], found["name"], found["backlog"]) == ("t", "g", 0)
+    assert [member["consumer"] for member in found["members"]] == ["c"]
+    (partition,) = found["partitions"]
+    assert partition["committed"] == partition["first"]
+    assert partition["end"].split(":")[1:] == ["1", "0"]
+    assert site.client.get("/topics/t/groups/absent").status_code == 404
+    assert site.client.get("/topics/absent/groups/g").status_code == 404
+
+
+def test_a_group_is_reset_to_a_position_that_it_was_told(site: Site) -> None:
+    for value in "abc":
+        site.post("/events/t", value)
+    assert site.poll().get_json() == ["a", "b", "c"]
+    (partition,) = site.client.get("/topics/t/groups/g").get_json()["partitions"]
+    url = f"/topics/t/groups/g/reset?to={partition['committed']}"
+    told = site.client.post(f"{url}&preview").get_json()
+    assert told["preview"] == {"lag": 0, "least": 1, "most": 1}
+    assert site.poll().get_json() == []
+    assert site.client.post(url).get_json() == {
+        "topic": "t",
+        "group": "g",
+        "to": partition["committed"],
+    }
+    assert site.poll().get_json() == ["c"]
+    refused = site.client.post("/topics/t/groups/g/reset?to=999:0:0")
+    assert (refused.status_code, refused.get_json()["mrErrorCode"]) == (400, 5005)
+
+
+WEIRD = ["50%", "a/b", "größe", "<b>x</b>", "a b", "..", "%2F", "'; rm -rf /"]
+
+
+@pytest.mark.parametrize("name", WEIRD)
+def test_groups_of_other_protocols_are_administered_whatever_their_names(
+    site: Site, name: str
+) -> None:
+    site.post("/events/t", "a")
+    site.backend.subscribe(Subscription(TopicName.parse("t"), name), Start.LATEST, 5)
+    path = f"/topics/t/groups/{quote(name, safe='')}"
+    sent = {"environ_overrides": {"RAW_URI": path}}
+    assert site.client.get(path, **sent).get_json()["name"] == name
+    reset = f"{path}/reset?to=earliest"
+    sent = {"environ_overrides": {"RAW_URI": reset}}
+    assert site.client.post(reset, **sent).get_json()["group"] == name
+    (group,) = site.client.get("/topics/t/groups").get_json()["groups"]
+    assert (group["name"], group["backlog"]) == (name, 1)

@@ -36,7 +36,8 @@ DMAAP: Final = {
         "sample": NUMBERS,
         "last_event_id": ["x", "@", "1.2,"],
     },
-    ("POST", "/topics/t/groups/g/reset"): {"to": MOMENTS},
+    ("POST", "/topics/t/groups/g/reset"): {"to": [*MOMENTS, "1:2", "1:2:0,", "1:2:0,1:3:0"]},
+    ("POST", "/topics/t/groups/g/reset?to=latest"): {"preview": FLAGS},
     ("GET", "/ready"): {"for": CHOICES},
 }
 CONSOLE: Final = {

@@ -2,18 +2,21 @@
 import { commands, send } from "./console.js";
 
 const dialog = document.getElementById("reset");
-const form = dialog.querySelector("form");
+const form = dialog?.querySelector("form");
 const title = document.getElementById("reset-title");
 const to = document.getElementById("to");
-const time = document.getElementById("time");
 const preview = document.getElementById("preview");
 const lines = document.getElementById("lines");
 let asked = 0;
 
 async function look() {
-  document.getElementById("at").hidden = to.value !== "time";
+  for (const field of form.querySelectorAll("[data-for]")) {
+    field.hidden = field.dataset.for !== to.value;
+  }
   const number = ++asked;
-  const query = new URLSearchParams({ to: to.value, time: time.value, format: "json" });
+  const query = new URLSearchParams(new FormData(form));
+  for (const name of ["back", "csrf_token"]) query.delete(name); // of the form alone
+  query.set("format", "json");
   let text = "The router did not answer.";
   let found = {};
   try {
@@ -28,11 +31,10 @@ async function look() {
   lines.replaceChildren(...(found.commands?.length ? [commands(found.commands)] : []));
 }
 
-for (const opener of document.querySelectorAll("[data-reset]")) {
+for (const opener of dialog ? document.querySelectorAll("[data-reset]") : []) {
   opener.addEventListener("submit", (event) => {
     event.preventDefault();
-    const cells = opener.closest("tr").cells;
-    title.textContent = `Reset ${cells[0].textContent} of ${cells[1].textContent}`;
+    title.textContent = opener.dataset.reset;
     form.action = opener.action;
     preview.textContent = "";
     dialog.showModal();
@@ -40,5 +42,7 @@ for (const opener of document.querySelectorAll("[data-reset]")) {
   });
 }
 
-to.addEventListener("change", look);
-time.addEventListener("input", look);
+to?.addEventListener("change", look);
+for (const input of form?.querySelectorAll("[data-for] input") ?? []) {
+  input.addEventListener("input", look);
+}

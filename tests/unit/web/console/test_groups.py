@@ -6,10 +6,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
+from markupsafe import escape
 
-from router.model import SubscriptionStats, TopicName
+from router.backends import Start
+from router.errors import NotAllowedError
+from router.model import Subscription, SubscriptionStats, TopicName
 from tests.unit.web.applications import HASHES, Site, header
 
 BROWSER = {"Accept": "text/html"}
@@ -46,6 +50,7 @@ def test_groups_of_all_topics_are_told_with_their_lag(read: Site) -> None:
     page = read.client.get("/console/groups", headers=BROWSER).text
     assert 'aria-label="Groups"' in page
     assert f'action="{RESET}"' in page
+    assert 'href="/console/topics/t/groups/g"' in page
 
 
 def test_what_reads_without_a_group_is_none(read: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,6 +70,11 @@ def test_what_reads_without_a_group_is_none(read: Site, monkeypatch: pytest.Monk
         ("to=latest", "Lag now: 1. Lag after the reset: 0."),
         ("to=time&time=2026-11-01T00:00Z", "Lag now: 1. Lag after the reset: between 0 and 3."),
         ("to=time", "Give a time with its zone, such as 2026-11-01T00:00Z."),
+        ("to=position&position=1:0:0", "Lag now: 1. Lag after the reset: between 2 and 3."),
+        (
+            "to=position",
+            "Give positions such as 5:17:0 (ledger, entry, partition), with commas between them.",
+        ),
     ],
 )
 def test_preview_says_what_would_change_and_changes_nothing(read: Site, to: str, told: str) -> None:
@@ -79,6 +89,7 @@ def test_preview_says_what_would_change_and_changes_nothing(read: Site, to: str,
         ({"to": "earliest"}, ["a", "b", "c"]),
         ({"to": "latest"}, []),
         ({"to": "time", "time": "1970-01-01T00:00:01Z"}, ["a", "b", "c"]),
+        ({"to": "position", "position": "1:1:0"}, ["c"]),
     ],
 )
 def test_reset_moves_the_group_and_shows_it(
@@ -105,7 +116,9 @@ def test_reset_shows_its_commands(read: Site) -> None:
         ("POST", "/console/topics/t/groups/absent/reset", 404),
         ("GET", RESET + "?to=yesterday", 400),
         ("GET", RESET + "?to=time&time=noon", 400),
-        ("GET", "/console/topics/t/groups/%3Cb%3E/reset", 400),
+        ("GET", RESET + "?to=position&position=7", 400),
+        ("GET", RESET + "?to=position&position=1:0:3", 400),
+        ("GET", "/console/topics/t/groups/%3Cb%3E/reset", 404),
     ],
 )
 def test_reset_that_cannot_be_done_says_why(
@@ -139,3 +152,93 @@ def test_who_may_not_manage_a_topic_may_not_reset_its_groups(
     assert site.client.get(RESET, headers=anna).status_code == 403
     refused = site.client.post(RESET, data={"to": "latest"}, headers=anna)
     assert refused.status_code == 403
+
+
+GROUP = "/console/topics/t/groups/g"
+
+
+def test_page_of_a_group_shows_members_leases_and_positions(read: Site) -> None:
+    data = twin(read, GROUP)
+    assert (data["topic"], data["group"], data["details"]["backlog"]) == ("t", "g", 1)
+    assert [member["consumer"] for member in data["details"]["members"]] == ["c"]
+    (row,) = data["details"]["partitions"]
+    assert (row["committed"], row["first"], row["end"]) == ("1:0:0", "1:0:0", "1:2:0")
+    assert (data["no_reset"], data["no_delete"]) == ("", "")
+    assert data["commands"][:2] == [
+        "curl http://localhost/topics/t/groups/g",
+        "router groups show t g",
+    ]
+    page = read.client.get(GROUP, headers=BROWSER).text
+    for text in ('aria-label="Partitions"', 'aria-label="Members"', "1:2:0", "Reset partition 0"):
+        assert text in page
+
+
+def test_group_is_deleted_when_its_name_is_written(read: Site) -> None:
+    refused = read.client.post(f"{GROUP}/delete", data={"confirm": "h"}, headers=BROWSER)
+    assert refused.status_code == 400
+    done = read.client.post(f"{GROUP}/delete", data={"confirm": "g"}, headers=BROWSER)
+    assert (done.status_code, done.headers["Location"]) == (303, "/console/groups?topic=t")
+    assert twin(read, "/console/groups")["groups"] == []
+    # Between two pages: what is not there any more is said.
+    assert read.client.get(GROUP, headers=BROWSER).status_code == 404
+    again = read.client.post(f"{GROUP}/delete", data={"confirm": "g"}, headers=BROWSER)
+    assert again.status_code == 404
+
+
+def test_group_that_is_read_cannot_be_deleted_and_the_page_says_so(read: Site) -> None:
+    held = read.client.get("/events/t/g/c?timeout=0")
+    data = twin(read, GROUP)
+    assert data["no_delete"] == "1 consumers read it: stop them first."
+    (row,) = data["details"]["partitions"]
+    assert row["holder"] == {"partition": -1, "node": "", "consumer": "c", "waiting": []}
+    answer = read.client.post(f"{GROUP}/delete", data={"confirm": "g"}, headers=BROWSER)
+    assert answer.status_code == 503
+    held.close()
+
+
+def test_reset_from_the_page_of_a_group_leads_back_to_it(read: Site) -> None:
+    answer = read.client.post(RESET, data={"to": "latest", "back": "group"}, headers=BROWSER)
+    assert (answer.status_code, answer.headers["Location"]) == (303, GROUP)
+
+
+def test_store_that_tells_nothing_of_groups_is_greyed_out_with_the_reason(
+    read: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise NotAllowedError("name its administration")
+
+    monkeypatch.setattr(read.backend, "describe_topic", refuse)
+    data = twin(read, GROUP)
+    reason = "This store does not tell where its groups stand: name its administration."
+    assert (data["no_reset"], data["no_delete"]) == (reason, reason)
+    page = read.client.get(GROUP, headers=BROWSER).text
+    assert "<button disabled" in page
+    assert 'id="reset"' not in page
+    assert "name its administration" in twin(read, "/console/groups")["note"]
+
+
+def test_topic_of_many_partitions_and_groups_fits_into_its_pages(site: Site) -> None:
+    site.client.post("/topics/create", json={"topicName": "t", "partitionCount": 64})
+    topic = TopicName.parse("t")
+    for number in range(600):
+        site.backend.subscribe(Subscription(topic, f"g{number:03}"), Start.EARLIEST, 5)
+    listed = twin(site, "/console/groups")
+    assert (len(listed["groups"]), listed["left_out"]) == (500, 100)
+    assert len(twin(site, "/console/groups?q=g59")["groups"]) == 10
+    data = twin(site, "/console/topics/t/groups/g001")
+    assert [row["partition"] for row in data["details"]["partitions"]] == list(range(64))
+
+
+@pytest.mark.parametrize("name", ["50%", "a/b", "größe", "<b>x</b>", "a b", "%2F"])
+def test_groups_of_any_name_have_a_page(read: Site, name: str) -> None:
+    read.backend.subscribe(Subscription(TopicName.parse("t"), name), Start.EARLIEST, 5)
+    path = f"/console/topics/t/groups/{quote(name, safe='')}"
+    for listed in ("/console/groups", "/console/topics/t?tab=groups"):
+        assert f'href="{path}"' in read.client.get(listed, headers=BROWSER).text
+    sent = {"environ_overrides": {"RAW_URI": path}}
+    page = read.client.get(path, headers=BROWSER, **sent).text
+    assert escape(name) in page
+    assert "<b>" not in page
+    moved = {"environ_overrides": {"RAW_URI": f"{path}/reset"}}
+    answer = read.client.post(f"{path}/reset", data={"to": "latest", "back": "group"}, **moved)
+    assert (answer.status_code, answer.headers["Location"]) == (303, path)
