@@ -1,0 +1,200 @@
+"""What messages, keys, headers and names carry is text on every page, whatever markup it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.visitor import Visitor
+from tests.system.stack import Stack
+from tests.system.traffic import ask, create
+from tests.unit.web.applications import CHEAP, header
+
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(180)]
+
+TOPIC = "markup"
+NAMESPACE = "public/default"
+JSON = {"Content-Type": "application/json"}
+# Each ends another context of HTML, or runs in one; all together, for what is searched and typed.
+CORPUS = (
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    '"><svg onload=alert(1)>',
+    "' autofocus onfocus=alert(1) x='",
+    '" onmouseover="alert(1)" style="position:fixed;inset:0',
+    "javascript:alert(1)",
+    "</textarea></pre></title></style><script>alert(1)</script>",
+    '<iframe srcdoc="<script>parent.alert(1)</script>"></iframe>',
+    "--></script><script>alert(1)//",
+    "]]><script>alert(1)</script>",
+    "<base href=//127.0.0.1:1/><a href=x>x",
+    "<meta http-equiv=refresh content='0;url=javascript:alert(1)'>",
+    "<link rel=stylesheet href=//127.0.0.1:1/x.css><style>*{display:none}</style>",
+    "<form action=//127.0.0.1:1/><button>Publish",
+    "<math><mtext><table><mglyph><style><!--</style><img title='--><img src onerror=alert(1)>'>",
+    "<details open ontoggle=alert(1)><object data=javascript:alert(1)><embed src=javascript:1>",
+    "{{ 7 * 7 }}${alert(1)}<%= 7 * 7 %>{% raw %}",
+    "\u202ereversed\u2028line\ufeff\x1b[31mred\x07",
+    "&lt;script&gt;alert(1)&lt;/script&gt;&#60;b&#62;",
+    "`$(id)`; 'quoted' \\ \"twice\" | cat",
+)
+ALL = " ".join(CORPUS)
+# Names as a users file may hold them.
+USERS = CORPUS[:4]
+# Where names of users are shown.
+SIGNED = ("/console/topics/owned", "/console/topics/owned?tab=settings", "/console/access")
+# Elements and attributes that no page of the console has.
+PLANTED = (
+    "script:not([src]), img[src=x], iframe, object, embed, base, math, style, meta[http-equiv],"
+    " link[href*='127.0.0.1:1/'], form[action*='127.0.0.1:1/'], [onerror], [onload], [onfocus],"
+    " [onmouseover], [ontoggle], [style*='fixed']"
+)
+
+
+@pytest.fixture(scope="module")
+def stored(site: Stack) -> Stack:
+    """The router with the corpus in messages, and in the names of groups where names are free."""
+    create(site, TOPIC, 1)
+    for text in CORPUS:
+        name = quote(text, safe="")
+        path = f"/admin/v2/persistent/{NAMESPACE}/{TOPIC}/subscription/{name}"
+        assert ask(site, "PUT", path).status == 204
+    produce(site)
+    return site
+
+
+def produce(site: Stack) -> None:
+    """Publish a message for each text of the corpus: its value, key, and header."""
+    messages = [
+        {"value": text, "key": text, "properties": {"name": text, text: "value"}} for text in CORPUS
+    ]
+    body = json.dumps({"messages": messages}).encode()
+    answer = ask(site, "POST", f"/topics/persistent/{NAMESPACE}/{TOPIC}", body, JSON)
+    assert answer.status == 200, answer.body
+
+
+def check(page: Page) -> None:
+    """Fail if markup of the corpus became part of a page."""
+    page.wait_for_load_state("load")
+    planted = page.locator(PLANTED)
+    assert planted.count() == 0, planted.first.evaluate("(found) => found.outerHTML")
+
+
+def test_messages_are_text_when_they_are_there_and_when_they_come(
+    page: Page, stored: Stack
+) -> None:
+    page.goto(f"/console/topics/{TOPIC}?tab=messages")
+    expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
+    produce(stored)
+    expect(page.get_by_text(f"{len(CORPUS)} received", exact=True)).to_be_visible()
+    values = page.get_by_role("log").locator("article pre")
+    expect(values).to_have_count(2 * len(CORPUS))
+    assert values.evaluate_all("(all) => all.map((found) => found.textContent)") == [*CORPUS] * 2
+    check(page)
+    for text in CORPUS[:3]:
+        page.get_by_role("searchbox", name="Filter").fill(text)
+        check(page)
+
+
+def test_names_of_groups_are_text(visitor: Visitor, page: Page, stored: Stack) -> None:
+    visitor.expect_status(400)  # names that the API does not take, or as a path of more segments
+    visitor.expect_status(404)
+    for path in (f"/console/groups?topic={TOPIC}", f"/console/topics/{TOPIC}?tab=groups"):
+        page.goto(path)
+        check(page)
+        names = page.get_by_role("table").locator("tbody tr td:first-child")
+        assert set(CORPUS) <= {name.strip("\n") for name in names.all_text_contents()}
+    page.goto(f"/console/groups?topic={TOPIC}")
+    for text in CORPUS[:3]:
+        row = page.get_by_role("row").filter(has_text=text)
+        row.first.get_by_role("button", name="Reset").click()
+        dialog = page.get_by_role("dialog")
+        expect(dialog.get_by_role("status")).not_to_be_empty()
+        check(page)
+        page.keyboard.press("Escape")
+
+
+def test_what_is_typed_comes_back_as_text(visitor: Visitor, page: Page, stored: Stack) -> None:
+    visitor.expect_status(400)
+    page.goto(f"/console/topics/{TOPIC}")
+    page.get_by_role("textbox", name="Key", exact=True).fill(ALL)
+    page.get_by_role("textbox", name="Message", exact=True).fill(ALL)
+    for kind, said in (("Text", "stored"), ("JSON", "JSON"), ("Cambria", "length")):
+        page.get_by_role("combobox", name="Format", exact=True).select_option(kind)
+        page.get_by_role("button", name="Publish", exact=True).click()
+        expect(page.get_by_role("status")).to_contain_text(said)
+        check(page)
+        for details in page.locator("details").all():
+            details.locator("summary").click()
+            check(page)
+
+
+# Where an address holds a text that may come back; {} is the text.
+REFLECTING = (
+    "/{}",
+    "/console/{}",
+    "/console/static/{}/console.js",
+    "/console/topics?q={}",
+    "/console/topics?page={}",
+    "/console/topics?dialog={}",
+    "/console/topics?format={}",
+    "/console/topics/{}",
+    "/console/groups?q={}",
+    "/console/groups?topic={}",
+    f"/console/topics/{TOPIC}?tab={{}}",
+    f"/console/topics/{TOPIC}?with={{}}",
+    f"/console/topics/{TOPIC}?stored={{}}",
+    f"/console/topics/{TOPIC}?tab=messages&filter={{}}",
+    f"/console/topics/{TOPIC}/groups/{{}}/reset",
+    f"/console/topics/{TOPIC}/groups/g/reset?to={{}}",
+    f"/console/topics/{TOPIC}/groups/g/reset?to=time&time={{}}",
+    "/events/{}",
+)
+
+
+@pytest.mark.parametrize("twin", [False, True], ids=["page", "json"])
+def test_what_is_in_an_address_comes_back_as_text(
+    visitor: Visitor, page: Page, stored: Stack, twin: bool
+) -> None:
+    visitor.expect_status(400)
+    visitor.expect_status(404)
+    for template in REFLECTING:
+        path = template.format(quote(ALL, safe=""))
+        if twin:
+            path += ("&" if "?" in path else "?") + "format=json"
+        answer = page.goto(path)
+        assert answer is not None
+        kind = answer.headers["content-type"]
+        assert "html" not in kind or answer.headers["content-security-policy"]
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        check(page)
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A router with USERS."""
+    folder = tmp_path_factory.mktemp("guarded")
+    password = CHEAP.hash("secret")
+    (folder / "users").write_text("".join(f"{name}:{password}\n" for name in USERS))
+    stack = Stack(folder, auth_users=str(folder / "users"), auth_attempts_per_minute="0")
+    stack.start()
+    yield stack
+    stack.stop()
+
+
+def test_names_of_users_are_text(browser: Browser, guarded: Stack) -> None:
+    for text in USERS:
+        user = {"Authorization": header(text, "secret")}
+        ask(guarded, "POST", "/events/owned", b"x", user)
+        with Visitor(browser, guarded.url, extra_http_headers=user) as visitor:
+            page = visitor.page()
+            for path in SIGNED:
+                page.goto(path)
+                check(page)
+            page.goto("/console/about")
+            expect(page.get_by_text(text).first).to_be_visible()
+            visitor.check()
