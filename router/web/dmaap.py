@@ -23,7 +23,7 @@ from router.services.consume import Poll, PollMailbox, Subscriber, Wish
 from router.services.publish import Published, Publisher
 from router.settings import Settings
 from router.waiting import Steps, finish
-from router.web import bodies, intake, offload
+from router.web import bodies, intake, offload, trace_context
 from router.web.access import Access, Right
 from router.web.bodies import event_headers
 from router.web.bodies.event_attributes import message as event_message
@@ -175,6 +175,11 @@ class Events:
                 data = messages[0].value if messages else None
                 messages = [event_message(attributes, kind or None, data, body.key)]
             del body
+            if context := trace_context.of_request(environ):
+                longest = self._reader.bounds.message
+                messages = self._publisher.compute(
+                    len(messages), trace_context.add, messages, context, longest
+                )
             return (yield from self._publisher.publishing(name, messages, principal, key))
 
     def incomplete(self, topic: str, group: str) -> Response:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -12,10 +12,10 @@ from flask import Blueprint, Response, request
 from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.produce import Producing, Sender
+from router.services.produce import Outgoing, Producing, Sender
 from router.services.topic_schemas import TopicSchemas
 from router.waiting import Offload, finish
-from router.web import bodies, forms, intake
+from router.web import bodies, forms, intake, trace_context
 from router.web.access import Access, Right
 from router.web.parameters import number
 from router.web.pulsar_rest import dialects, paths, schemas, values
@@ -87,14 +87,15 @@ class ProduceViews:
                 environ[DIALECT] = PULSAR
             wanted = offload(dialects.read, document, dialect, parts.reader.bounds.messages)
             del document
-            return self._stored(wanted, topic, partition, _identity(principal, topic, key), offload)
+            sender = Sender(wanted.producer, _identity(principal, topic, key))
+            return self._stored(wanted, topic, partition, sender, offload)
 
     def _stored(
         self,
         wanted: dialects.Request,
         topic: TopicName,
         partition: int | None,
-        identity: tuple[str, ...] | None,
+        sender: Sender,
         offload: Offload,
     ) -> Response:
         """Store the messages of a request; return its answer."""
@@ -106,8 +107,11 @@ class ProduceViews:
             )
         chosen = schemas.choose(parts.schemas, topic, wanted.schema, wanted.dialect)
         messages = offload(values.outgoing, wanted, chosen, partition, parts.wall_ms())
+        if context := trace_context.of_request(request.environ):
+            longest = parts.reader.bounds.message
+            messages = offload(_traced, messages, context, longest)
         try:
-            results = self._producing.produce(topic, messages, Sender(wanted.producer, identity))
+            results = self._producing.produce(topic, messages, sender)
         except BadRequestError as error:
             raise RefusedError(BAD_MESSAGES, str(error)) from error
         answer = offload(dialects.answer, wanted.dialect, results, chosen.number())
@@ -138,6 +142,12 @@ def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
 def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "")
     return bodies.Body(bodies.JSON, encoding, intake.body(environ, reader.bounds.batch))
+
+
+def _traced(messages: list[Outgoing], context: Mapping[str, str], longest: int) -> list[Outgoing]:
+    """Return messages that carry the context of their request's trace."""
+    traced = trace_context.add([outgoing.message for outgoing in messages], context, longest)
+    return [replace(old, message=new) for old, new in zip(messages, traced, strict=True)]
 
 
 def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
