@@ -37,7 +37,7 @@ from router.services.shared_secret import SharedSecret
 from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings, config_file, load
 from router.web import offload
-from router.web.access import Access, Passwords, Sessions, Signatures
+from router.web.access import Access, AccessLists, ApiKeys, Passwords, Sessions, Signatures
 from router.web.access.authorization import Authorization
 from router.web.access.sessions import RECORD
 from router.web.addresses import Forwarded, trusted
@@ -171,17 +171,22 @@ def _views(
         Failures(int(settings.text("auth.forbidden_status"))),
     )
     yield TopicViews(access, topics, rights, names)
-    yield AclViews(access, topics, rights, names)
+    lists = AccessLists(access, topics, rights)
+    yield AclViews(access, lists, names)
     groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
     yield GroupViews(access, groups, inspection, names)
-    yield KeyViews(access, services.keys, node, timeout)
+    keys = ApiKeys(access, services.keys, node, timeout)
+    yield KeyViews(access, keys)
     yield AdminViews(access, topics, keepers.blacklist, names)
+    reading = services.reading
     yield Console(
         (access, services.sessions(), names),
-        ConsoleServices(topics, groups, inspection, rights, services.reading, publishing, tails),
+        ConsoleServices(
+            topics, groups, inspection, rights, reading, publishing, tails, lists, keys
+        ),
+        settings,
         _error_texts(settings),
         partial(backend.ready, READY_TIMEOUT),
-        settings.text("backend.url").partition(":")[0],
     )
     yield Ops(backend, node, owner, READY_TIMEOUT, figures.all)
     yield figures

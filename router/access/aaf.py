@@ -83,21 +83,24 @@ def parse(text: str) -> Sequence[Rule]:
 
 
 def _rule(user: str, parts: Sequence[str], rights: frozenset[Right], number: int) -> AafRule:
+    written = "|".join(parts)
     if len(parts) == 2:
-        return AafRule(user, _ANY, _making(rights, number), compiled(parts[0]))
+        making = _making(rights, number)
+        return AafRule(user, _ANY, making, written, compiled(parts[0]))
     kind, instance, _ = parts
     if kind == "*" and instance == "*":
-        return AafRule(user, _ANY, rights)
+        return AafRule(user, _ANY, rights, written)
     if kind.endswith(".topicFactory"):
-        return AafRule(user, _ANY, _making(rights, number), compiled(instance.rpartition(":")[2]))
+        making = _making(rights, number)
+        return AafRule(user, _ANY, making, written, compiled(instance.rpartition(":")[2]))
     if not (kind.endswith(".topic") or kind == "*"):
         raise ValueError(f"line {number}: {kind!r} is no type of topics: expected <ns>.topic")
     if not (instance == "*" or instance.startswith(_TOPIC)):
         raise ValueError(f"line {number}: {instance!r}: expected :topic.<name> or *")
     name = instance.removeprefix(_TOPIC)
     if "*" not in name:
-        return AafRule(user, compiled(name), rights)
-    return AafRule(user, compiled(name), rights, compiled(kind.removesuffix(".topic")))
+        return AafRule(user, compiled(name), rights, written)
+    return AafRule(user, compiled(name), rights, written, compiled(kind.removesuffix(".topic")))
 
 
 def _making(rights: frozenset[Right], number: int) -> frozenset[Right]:

@@ -9,13 +9,13 @@ messages of `orders` in some stores, so that it needs the rights on `orders` as 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from router.access import aaf
-from router.access.permissions import Permissions, Right
+from router.access.permissions import Permissions, Right, Rule
 from router.errors import SettingError
 from router.model import Principal, TopicName
 from router.settings import Settings
@@ -58,6 +58,10 @@ class Grants:
         """Return whether somebody has a right on every topic that there can be."""
         granted = self._permissions
         return granted is None or principal.admin or granted.everywhere(principal.name, right)
+
+    def rules(self) -> Sequence[Rule] | None:
+        """Return the rules of the file of permissions, None: there is no such file."""
+        return None if self._permissions is None else self._permissions.rules()
 
     def users(self, topic: TopicName, right: Right) -> list[str]:
         """Return whom the file of permissions names as having the right."""

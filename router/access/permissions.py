@@ -59,6 +59,8 @@ class Rule:
     user: str
     topics: re.Pattern[str]
     rights: frozenset[Right]
+    written: str
+    """The line without its user, as people read it."""
 
     def covers(self, topic: str) -> bool:
         """Return whether the rule is about this topic."""
@@ -103,6 +105,10 @@ class Permissions:
             {r.user for r in self._file.get() if right in implied(r.rights) and r.covers(topic)}
         )
 
+    def rules(self) -> Sequence[Rule]:
+        """Return the rules, in the order of the file."""
+        return self._file.get()
+
     def everywhere(self, user: str, right: Right) -> bool:
         """Return whether the user has the right on every topic that there can be."""
         return right in _joined(
@@ -129,7 +135,8 @@ def parse(text: str) -> Sequence[Rule]:
         except KeyError as error:
             known = ", ".join(GRANTED)
             raise ValueError(f"line {number}: {error} is no right; known are {known}") from error
-        rules.append(Rule(words[0], compiled(words[1]), rights))
+        written = f"{words[1]}: {', '.join(words[2:])}"
+        rules.append(Rule(words[0], compiled(words[1]), rights, written))
     return rules
 
 

@@ -19,7 +19,6 @@ from router.cli.options import (
     broker_certificate,
     config,
     data,
-    environment,
     examples,
     http,
     pulsar,
@@ -27,7 +26,7 @@ from router.cli.options import (
     settings_for,
 )
 from router.cli.supervise import Child, Exit, GaveUpError, ignore_hangup, meaning
-from router.settings import Settings, readable_secrets
+from router.settings import Settings, environment, readable_secrets
 
 PATIENCE: Final = 15.0
 EARLY_DEATHS: Final = 5

@@ -6,18 +6,15 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
 import click
 
 from router import node_socket, supervised
 from router.broker.ledger.check import Finding, check, repair
 from router.broker.ledger.faults import StoreError
-from router.cli.options import backend, config, data, examples, settings_for, shown, tls, zookeeper
+from router.cli.options import backend, config, data, examples, settings_for, tls, zookeeper
 from router.cli.preflight import Outcome, preflight
-from router.settings import Settings
-
-UNCHANGED: Final = "default"
+from router.settings import DEFAULT, Settings, shown
 
 
 @click.command(
@@ -83,7 +80,7 @@ def listed(settings: Settings, *, changed: bool) -> list[str]:
     found = [
         (name, shown(name, value.text), value.origin)
         for name, value in settings.values.items()
-        if not changed or value.origin != UNCHANGED
+        if not changed or value.origin != DEFAULT
     ]
     width = max((len(name) for name, *_ in found), default=0)
     wide = max((len(text) for _, text, _ in found), default=0)

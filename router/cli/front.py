@@ -12,11 +12,10 @@ from typing import Any, Final, NoReturn
 
 import click
 
-from router.cli.options import environment
 from router.cli.supervise import Exit, GaveUpError, meaning
 from router.collecting import keep_loaded
 from router.errors import RouterError, SettingError
-from router.settings import Settings
+from router.settings import Settings, environment
 from router.web.server import bind_address, options
 
 LOOK: Final = 0.01

@@ -12,15 +12,7 @@ from typing import Any
 
 import click
 
-from router.settings import (
-    MASK,
-    SECRETS,
-    Settings,
-    config_file,
-    load,
-    variable,
-    without_password,
-)
+from router.settings import Settings, config_file, load
 
 config = click.option(
     "--config",
@@ -135,24 +127,3 @@ def settings_for(config: Path | None, **flags: str | None) -> Settings:
     """Load a command's settings; flags are settings with `__` for the dot, None where not given."""
     given = {name.replace("__", "."): text for name, text in flags.items() if text is not None}
     return load(config_file(os.environ, config), os.environ, given)
-
-
-def shown(name: str, text: str) -> str:
-    """Return a setting's text as it may be printed: *** for what nobody should read."""
-    if name in SECRETS:
-        return MASK if text else ""
-    return without_password(text) if name == "backend.url" else text
-
-
-def environment(settings: Settings) -> dict[str, str]:
-    """Return the variables by which another process of the router loads these very settings.
-
-    Every value that is no default travels, so no file is read a second time (an empty
-    ROUTER_CONFIG says so): it may have changed meanwhile.
-    """
-    given = {
-        variable(name): value.text
-        for name, value in settings.values.items()
-        if value.origin != "default"
-    }
-    return given | {"ROUTER_CONFIG": ""}

@@ -18,9 +18,8 @@ from router.backends.opening import open_backend, open_node, scheme
 from router.broker import listening
 from router.broker.gate import check_files
 from router.cli import front
-from router.cli.options import shown
 from router.errors import RouterError, SettingError
-from router.settings import Settings
+from router.settings import Settings, shown
 from router.web.server import bind_address, options, ports
 
 REACH_SECONDS: Final = 5.0

@@ -46,6 +46,8 @@ LOOK_LATER: Final = 3600.0
 SLOW_START: Final = 10.0
 MARGIN: Final = 5.0
 PROGRAM: Final = "router"
+OWN: Final = "router serve"
+"""The origin of settings that the command itself decides."""
 ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to dial instead
 
 
@@ -86,8 +88,7 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
 def command(config: Path | None, **flags: str | None) -> None:
     """Start the broker and the HTTP server, and keep them running until Ctrl-C or SIGTERM."""
     ignore_hangup()
-    flags["broker__spawn"] = "false"
-    settings = settings_for(config, **flags)
+    settings = settings_for(config, **flags).replaced(OWN, broker__spawn="false")
     log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
     options(settings)
     # The broker checks it too: this is to refuse before anything starts.
@@ -95,10 +96,12 @@ def command(config: Path | None, **flags: str | None) -> None:
     host, more = settings.text("server.host"), settings.number("server.tls_port")
     with ExitStack() as kept:
         port = kept.enter_context(front.reserve(host, settings.number("server.port")))
-        flags["server__port"] = str(port.getsockname()[1])
+        taken = port.getsockname()[1]
         if more:
             kept.enter_context(front.reserve(host, more, "--tls-port"))
-        serve(settings_for(config, **flags))
+        if taken != settings.number("server.port"):
+            settings = settings.replaced(OWN, server__port=str(taken))
+        serve(settings)
 
 
 def serve(settings: Settings) -> None:

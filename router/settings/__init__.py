@@ -9,20 +9,22 @@ from __future__ import annotations
 
 import configparser
 import difflib
+import json
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from router.errors import SettingError
-from router.settings.masking import MASK, SECRETS, without_password
+from router.settings.masking import MASK, SECRETS, shown, without_password
 from router.settings.parsing import duration, size
 from router.settings.setting import Setting
 from router.settings.table import BY_NAME, SETTINGS
 
 __all__ = [
     "BY_NAME",
+    "DEFAULT",
     "MASK",
     "SECRETS",
     "SETTINGS",
@@ -31,12 +33,19 @@ __all__ = [
     "Value",
     "config_file",
     "duration",
+    "environment",
     "load",
     "readable_secrets",
+    "shown",
     "size",
     "variable",
     "without_password",
 ]
+
+DEFAULT: Final = "default"
+CONFIG: Final = "ROUTER_CONFIG"
+ORIGINS: Final = "ROUTER_ORIGINS"
+"""JSON: the origins of values that a process is handed by `environment`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +62,12 @@ class Settings:
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         self.values = dict(values)
+
+    def replaced(self, origin: str, **given: str) -> Settings:
+        """Return these settings with others for some; `__` in a name stands for the dot."""
+        names = {name.replace("__", "."): text for name, text in given.items()}
+        changed = {name: _value(BY_NAME[name], text, origin) for name, text in names.items()}
+        return Settings(self.values | changed)
 
     def get(self, name: str) -> Any:
         """Return the parsed value of a setting."""
@@ -83,8 +98,8 @@ def config_file(environ: Mapping[str, str], given: Path | None = None) -> Path |
     """Return the one given, else $ROUTER_CONFIG (empty: none), else config/router.cfg if there."""
     if given is not None:
         return given
-    if "ROUTER_CONFIG" in environ:
-        return Path(environ["ROUTER_CONFIG"]) if environ["ROUTER_CONFIG"] else None
+    if CONFIG in environ:
+        return Path(environ[CONFIG]) if environ[CONFIG] else None
     usual = Path("config/router.cfg")
     return usual if usual.exists() else None
 
@@ -94,11 +109,24 @@ def variable(name: str) -> str:
     return "ROUTER_" + name.replace(".", "_").upper()
 
 
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the variables by which another process of the router loads these very settings.
+
+    Every value that is no default travels, with its origin, so no file is read a second time (an
+    empty ROUTER_CONFIG says so): it may have changed meanwhile.
+    """
+    given = {name: v for name, v in settings.values.items() if v.origin != DEFAULT}
+    variables = {variable(name): value.text for name, value in given.items()}
+    # Not by orjson: the name of a file may be of bytes that are no UTF-8.
+    origins = json.dumps({name: value.origin for name, value in given.items()})
+    return variables | {CONFIG: "", ORIGINS: origins}
+
+
 def load(
     file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str] | None = None
 ) -> Settings:
     """Read all sources in order; raise SettingError for unknown keys and bad values."""
-    values = {s.name: _value(s, s.default, "default") for s in SETTINGS}
+    values = {s.name: _value(s, s.default, DEFAULT) for s in SETTINGS}
     if file is not None:
         values |= _from_file(file)
     values |= _from_variables(environ)
@@ -158,11 +186,24 @@ def _from_file(file: Path) -> dict[str, Value]:
 
 def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
     names = {variable(name): name for name in BY_NAME}
-    found = {}
-    for key in sorted(k for k in environ if k.startswith("ROUTER_") and k != "ROUTER_CONFIG"):
+    found, origins = {}, _origins(environ.get(ORIGINS, "{}"))
+    keys = {key for key in environ if key.startswith("ROUTER_")} - {CONFIG, ORIGINS}
+    for key in sorted(keys):
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)
             hint = f"; did you mean {near[0]}?" if near else ""
             raise SettingError(f"environment: there is no variable {key}{hint}")
-        found[names[key]] = _value(BY_NAME[names[key]], environ[key], f"variable {key}")
+        name = names[key]
+        origin = origins.get(name, f"variable {key}")
+        found[name] = _value(BY_NAME[name], environ[key], origin)
+    return found
+
+
+def _origins(text: str) -> dict[str, str]:
+    try:
+        found = json.loads(text)
+    except json.JSONDecodeError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(v, str) for v in found.values()):
+        raise SettingError(f"environment: {ORIGINS} is set by the router itself: unset it")
     return found

@@ -23,3 +23,10 @@ def without_password(url: str) -> str:
     """Return a URL with *** for the password of its user and for secrets in its query."""
     url = _URL_TOKEN.sub(f"{MASK}@", _URL_PASSWORD.sub(rf"\1{MASK}@", url))
     return _QUERY_SECRET.sub(rf"\1{MASK}", url)
+
+
+def shown(name: str, text: str) -> str:
+    """Return a setting's text as it may be shown: *** for what nobody should read."""
+    if name in SECRETS:
+        return MASK if text else ""
+    return without_password(text) if name == "backend.url" else text

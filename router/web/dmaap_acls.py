@@ -10,12 +10,9 @@ from collections.abc import Callable
 
 from flask import Blueprint, Response, request
 
-from router.errors import TopicNotFoundError
 from router.model import TopicName
-from router.services.manage import Topics
-from router.services.rights import Rights, TopicRights, listing
 from router.web import forms, intake
-from router.web.access import Access, Right
+from router.web.access import Access, AccessLists, Right
 from router.web.dmaap_topics import listed
 from router.web.names import consumer_name
 
@@ -24,15 +21,10 @@ class AclViews:
     """The views of `/topics/{topic}/producers` and `/topics/{topic}/consumers`."""
 
     def __init__(
-        self,
-        access: Access,
-        topics: Topics,
-        rights: Rights,
-        topic_name: Callable[[str], TopicName],
+        self, access: Access, lists: AccessLists, topic_name: Callable[[str], TopicName]
     ) -> None:
         self._access = access
-        self._topics = topics
-        self._rights = rights
+        self._lists = lists
         self._topic_name = topic_name
 
     def blueprint(self) -> Blueprint:
@@ -80,9 +72,8 @@ class AclViews:
 
     def _shown(self, topic: str, right: Right) -> Response:
         principal, name = self._access.principal(request.environ), self._topic_name(topic)
-        self._access.demand(principal, name, Right.VIEW)
-        self._demand_topic(name)
-        return forms.answer(listed(self._access, name, self._rights.read(name), right))
+        rights = self._lists.rights(principal, name)
+        return forms.answer(listed(self._access, name, rights, right))
 
     def _change(
         self, topic: str, key: str, *, reader: bool, on_list: bool
@@ -90,18 +81,5 @@ class AclViews:
         principal, name = self._access.principal(request.environ), self._topic_name(topic)
         other = consumer_name(key, "key")
         intake.no_body(request.environ, forms.MAX_BODY)
-        self._access.demand(principal, name, Right.CREATE)
-        self._demand_topic(name)
-        change = listing(other, reader=reader, listed=on_list)
-
-        def edit(rights: TopicRights) -> TopicRights:
-            # Of what is written over: the topic may have got another owner meanwhile.
-            self._access.demand_owner(principal, rights)
-            return change(rights)
-
-        self._rights.change(name, edit)
+        self._lists.change(principal, name, other, reader=reader, listed=on_list)
         return name, other
-
-    def _demand_topic(self, name: TopicName) -> None:
-        if not self._topics.exists(name):
-            raise TopicNotFoundError(f"[{name.local}]")

@@ -13,12 +13,11 @@ from flask import Blueprint, Response, request
 
 from router.access.blacklist import normal
 from router.errors import ForbiddenError, PathNotFoundError, TopicNotFoundError
-from router.model import Principal, TopicName
+from router.model import TopicName
 from router.services.blacklist import Blacklist
 from router.services.manage import Topics
 from router.web import forms, intake
 from router.web.access import Access
-from router.web.addresses import is_local
 from router.web.front import check_address
 from router.web.names import decode
 
@@ -105,9 +104,7 @@ class AdminViews:
     def _demand_administrator(self) -> None:
         """Raise ForbiddenError unless an administrator asks, or this machine where is none."""
         principal = self._access.principal(request.environ)
-        if self._access.administers(principal):
-            return
-        if principal == Principal() and is_local(request.environ):
+        if self._access.may_administer(principal, request.environ):
             return
         check_address(self._blacklist, request.environ)
         name = principal.name or "(no user)"

@@ -10,27 +10,21 @@ from typing import Any, Final
 
 from flask import Blueprint, Response, request
 
-from router.access.logins import share
-from router.backends import Node
-from router.errors import KeyNotFoundError, TooManyRequestsError
-from router.services.keys import ApiKey, Keys
+from router.errors import KeyNotFoundError
+from router.services.keys import ApiKey
 from router.web import forms, intake
-from router.web.access import Access
+from router.web.access import Access, ApiKeys
 from router.web.names import consumer_name
 
 FIELDS: Final = ("email", "description")
-# Keys are kept for ever, so that strangers must not make them by the thousand.
-PER_MINUTE: Final = 60
 
 
 class KeyViews:
     """The views of `/apiKeys` and `/v1/apiKeys`."""
 
-    def __init__(self, access: Access, keys: Keys, node: Node, timeout: float) -> None:
+    def __init__(self, access: Access, keys: ApiKeys) -> None:
         self._access = access
         self._keys = keys
-        self._node = node
-        self._timeout = timeout
 
     def blueprint(self) -> Blueprint:
         """Return the routes."""
@@ -52,10 +46,7 @@ class KeyViews:
     def show(self, key: str) -> Response:
         """Answer what is known of a key, but not its secret."""
         self._access.principal(request.environ)
-        found = self._keys.get(consumer_name(key, "key"))
-        if found is None:
-            raise KeyNotFoundError(f"Api key [{key}] does not exist.")
-        return forms.answer(_shown(found))
+        return forms.answer(_shown(self._keys.get(consumer_name(key, "key"))))
 
     def create(self) -> Response:
         """Make a key; its secret is in this answer and in no other."""
@@ -63,13 +54,7 @@ class KeyViews:
         self._access.principal(environ)
         wish = forms.fields(environ, FIELDS)
         email, description = (forms.text(wish, name, "") for name in FIELDS)
-        bucket = f"keys:{share(environ.get('REMOTE_ADDR', ''))}"
-        after = self._node.take_token(bucket, PER_MINUTE, PER_MINUTE, self._timeout)
-        if after is not None:
-            raise TooManyRequestsError(
-                "There were too many new API keys for this address.", retry_after=after
-            )
-        made = self._keys.create(email, description)
+        made = self._keys.create(environ.get("REMOTE_ADDR", ""), email, description)
         answer = forms.answer({**_shown(made), "secret": made.secret})
         answer.headers["Cache-Control"] = "no-store"
         return answer
@@ -81,26 +66,20 @@ class KeyViews:
         email, description = (
             None if wish.get(field) is None else forms.text(wish, field) for field in FIELDS
         )
-        changed = self._keys.update(name, email, description)
-        if changed is None:
-            raise KeyNotFoundError(f"Api key [{name}] does not exist.")
-        return forms.answer(_shown(changed))
+        return forms.answer(_shown(self._keys.update(name, email, description)))
 
     def delete(self, key: str) -> Response:
         """Delete the key that signed."""
         name = self._own(key, "You don't own the API key.")
         intake.no_body(request.environ, forms.MAX_BODY)
-        if not self._keys.delete(name):
-            raise KeyNotFoundError(f"Api key [{name}] does not exist.")
+        self._keys.delete(name)
         return forms.sentence(f"Api key [{name}] deleted successfully.")
 
     def _own(self, key: str, otherwise: str) -> str:
         """Return the key's name if it, or an administrator, signed; raise KeyNotFoundError."""
         name = consumer_name(key, "key")
         principal = self._access.principal(request.environ)
-        # A user of the users file that happens to have a key's name is not that key.
-        own = principal.key and principal.name == name
-        if not (own or self._access.administers(principal)):
+        if not self._keys.may_change(principal, name):
             raise KeyNotFoundError(otherwise)
         return name
 

@@ -14,6 +14,7 @@ from router.settings import (
     SETTINGS,
     config_file,
     duration,
+    environment,
     load,
     readable_secrets,
     size,
@@ -214,3 +215,35 @@ def test_secrets_that_others_cannot_read_are_not_named(tmp_path: Path) -> None:
 
 
 SECRET_NAMES = ("backend.url", "kafka.password")
+
+
+def test_environment_carries_values_and_where_they_came_from(tmp_path: Path) -> None:
+    file = written(tmp_path, "[server]\nport = 1\nworkers = 0")
+    before = load(file, {"ROUTER_LOG_LEVEL": "debug"}, {"server.host": "::1"})
+    before = before.replaced("router serve", broker__spawn="false")
+    variables = environment(before)
+    after = load(None, variables)
+    assert after.values == before.values
+    assert config_file(variables) is None
+    # Another process does as well, and says the same again.
+    assert environment(after) == variables
+
+
+def test_origins_of_what_is_not_set_do_not_matter() -> None:
+    values = load(None, {"ROUTER_ORIGINS": '{"server.port": "command line"}'}).values
+    assert values["server.port"].origin == "default"
+
+
+@pytest.mark.parametrize("text", ["", "x", "[]", '{"server.port": 1}'])
+def test_origins_that_the_router_did_not_write_stop_the_start(text: str) -> None:
+    with pytest.raises(SettingError, match="ROUTER_ORIGINS"):
+        load(None, {"ROUTER_ORIGINS": text})
+
+
+def test_replaced_settings_are_parsed_and_leave_the_others() -> None:
+    before = load(None, {})
+    after = before.replaced("here", server__port="7")
+    assert (after.number("server.port"), after.values["server.port"].origin) == (7, "here")
+    assert before.number("server.port") == 3904
+    with pytest.raises(SettingError, match="here"):
+        before.replaced("here", server__port="x")

@@ -11,13 +11,17 @@ from __future__ import annotations
 
 from router.access.permissions import Permissions, Right
 from router.access.users import Users
+from router.web.access.api_keys import ApiKeys
 from router.web.access.gate import Access
+from router.web.access.lists import AccessLists
 from router.web.access.passwords import Passwords
 from router.web.access.sessions import Session, Sessions
 from router.web.access.signatures import Signatures
 
 __all__ = [
     "Access",
+    "AccessLists",
+    "ApiKeys",
     "Passwords",
     "Permissions",
     "Right",

@@ -15,6 +15,7 @@ from router.model import Principal, TopicName
 from router.services.rights import Rights, TopicRights
 from router.settings import Settings
 from router.web.access.signatures import Signatures
+from router.web.addresses import is_local
 from router.web.transaction import USER
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ class Credentials(Protocol):
 class Access:
     """Answers who makes a request and whether they may; callable from many threads or greenlets.
 
-    `credentials` is None where nobody has to say who they are.
+    `credentials` is None where nobody has to say who they are; `asks` says so.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Access:
         clock: Callable[[], float],
     ) -> None:
         self._credentials = credentials
+        self.asks = credentials is not None
         self._signatures = signatures
         self._rights = rights
         self._aaf = bool(settings.text("auth.aaf"))
@@ -119,6 +121,18 @@ class Access:
         That is the key `admin`, and who has the right to manage on `*` in a file of permissions.
         """
         return self._grants.administers(principal)
+
+    def may_administer(self, principal: Principal, environ: WSGIEnvironment) -> bool:
+        """Return whether one who makes this request may use the router's administration.
+
+        That is who `administers`, and where nobody has to say who they are, this machine.
+        """
+        return self.administers(principal) or (principal == ANONYMOUS and is_local(environ))
+
+    def rules(self) -> list[tuple[str, str]] | None:
+        """Return user and text of each rule of the file of permissions, None: there is none."""
+        rules = self._grants.rules()
+        return None if rules is None else [(rule.user, rule.written) for rule in rules]
 
     def users(self, topic: TopicName, right: Right) -> list[str]:
         """Return whom the file of permissions names as having the right."""

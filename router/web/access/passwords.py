@@ -115,6 +115,10 @@ class Passwords:
             raise _wrong()
         return principal, record
 
+    def names(self) -> list[str]:
+        """Return the names of all users."""
+        return self._users.names()
+
     def record(self, name: str) -> str | None:
         """Return the record of a user's password, None: there is no such user."""
         return self._users.record(name)

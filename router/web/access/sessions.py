@@ -57,6 +57,10 @@ class Sessions:
         self._lifetime_ms = int(lifetime * 1000)
         self._wall_ms = wall_ms
 
+    def users(self) -> list[str]:
+        """Return the names of those who can sign in."""
+        return self._passwords.names()
+
     def begin(
         self, name: str, password: str, address: str, client: socket.socket | None = None
     ) -> str:

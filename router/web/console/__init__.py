@@ -14,16 +14,20 @@ from router.services.manage import Topics
 from router.services.publish import Publisher
 from router.services.read import Reading
 from router.services.rights import Rights
-from router.web.access import Access, Sessions
+from router.settings import Settings
+from router.web.access import Access, AccessLists, ApiKeys, Sessions
 from router.web.bodies import BodyReader
+from router.web.console.access import AccessViews
 from router.web.console.assets import Assets
 from router.web.console.export import ExportViews
 from router.web.console.failures import ConsoleFailures
 from router.web.console.group import GroupDetailViews
 from router.web.console.groups import GroupPageViews
 from router.web.console.home import HomeViews
+from router.web.console.keys import KeyPageViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
+from router.web.console.settings import SettingsViews
 from router.web.console.signin import SignInViews
 from router.web.console.stream import StreamViews
 from router.web.console.topic import TopicPageViews
@@ -46,6 +50,8 @@ class ConsoleServices:
     reading: Reading
     publishing: tuple[BodyReader, Publisher]
     streams: EventStreams
+    lists: AccessLists
+    keys: ApiKeys
 
 
 class Console:
@@ -55,11 +61,11 @@ class Console:
         self,
         asking: tuple[Access, Sessions | None, Callable[[str], TopicName]],
         services: ConsoleServices,
+        settings: Settings,
         texts: ErrorTexts,
         ready: Callable[[], None],
-        backend: str,
     ) -> None:
-        assets = Assets()
+        assets, backend = Assets(), settings.text("backend.url").partition(":")[0]
         pages = Pages(assets)
         access, sessions, topic_name = asking
         visitors = Visitors(access, sessions)
@@ -74,6 +80,9 @@ class Console:
             ExportViews(parts, services.topics, services.reading),
             GroupPageViews(parts, services.topics, services.groups),
             GroupDetailViews(parts, services.groups, services.inspection),
+            AccessViews(parts, services.topics, services.lists),
+            KeyPageViews(parts, services.keys),
+            SettingsViews(parts, settings),
         )
 
     def blueprint(self) -> Blueprint:

@@ -19,8 +19,6 @@ NAME: Final = "message-router"
 # What a page that is to come does until then.
 LATER: Final = {
     "pipelines": ("Pipelines", "router pipeline list"),
-    "access": ("Access", "router user list"),
-    "settings": ("Settings", "router check"),
 }
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
 
 from flask import request
 
@@ -14,6 +15,23 @@ from router.web.access import Access, Right
 from router.web.console.pages import Pages
 from router.web.console.visitors import Visitors
 from router.web.parameters import Query
+
+T = TypeVar("T")
+MOST_PAGES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some rows of many; pages are counted from 1."""
+
+    page: int
+    pages: int
+    found: int
+    rows: Sequence[T]
+
+    def data(self) -> dict[str, Any]:
+        """Return what a page says of its place among others."""
+        return {"page": self.page, "pages": self.pages, "found": self.found}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +60,13 @@ class Parts:
         home = self.topic_name("x")
         listed = topics.listed(home.tenant, home.namespace)
         return [i for i in listed if self.access.allows(principal, i.topic, Right.VIEW)]
+
+
+def paged(query: Query, found: Sequence[T], size: int) -> Page[T]:
+    """Return the page that `?page=` asks for."""
+    page = max(query.number("page", 1, MOST_PAGES), 1)
+    first = (page - 1) * size
+    return Page(page, max(1, -(-len(found) // size)), len(found), found[first : first + size])
 
 
 def words(query: Query, name: str) -> str:

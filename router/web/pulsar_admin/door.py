@@ -16,7 +16,6 @@ from router.errors import ForbiddenError
 from router.model import Principal, TopicName
 from router.services.blacklist import Blacklist
 from router.web.access import Access, Right
-from router.web.addresses import is_local
 from router.web.front import check_address
 from router.web.pulsar_admin.paths import topic_name
 
@@ -45,9 +44,7 @@ class Door:
     def administrator(self) -> Principal:
         """Return the administrator who asks."""
         principal = self._access.principal(request.environ)
-        if self._access.administers(principal):
-            return principal
-        if principal == Principal() and is_local(request.environ):
+        if self._access.may_administer(principal, request.environ):
             return principal
         check_address(self._blacklist, request.environ)
         name = principal.name or "(no user)"

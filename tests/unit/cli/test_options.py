@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from router.cli.options import environment, shown
-from router.settings import BY_NAME, SECRETS, load
+from router.settings import BY_NAME, SECRETS, environment, load, shown
 
 
 @pytest.mark.parametrize("name", sorted(SECRETS))

@@ -358,7 +358,7 @@ def test_answer_of_old_rules_is_not_kept_beside_new_ones(tmp_path: Path) -> None
             assert not permissions.allow("anna", "other", Right.PUBLISH)
             return True
 
-    slow = Slow("anna", re.compile(".*"), frozenset({Right.PUBLISH}))
+    slow = Slow("anna", re.compile(".*"), frozenset({Right.PUBLISH}), "*: publish")
     permissions = Permissions(file, clock, lambda text: [slow] if text == "old" else [])
     assert permissions.allow("anna", "t", Right.PUBLISH)
     assert not permissions.allow("anna", "t", Right.PUBLISH)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.errors import BackendUnavailableError
-from router.web import dmaap_keys
+from router.web.access import api_keys
 from tests.unit.web.applications import HASHES, Site, header
 from tests.unit.web.signing import Signer, signature
 
@@ -78,7 +78,7 @@ def test_texts_of_a_key_may_be_left_out(site: Site) -> None:
 
 
 def test_keys_are_rationed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dmaap_keys, "PER_MINUTE", 2)
+    monkeypatch.setattr(api_keys, "MAX_KEYS_PER_MINUTE", 2)
     assert [site.client.post("/apiKeys/create", json={}).status_code for _ in range(3)] == [
         200,
         200,
@@ -89,7 +89,7 @@ def test_keys_are_rationed(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_keys_are_rationed_for_all_addresses_of_a_client_together(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dmaap_keys, "PER_MINUTE", 2)
+    monkeypatch.setattr(api_keys, "MAX_KEYS_PER_MINUTE", 2)
     answers = [
         site.client.post(
             "/apiKeys/create",

@@ -43,6 +43,7 @@ DMAAP: Final = {
 CONSOLE: Final = {
     ("GET", "/console"): {"page": NUMBERS, "dialog": CHOICES, "format": CHOICES},
     ("GET", "/console/topics/t"): {"tab": CHOICES, "stored": NUMBERS, "with": CHOICES},
+    ("GET", "/console/settings"): {"changed": FLAGS},
     ("GET", "/console/topics/t/export"): {"as": CHOICES},
     ("GET", "/console/topics/t/groups/g/reset"): {"to": CHOICES},
 }
