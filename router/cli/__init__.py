@@ -7,13 +7,16 @@ it does not need: so the group knows its commands by name and loads the one that
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+from contextlib import suppress
 from typing import Any, Final, cast
 
 import click
 
+from router.cli import status
 from router.cli.options import examples
-from router.errors import RouterError, SettingError
+from router.errors import RouterError
 
 COMMANDS: Final[dict[str, str]] = {
     "serve": "router.cli.serve",
@@ -23,13 +26,14 @@ COMMANDS: Final[dict[str, str]] = {
     "groups": "router.cli.groups",
     "pub": "router.cli.pub",
     "sub": "router.cli.sub",
+    "context": "router.cli.context",
+    "completion": "router.cli.completion",
     "user": "router.cli.user",
     "token": "router.cli.token",
     "zk": "router.cli.zk",
     "migrate": "router.cli.migrate",
     "pipeline": "router.cli.pipeline",
 }
-EXIT_CONFIG: Final = 78
 
 
 class Commands(click.Group):
@@ -46,12 +50,19 @@ class Commands(click.Group):
         return cast(click.Command, importlib.import_module(COMMANDS[cmd_name]).command)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Run the command; the router's own failures end with a sentence, no traceback."""
+        """Run the command; its failures end with a sentence, no traceback, and their status."""
         try:
             return super().invoke(ctx)
         except RouterError as error:
             click.echo(f"Error: {sentence(error)}", err=True)
-            sys.exit(EXIT_CONFIG if isinstance(error, SettingError) else 1)
+            sys.exit(status.status_of(error))
+        except BrokenPipeError:
+            # As `yes | head`: silently. What is still in the buffer must not be written at exit.
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(status.OUTPUT_CLOSED)
+        except KeyboardInterrupt:
+            sys.exit(status.INTERRUPTED)
 
 
 def sentence(error: RouterError) -> str:
@@ -68,6 +79,8 @@ def sentence(error: RouterError) -> str:
         "router topics create orders --partitions 4",
         "echo hello | router pub orders",
         "router sub orders --from earliest",
+        "router context add prod --server https://router.example.org:3905 --user anna",
+        "router topics list --context prod",
         "router COMMAND --help                   examples of each command",
     ),
 )

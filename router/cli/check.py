@@ -6,13 +6,23 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, NoReturn
 
 import click
 
 from router import node_socket, supervised
 from router.broker.ledger.check import Finding, check, repair
 from router.broker.ledger.faults import StoreError
-from router.cli.options import backend, config, data, examples, settings_for, tls, zookeeper
+from router.cli import output
+from router.cli.options import (
+    anywhere,
+    as_json,
+    context_of,
+    examples,
+    settings_for,
+    tls,
+    zookeeper,
+)
 from router.cli.preflight import Outcome, preflight
 from router.settings import DEFAULT, Settings, shown
 
@@ -23,18 +33,20 @@ from router.settings import DEFAULT, Settings, shown
         "router check --changed",
         "router check --config /etc/router/router.cfg --data /var/lib/router",
         "router check --data /var/lib/router --repair   after a look at the disk",
+        "router check --context prod --json",
     )
 )
 @click.option("--changed", is_flag=True, help="Leave out settings that have their default.")
 @click.option(
     "--repair", "mend", is_flag=True, help="Give up damaged ranges and take READ-ONLY away."
 )
-@data
-@backend
+@as_json
 @zookeeper
 @tls
-@config
-def command(changed: bool, mend: bool, config: Path | None, **flags: str | None) -> None:
+@anywhere
+def command(
+    changed: bool, mend: bool, as_json: bool, config: Path | None, **given: str | None
+) -> None:
     """Print the settings in force and where each came from, try what `serve` needs, and read data.
 
     It tries the data folder, users, permissions, TLS, ports, the backend and ZooKeeper, and reads
@@ -42,49 +54,98 @@ def command(changed: bool, mend: bool, config: Path | None, **flags: str | None)
     the data folder cannot be used, 69 that something cannot be reached or listened on, 65 that data
     is damaged or the folder is marked READ-ONLY, 75 that a broker serves the folder, so that
     nothing can be repaired.
+
+    With --context or --server it tries that router instead: whether it answers, is ready, and knows
+    the user.
     """
+    context, flags = context_of(config, given)
+    report = Report(as_json=as_json)
+    if context is not None:
+        if mend or changed:
+            raise click.UsageError("--repair and --changed are for the data folder.")
+        from router.cli.check_remote import outcomes  # noqa: PLC0415 - loads an HTTP client
+
+        report.end(report.tried(outcomes(context)))
     settings = settings_for(config, **flags)
-    for line in listed(settings, changed=changed):
-        click.echo(line)
+    report.settings(settings, changed=changed)
     folder = Path(settings.text("data.dir"))
     runs = served(folder)
-    status = 0 if mend else tried(preflight(settings, runs=runs))
-    raise SystemExit(status or stored(folder, mend=mend, runs=runs))
+    status = 0 if mend else report.tried(preflight(settings, runs=runs))
+    report.end(status or stored(report, folder, mend=mend, runs=runs))
 
 
-def tried(outcomes: Iterable[Outcome]) -> int:
-    """Print each outcome; return the exit status of the first that is not in order."""
-    status = 0
-    for outcome in outcomes:
-        wrong = bool(outcome.status)
-        click.echo(f"{'Error' if wrong else 'ok'}: {outcome.sentence}", err=wrong)
-        status = status or outcome.status
-    return status
+class Report:
+    """What is found: lines as it comes, or one JSON document at the end."""
+
+    def __init__(self, *, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._document: dict[str, Any] = {"settings": [], "checks": []}
+
+    def settings(self, settings: Settings, *, changed: bool) -> None:
+        """Report the settings in force."""
+        if not self._as_json:
+            for line in listed(settings, changed=changed):
+                click.echo(line)
+            return
+        self._document["settings"] = [
+            {"name": name, "value": text, "origin": origin}
+            for name, text, origin in _values(settings, changed=changed)
+        ]
+
+    def tried(self, outcomes: Iterable[Outcome]) -> int:
+        """Report each outcome; return the exit status of the first that is not in order."""
+        status = 0
+        for outcome in outcomes:
+            wrong = bool(outcome.status)
+            self.say(f"{'Error' if wrong else 'ok'}: {outcome.sentence}", outcome, wrong=wrong)
+            status = status or outcome.status
+        return status
+
+    def say(self, line: str, outcome: Outcome, *, wrong: bool = False) -> None:
+        """Report an outcome, for people by a line."""
+        if self._as_json:
+            self._document["checks"].append(
+                {"ok": not outcome.status, "sentence": outcome.sentence, "status": outcome.status}
+            )
+        else:
+            click.echo(line, err=wrong)
+
+    def end(self, status: int) -> NoReturn:
+        """End the command with this status."""
+        if self._as_json:
+            output.emit(self._document | {"status": status})
+        raise SystemExit(status)
 
 
-def stored(folder: Path, *, mend: bool, runs: bool) -> int:
+def stored(report: Report, folder: Path, *, mend: bool, runs: bool) -> int:
     """Check what the folder stores, or mend it; return the exit status."""
     if runs:
-        click.echo(f"{folder}: a broker serves it; what is stored is checked when it is stopped")
-        return os.EX_TEMPFAIL if mend else 0
+        sentence = f"{folder}: a broker serves it; what is stored is checked when it is stopped"
+        status = os.EX_TEMPFAIL if mend else 0
+        report.say(sentence, Outcome(sentence, status))
+        return status
     try:
         findings = repair(folder, time.time) if mend else check(folder)  # noqa: TID251 - its clock
     except StoreError as error:
-        click.echo(f"Error: {error}", err=True)
+        report.say(f"Error: {error}", Outcome(str(error), os.EX_DATAERR), wrong=True)
         return os.EX_DATAERR
-    return told(folder, findings)
+    return told(folder, findings, report)
 
 
 def listed(settings: Settings, *, changed: bool) -> list[str]:
     """Return a line for each setting: name, text (secrets are ***) and origin."""
-    found = [
+    found = _values(settings, changed=changed)
+    width = max((len(name) for name, *_ in found), default=0)
+    wide = max((len(text) for _, text, _ in found), default=0)
+    return [f"{name:<{width}}  {text:<{wide}}  {origin}" for name, text, origin in found]
+
+
+def _values(settings: Settings, *, changed: bool) -> list[tuple[str, str, str]]:
+    return [
         (name, shown(name, value.text), value.origin)
         for name, value in settings.values.items()
         if not changed or value.origin != DEFAULT
     ]
-    width = max((len(name) for name, *_ in found), default=0)
-    wide = max((len(text) for _, text, _ in found), default=0)
-    return [f"{name:<{width}}  {text:<{wide}}  {origin}" for name, text, origin in found]
 
 
 def served(folder: Path) -> bool:
@@ -92,12 +153,16 @@ def served(folder: Path) -> bool:
     return supervised.holder(folder) is not None or node_socket.answers(folder)
 
 
-def told(folder: Path, findings: list[Finding]) -> int:
-    """Print what was found; return the exit status."""
+def told(folder: Path, findings: list[Finding], report: Report | None = None) -> int:
+    """Report what was found; return the exit status."""
+    report = report or Report()
     for finding in findings:
-        click.echo(f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}")
+        sentence = f"{folder}: {finding.sentence}{' (repaired)' if finding.repaired else ''}"
+        bad = finding.serious and not finding.repaired
+        report.say(sentence, Outcome(sentence, os.EX_DATAERR if bad else 0))
     if any(finding.serious and not finding.repaired for finding in findings):
-        click.echo(f"{folder}: damaged; `router check --data {folder} --repair` gives that up")
+        sentence = f"{folder}: damaged; `router check --data {folder} --repair` gives that up"
+        report.say(sentence, Outcome(sentence, os.EX_DATAERR))
         return os.EX_DATAERR
-    click.echo(f"{folder}: in order")
+    report.say(f"{folder}: in order", Outcome(f"{folder}: in order"))
     return 0

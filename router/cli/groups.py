@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
-from router.backends import Member
-from router.cli.options import examples, settings_for, store
-from router.cli.store import Store, opened
-from router.model import Subscription
-from router.services.group_details import (
-    NO_NODE,
-    GroupInspection,
-    PartitionDetails,
-    shown_target,
-    written,
-)
-from router.services.groups import Group, Groups, target
+from router.cli import completing, connection, output
+from router.cli.options import anywhere, as_json, examples
 
 MEMBERS = ("CONSUMER", "NODE", "STATE")
 PARTITIONS = ("PARTITION", "BACKLOG", "COMMITTED", "FIRST", "END", "HOLDER")
 THIS_NODE = "this node"
 HEADER = ("GROUP", "PARTITION", "BACKLOG", "CONSUMERS")
 
+topic_argument = click.argument("topic", shell_complete=completing.topics_of)
+group_argument = click.argument("group", shell_complete=completing.groups_of)
+
 
 @click.group(
     epilog=examples(
         "router groups list orders",
         "router groups show orders billing",
-        "router groups reset orders billing --to earliest",
+        "router groups reset orders billing --to earliest --context prod",
         "router groups reset orders billing --to 2026-07-31T13:45:00Z",
         "router groups delete orders billing",
     )
@@ -40,35 +33,51 @@ def command() -> None:
     """See where the groups of a topic stand, move them, end them."""
 
 
-@command.command("list", epilog=examples("router groups list orders"))
-@click.argument("topic")
-@store
-def list_groups(topic: str, config: Path | None, **flags: str | None) -> None:
+@command.command(
+    "list", epilog=examples("router groups list orders", "router groups list orders --json")
+)
+@topic_argument
+@as_json
+@anywhere
+def list_groups(topic: str, as_json: bool, config: Path | None, **given: str | None) -> None:
     """Print for each group of TOPIC and each partition how many messages wait, and who reads."""
-    with opened(settings_for(config, **flags)) as found:
-        groups = _groups(found).listed(found.topic(topic))
-    _print_table([HEADER, *(row for group in groups for row in _rows(group))])
-
-
-@command.command(epilog=examples("router groups show orders billing"))
-@click.argument("topic")
-@click.argument("group")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object, for programs.")
-@store
-def show(topic: str, group: str, as_json: bool, config: Path | None, **flags: str | None) -> None:
-    """Print who polls GROUP of TOPIC, and for each partition who holds it and where it stands."""
-    with opened(settings_for(config, **flags)) as found:
-        inspection = GroupInspection(found.backend, found.node, found.timeout)
-        details = inspection.details(Subscription(found.topic(topic), group))
+    with connection.connected(config, **given) as there:
+        groups = there.groups(topic)
+    rows = [
+        (group.name, max(one.partition, 0), one.backlog, one.consumers)
+        for group in groups
+        for one in group.partitions
+    ]
     if as_json:
-        click.echo(json.dumps({"topic": topic} | details.as_json(), indent=2))
+        names = ("group", "partition", "backlog", "consumers")
+        output.emit([dict(zip(names, row, strict=True)) for row in rows])
         return
-    for reason in (details.untold, details.members.trouble if details.members else NO_NODE):
+    for line in output.table(HEADER, rows):
+        click.echo(line)
+
+
+@command.command(
+    epilog=examples("router groups show orders billing", "router groups show orders billing --json")
+)
+@topic_argument
+@group_argument
+@as_json
+@anywhere
+def show(topic: str, group: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+    """Print who polls GROUP of TOPIC, and for each partition who holds it and where it stands."""
+    with connection.connected(config, **given) as there:
+        details = there.describe_group(topic, group)
+    if as_json:
+        output.emit({"topic": topic} | details)
+        return
+    for reason in (details["untold"], details["trouble"]):
         if reason:
             click.echo(reason, err=True)
-    _print_table([MEMBERS, *map(_member, details.members.members if details.members else ())])
+    for line in output.table(MEMBERS, [_member(one) for one in details["members"] or ()]):
+        click.echo(line)
     click.echo()
-    _print_table([PARTITIONS, *map(_partition, details.partitions)])
+    for line in output.table(PARTITIONS, [_partition(one) for one in details["partitions"]]):
+        click.echo(line)
 
 
 @command.command(
@@ -81,8 +90,8 @@ def show(topic: str, group: str, as_json: bool, config: Path | None, **flags: st
         "router groups reset orders billing --to latest --preview",
     )
 )
-@click.argument("topic")
-@click.argument("group")
+@topic_argument
+@group_argument
 @click.option(
     "--to",
     required=True,
@@ -90,69 +99,62 @@ def show(topic: str, group: str, as_json: bool, config: Path | None, **flags: st
     help="earliest, latest, milliseconds since 1970, a time with its zone, or positions.",
 )
 @click.option("--preview", is_flag=True, help="Say what the lag would be, and change nothing.")
-@store
-def reset(
-    topic: str, group: str, to: str, preview: bool, config: Path | None, **flags: str | None
-) -> None:
+@as_json
+@anywhere
+def reset(topic: str, group: str, to: str, preview: bool, as_json: bool, **given: Any) -> None:
     """Have GROUP of TOPIC go on at the beginning, the end, a time, or positions.
 
     At a time it goes on with the first message since. A position is LEDGER:ENTRY:PARTITION, as
     `router groups show` prints them; several have commas between them, and other partitions stay.
     Polls that wait go on there; what others hold at that moment is not acknowledged any more.
     """
+    from router.services.group_details import shown_target  # noqa: PLC0415 - `--help` does without
+    from router.services.groups import target  # noqa: PLC0415 - as above
+
     where = target("--to", to)
-    with opened(settings_for(config, **flags)) as found:
-        subscription, groups = Subscription(found.topic(topic), group), _groups(found)
+    told = {"group": group, "to": shown_target(where)}
+    with connection.connected(given.pop("config"), **given) as there:
         if preview:
-            click.echo(groups.preview(subscription, where).sentence())
+            found = there.preview_reset(topic, group, where)
+            lags = {"lag": found.lag, "least": found.least, "most": found.most}
+            _told(as_json, {"topic": topic, **told, "preview": lags}, found.sentence())
             return
-        groups.reset(subscription, where)
-    click.echo(f"Reset {group} of {subscription.topic} to {shown_target(where)}")
+        name = there.reset_group(topic, group, where)
+    _told(as_json, {"topic": name, **told}, f"Reset {group} of {name} to {told['to']}")
 
 
 @command.command(epilog=examples("router groups delete orders billing"))
-@click.argument("topic")
-@click.argument("group")
-@store
-def delete(topic: str, group: str, config: Path | None, **flags: str | None) -> None:
-    """Delete GROUP of TOPIC; fails while somebody reads it. A later poll makes it anew."""
-    with opened(settings_for(config, **flags)) as found:
-        subscription = Subscription(found.topic(topic), group)
-        _groups(found).delete(subscription)
-    click.echo(f"Deleted {group} of {subscription.topic}")
+@topic_argument
+@group_argument
+@as_json
+@anywhere
+def delete(topic: str, group: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+    """Delete GROUP of TOPIC; fails while it is read. A later poll makes a new one."""
+    with connection.connected(config, **given) as there:
+        name = there.delete_group(topic, group)
+    told = {"topic": name, "group": group, "done": "deleted"}
+    _told(as_json, told, f"Deleted {group} of {name}")
 
 
-def _groups(found: Store) -> Groups:
-    return Groups(found.backend, found.timeout)
+def _told(as_json: bool, document: Mapping[str, Any], sentence: str) -> None:
+    if as_json:
+        output.emit(document)
+    else:
+        click.echo(sentence)
 
 
-def _print_table(rows: Sequence[Sequence[str]]) -> None:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        name, *numbers = (text.rjust(width) for text, width in zip(row, widths, strict=True))
-        click.echo("  ".join([name.strip().ljust(widths[0]), *numbers]))
-
-
-def _member(one: Member) -> tuple[str, ...]:
+def _member(one: Mapping[str, Any]) -> tuple[str, ...]:
     state = "-"
-    if one.polling_ms is not None:
-        state = f"polling for {one.polling_ms / 1000:.1f} s"
-    elif one.idle_ms is not None:
-        state = f"idle for {one.idle_ms / 1000:.1f} s"
-    return one.consumer, one.node or THIS_NODE, state
+    if one["polling_ms"] is not None:
+        state = f"polling for {one['polling_ms'] / 1000:.1f} s"
+    elif one["idle_ms"] is not None:
+        state = f"idle for {one['idle_ms'] / 1000:.1f} s"
+    return one["consumer"], one["node"] or THIS_NODE, state
 
 
-def _partition(one: PartitionDetails) -> tuple[str, ...]:
-    holder = "-"
-    if one.lease is not None and one.lease.node is not None:
-        holder = one.lease.consumer or one.lease.node or THIS_NODE
-    committed = "-" if one.committed is None else written(one.committed)
-    end = written(one.end)
-    return str(one.partition), str(one.lag), committed, written(one.first), end, holder
-
-
-def _rows(group: Group) -> list[tuple[str, ...]]:
-    return [
-        (group.name, str(max(one.partition, 0)), str(one.backlog), str(one.consumers))
-        for one in group.partitions
-    ]
+def _partition(one: Mapping[str, Any]) -> tuple[object, ...]:
+    holder, lease = "-", one["holder"]
+    if lease is not None and lease["node"] is not None:
+        holder = lease["consumer"] or lease["node"] or THIS_NODE
+    committed = one["committed"] or "-"
+    return one["partition"], one["backlog"], committed, one["first"], one["end"], holder

@@ -1,27 +1,30 @@
-"""`router pub`: lines of standard input become messages."""
+"""`router pub`: standard input becomes messages."""
 
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, TYPE_CHECKING, Final, Protocol
 
 import click
 
-from router.cli.options import examples, settings_for, store
-from router.cli.store import Store, clock, opened
-from router.metrics import Metrics
-from router.model import Message, Principal
-from router.services.idempotency import RequestNames
-from router.services.publish import Publisher, PublishOptions
+from router.cli import completing, connection, output, status
+from router.cli.options import anywhere, as_json, examples
+from router.errors import RouterError
 
-CHUNK: Final = 1 << 18
-LONGEST_LINE: Final = 8 << 20
+if TYPE_CHECKING:
+    from router.model import Message
+
 LONG_INPUT: Final = 1 << 20
+MAX_REQUEST_BYTES: Final = 4 << 20
+MAX_REQUEST_MESSAGES: Final = 5_000
+"""Below what a router takes in one request as it comes (publish.max_batch, …max_messages)."""
+FORMATS: Final = ("text", "json", "ndjson", "cambria", "raw")
 
 
 class Progress(Protocol):
@@ -41,58 +44,114 @@ class _Silent:
     epilog=examples(
         "echo hello | router pub greetings",
         "router pub orders --key anna < orders.ndjson",
-        "tail -f app.log | router pub logs",
+        "router pub orders --format json -H source=shop < orders.json",
+        "router pub pictures --format raw < picture.png",
+        "router sub orders --from earliest --no-follow --json | router pub copy --format ndjson",
+        "tail -f app.log | router pub logs --context prod",
     )
 )
-@click.argument("topic")
-@click.option("--key", help="Key of all messages: they stay in order in one partition.")
-@store
-def command(topic: str, key: str | None, config: Path | None, **flags: str | None) -> None:
-    """Publish each line of standard input to TOPIC as a message; empty lines are skipped.
+@click.argument("topic", shell_complete=completing.topics_of)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    default="text",
+    show_default=True,
+    help="text: each line is a message; json: each object; ndjson: each line is an object with key,"
+    " value and properties, as `sub --json` prints; cambria: records; raw: all is one message.",
+)
+@click.option("--key", help="Key of messages that have none: they stay in order in one partition.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header (property) of all messages that do not have it; repeatable.",
+)
+@as_json
+@anywhere
+def command(
+    topic: str,
+    form: str,
+    key: str | None,
+    headers: tuple[str, ...],
+    as_json: bool,
+    config: Path | None,
+    **given: str | None,
+) -> None:
+    """Publish standard input to TOPIC; with text, each line that is not empty is a message.
 
-    Each chunk of lines is stored before the next is read; the end says how many there were.
+    What has arrived is stored before more is read; the end says how many messages there were. After
+    a failure or Ctrl-C that many are stored, and the rest is not.
     """
-    source = sys.stdin.buffer
-    with opened(settings_for(config, **flags)) as found, _progress(source) as progress:
-        publisher = _publisher(found)
-        name, total = found.topic(topic), 0
-        for lines, size in chunks(source):
-            messages = [Message(line, key.encode() if key else None) for line in lines]
-            total += publisher.publish(name, messages, Principal()).count
-            progress.update(size)
-    click.echo(f"Published {total} messages to {topic}", err=True)
+    from router.cli import formats  # noqa: PLC0415 - `--help` does without
+
+    added = _parsed(headers)
+    source: IO[bytes] = sys.stdin.buffer
+    total = 0
+    try:
+        with connection.connected(config, **given) as there, _progress(source) as progress:
+            name = f"pub-{secrets.token_hex(8)}"
+            batches = formats.READERS[form](source, key.encode() if key else None)
+            for number, (messages, size) in enumerate(_requests(batches, added)):
+                if messages:
+                    total += there.publish(topic, messages, f"{name}-{number}")
+                progress.update(size)
+    except RouterError:
+        _report(topic, total, as_json, ended=False)
+        raise
+    except KeyboardInterrupt:
+        _report(topic, total, as_json, ended=False)
+        sys.exit(status.INTERRUPTED)
+    _report(topic, total, as_json, ended=True)
 
 
-def chunks(source: IO[bytes]) -> Iterator[tuple[list[bytes], int]]:
-    """Yield the lines that have arrived, without waiting for a full chunk, and their bytes."""
-    rest: list[bytes] = []
-    while data := source.read1(CHUNK):  # type: ignore[attr-defined] # buffered readers have it
-        head, newline, tail = data.rpartition(b"\n")
-        if newline:
-            yield _lines(b"".join([*rest, head])), len(data)
-            rest = [tail]
-        else:
-            rest.append(data)
-            # What is too long for a message is handed on to be refused, before it fills the memory.
-            too_long = sum(map(len, rest)) > LONGEST_LINE
-            yield ([b"".join(rest)] if too_long else []), len(data)
-    yield _lines(b"".join(rest)), 0
+def _report(topic: str, total: int, as_json: bool, *, ended: bool) -> None:
+    if as_json:
+        output.emit({"topic": topic, "published": total, "complete": ended})
+    elif ended:
+        click.echo(f"Published {total} messages to {topic}", err=True)
+    elif total:
+        click.echo(f"Published {total} messages to {topic}, and no more", err=True)
 
 
-def _lines(text: bytes) -> list[bytes]:
-    return [line for line in (part.rstrip(b"\r") for part in text.split(b"\n")) if line]
+def _parsed(headers: Sequence[str]) -> dict[str, str]:
+    found = {}
+    for text in headers:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise click.UsageError(f"--header {text}: expected NAME=VALUE.")
+        found[name] = value
+    return found
+
+
+def _requests(
+    batches: Iterator[tuple[list[Message], int]], headers: Mapping[str, str]
+) -> Iterator[tuple[list[Message], int]]:
+    """Yield what fits into a request, with headers, and the bytes of input that are done then."""
+    for given, size in batches:
+        messages = given
+        begin = held = 0
+        if headers:
+            messages = [m._replace(properties={**headers, **m.properties}) for m in messages]
+        for at, message in enumerate(messages):
+            held += message.size()
+            if at > begin and (held > MAX_REQUEST_BYTES or at - begin >= MAX_REQUEST_MESSAGES):
+                yield messages[begin:at], 0
+                begin, held = at, message.size()
+        yield messages[begin:], size
 
 
 def _progress(source: IO[bytes]) -> AbstractContextManager[Progress]:
-    """Return a progress bar on standard error where the input is a long file."""
+    """Return a progress bar on standard error, a terminal, where the input is a long file."""
     with suppress(OSError):  # there may be no file behind it
-        status = os.fstat(source.fileno())
-        if stat.S_ISREG(status.st_mode) and status.st_size >= LONG_INPUT:
-            return click.progressbar(length=status.st_size, label="Publishing", file=sys.stderr)
+        found = os.fstat(source.fileno())
+        if stat.S_ISREG(found.st_mode) and found.st_size >= LONG_INPUT:
+            return click.progressbar(
+                length=found.st_size,
+                label="Publishing",
+                file=sys.stderr,
+                hidden=not sys.stderr.isatty(),
+            )
     return nullcontext(_Silent())
-
-
-def _publisher(found: Store) -> Publisher:
-    options = PublishOptions.of(found.settings)
-    names = RequestNames(found.node.registry, found.settings.seconds("backend.timeout"))
-    return Publisher((found.backend, found.directory(), names), options, Metrics(), clock)

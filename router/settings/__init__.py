@@ -48,6 +48,12 @@ ORIGINS: Final = "ROUTER_ORIGINS"
 """JSON: the origins of values that a process is handed by `environment`."""
 
 
+NO_SETTINGS: Final = frozenset(
+    {CONFIG, ORIGINS, "ROUTER_CONTEXT", "ROUTER_PASSWORD", "ROUTER_TOKEN"}
+)
+"""Variables that are no setting; the last three say which router elsewhere commands use as whom."""
+
+
 @dataclass(frozen=True, slots=True)
 class Value:
     """A setting's value in force, its text, and where it came from."""
@@ -187,7 +193,7 @@ def _from_file(file: Path) -> dict[str, Value]:
 def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
     names = {variable(name): name for name in BY_NAME}
     found, origins = {}, _origins(environ.get(ORIGINS, "{}"))
-    keys = {key for key in environ if key.startswith("ROUTER_")} - {CONFIG, ORIGINS}
+    keys = {key for key in environ if key.startswith("ROUTER_")} - NO_SETTINGS
     for key in sorted(keys):
         if key not in names:
             near = difflib.get_close_matches(key, names, 1)

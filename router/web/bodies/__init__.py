@@ -8,16 +8,19 @@ is stricter or looser, the reading here is the one its documentation gives:
 - application/cambria: `<key length>.<message length>.<key><message>`, lengths in bytes.
 - application/cambria-zip: the same, compressed with gzip.
 - application/cloudevents+json, application/cloudevents-batch+json: one CloudEvent or an array.
+- application/vnd.message-router+ndjson: an object a line, with key, value and properties, as polls
+  answer them in NDJSON (`router.wire.ndjson`).
 - anything else: the whole body is one message.
 """
 
 from __future__ import annotations
 
-from router.web.bodies.answers import line, write
+from router.web.bodies.answers import write
 from router.web.bodies.event_answers import line as event_line
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.parse import JSON, read
 from router.web.bodies.reader import Body, BodyReader, light
+from router.wire.ndjson import line
 
 __all__ = [
     "JSON",

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Sequence
-from typing import Any
 
 import orjson
 
@@ -13,6 +11,7 @@ from router.model import Message, Stored
 from router.web.bodies.event_answers import batch
 from router.web.media import Format
 from router.wire.cambria import framed
+from router.wire.ndjson import line
 
 
 def write(choice: Format, messages: Sequence[Stored], source: str = "/events") -> bytes:
@@ -39,31 +38,3 @@ def _text(message: Message) -> bytes:
             " application/json, application/x-ndjson or application/cambria. Nothing was consumed."
         )
     return message.value + b"\n"
-
-
-def line(stored: Stored) -> dict[str, Any]:
-    """Return a message with everything that is known of it, as a line of NDJSON has it."""
-    message, position = stored.message, stored.position
-    return {
-        **_text_or_base64("key", message.key),
-        **_text_or_base64("value", message.value),
-        "position": {
-            "ledger": position.ledger,
-            "entry": position.entry,
-            "partition": position.partition,
-            "batch_index": position.batch_index,
-        },
-        "publish_time": stored.publish_time,
-        "event_time": message.event_time,
-        "redelivery_count": stored.redelivery_count,
-        "properties": dict(message.properties),
-    }
-
-
-def _text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:
-    if value is None:
-        return {name: None}
-    try:
-        return {name: value.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": base64.b64encode(value).decode()}

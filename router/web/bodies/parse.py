@@ -6,16 +6,22 @@ lock, and with it the event loop, although another thread makes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from router.errors import BatchTooLargeError, UnsupportedEncodingError
+from router.errors import (
+    BadJsonError,
+    BatchTooLargeError,
+    MessageTooLargeError,
+    UnsupportedEncodingError,
+)
 from router.model import Message
 from router.quoting import quoted
 from router.web.bodies.events import EVENT, EVENT_BATCH, events
 from router.web.bodies.inflate import Bounds, inflate
 from router.web.bodies.objects import objects
+from router.wire import ndjson
 from router.wire.cambria import records
 
 CAMBRIA_ZIP: Final = "application/cambria-zip"
@@ -24,9 +30,13 @@ CAMBRIA: Final = "application/cambria"
 TEXT: Final = "text/plain"
 EVENTS: Final = frozenset({EVENT, EVENT_BATCH})
 # Of any other kind, a body is one message.
-BATCHES: Final = frozenset({JSON, CAMBRIA, CAMBRIA_ZIP, TEXT}) | EVENTS
+BATCHES: Final = frozenset({JSON, CAMBRIA, CAMBRIA_ZIP, TEXT, ndjson.KIND}) | EVENTS
 _ANY_EVENT: Final = "application/cloudevents"
 STEP_BYTES: Final = 256 * 1024
+LINE_BYTES_PER_BYTE: Final = 6
+"""What a byte of a message takes in JSON at most (\\u0000)."""
+LINE_FRAME_BYTES: Final = 4096
+"""What a line may have beside: names of fields, and what the store says of a message."""
 
 
 def read(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
@@ -49,14 +59,8 @@ def parse(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Mes
     """Return the messages of a body that is not compressed any more, as `read` does."""
     if not body:
         return []
-    if kind == JSON:
-        return _bounded(objects(body, key, bounds.message), bounds)
-    if kind in {CAMBRIA, CAMBRIA_ZIP}:
-        return _bounded(records(body), bounds)
-    if kind == TEXT:
-        return _bounded((Message(line, key) for line in _lines(body)), bounds)
-    if kind in EVENTS:
-        return _bounded(events(kind, body, key, bounds.message), bounds)
+    if reader := _READERS.get(kind):
+        return _bounded(reader(body, key, bounds), bounds)
     if kind.startswith(_ANY_EVENT):
         raise UnsupportedEncodingError(f"{quoted(kind, 60)} is none of {EVENT}, {EVENT_BATCH}.")
     return [Message(body, key)]
@@ -70,7 +74,26 @@ def most_messages(kind: str, body: bytes) -> int:
         return body.count(b".") // 2
     if kind == TEXT:
         return body.count(b"\n") + body.count(b"\r") + 1
+    if kind == ndjson.KIND:
+        # A property takes as much as a message: each has a colon, as each field of a message has.
+        return body.count(b":")
     return body.count(b"{") if kind in EVENTS else 1
+
+
+def _described(body: bytes, key: bytes | None, bounds: Bounds) -> Iterator[Message]:
+    """Yield the messages of lines of NDJSON, with at most as many properties as messages."""
+    left = bounds.messages
+    for number, line in enumerate(_lines(body), 1):
+        if len(line) > LINE_BYTES_PER_BYTE * bounds.message + LINE_FRAME_BYTES:
+            raise MessageTooLargeError(f"Message {number} is larger than {bounds.message} bytes.")
+        try:
+            message = ndjson.decode(line, key)
+        except BadJsonError as error:
+            raise BadJsonError(f"Message {number}: {error}") from error
+        left -= len(message.properties)
+        if left < 0:
+            raise BatchTooLargeError(f"The limit is {bounds.messages} properties.")
+        yield message
 
 
 def _lines(body: bytes) -> Iterator[bytes]:
@@ -97,3 +120,14 @@ def _bounded(messages: Iterable[Message], bounds: Bounds) -> list[Message]:
     if len(found) > bounds.messages:
         raise BatchTooLargeError(f"The limit is {bounds.messages} messages.")
     return found
+
+
+_READERS: Final[Mapping[str, Callable[[bytes, bytes | None, Bounds], Iterable[Message]]]] = {
+    JSON: lambda body, key, bounds: objects(body, key, bounds.message),
+    CAMBRIA: lambda body, _key, _bounds: records(body),
+    CAMBRIA_ZIP: lambda body, _key, _bounds: records(body),
+    TEXT: lambda body, key, _bounds: (Message(line, key) for line in _lines(body)),
+    ndjson.KIND: _described,
+    EVENT: lambda body, key, bounds: events(EVENT, body, key, bounds.message),
+    EVENT_BATCH: lambda body, key, bounds: events(EVENT_BATCH, body, key, bounds.message),
+}

@@ -26,6 +26,7 @@ from router.web.bodies.parse import (
     parse,
     plain,
 )
+from router.wire import ndjson
 
 LIGHT_BYTES: Final = 256 * 1024
 LIGHT_COMPRESSED_BYTES: Final = 16 * 1024
@@ -159,6 +160,6 @@ def _most_parsed(kind: str, data: bytes) -> int:
 
 def _size(kind: str, length: int, messages: list[Message]) -> int:
     parsed = len(messages)
-    if kind in EVENTS:
+    if kind in EVENTS or kind == ndjson.KIND:
         parsed += sum(len(message.properties) for message in messages)
     return length + MESSAGE_BYTES * parsed

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from router.backends import Backend, Node
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.cli import main, pub, store
+from router.cli import lines, main, pub, status, store
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def test_topics_delete_takes_the_topic_away() -> None:
     run("topics", "create", "orders")
     assert run("topics", "delete", "orders").exit_code == 0
     assert run("topics", "list").output == ""
-    assert run("topics", "delete", "orders").exit_code == 1
+    assert run("topics", "delete", "orders").exit_code == status.NOT_FOUND
 
 
 @pytest.mark.usefixtures("backend")
@@ -129,7 +129,7 @@ def test_sub_leaves_no_group_behind_that_it_made_itself() -> None:
 @pytest.mark.usefixtures("backend")
 def test_sub_fails_when_there_is_no_topic() -> None:
     result = run("sub", "absent")
-    assert result.exit_code == 1
+    assert result.exit_code == status.NOT_FOUND
     assert result.output == "Error: No such topic exists: [absent]\n"
 
 
@@ -165,23 +165,23 @@ def test_sub_acknowledges_nothing_that_was_not_printed(
     st.lists(st.binary(max_size=20).filter(lambda line: b"\n" not in line), max_size=8),
     st.integers(1, 7),
 )
-def test_chunks_are_the_lines_whatever_the_reads(lines: list[bytes], step: int) -> None:
-    text = b"\n".join(lines)
+def test_chunks_are_the_lines_whatever_the_reads(sent: list[bytes], step: int) -> None:
+    text = b"\n".join(sent)
 
     class Slow(io.BytesIO):
         def read1(self, _size: int | None = -1, /) -> bytes:
             return self.read(step)
 
-    found = list(pub.chunks(Slow(text)))
-    stripped = [line.rstrip(b"\r") for line in lines]
+    found = list(lines.chunks(Slow(text)))
+    stripped = [line.rstrip(b"\r") for line in sent]
     assert [line for some, _ in found for line in some] == [line for line in stripped if line]
     assert sum(size for _, size in found) == len(text)
 
 
 def test_chunks_hand_on_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pub, "CHUNK", 10)
-    monkeypatch.setattr(pub, "LONGEST_LINE", 25)
-    first = next(lines for lines, _ in pub.chunks(io.BytesIO(b"x" * 100)) if lines)
+    monkeypatch.setattr(lines, "CHUNK", 10)
+    monkeypatch.setattr(lines, "LONGEST_LINE", 25)
+    first = next(found for found, _ in lines.chunks(io.BytesIO(b"x" * 100)) if found)
     assert 25 < len(first[0]) <= 40
 
 

@@ -1,0 +1,168 @@
+"""What commands work on: the store of the data folder, or a router elsewhere over HTTP.
+
+Every command is written once, over `Connection`; `local` and `remote` are its two kinds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from router import node_socket
+from router.cli import options
+from router.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from router.backends import ResetTarget, Start
+    from router.model import Message, PartitionStats, Stored
+    from router.services.groups import Group, Preview
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic in a list; `partitions` = 0: not partitioned."""
+
+    name: str
+    partitions: int
+
+
+@dataclass(frozen=True, slots=True)
+class TopicDetails:
+    """A topic and what it holds; a server does not tell of single partitions: None."""
+
+    name: str
+    full_name: str
+    partitions: int
+    properties: dict[str, str]
+    parts: Sequence[PartitionStats] | None
+    groups: Sequence[Group]
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """Where reading without a group begins, and when it ends; `silence` in seconds, None: never.
+
+    `start` is an end, a time in ms since 1970, or a place: it goes on behind the message there.
+    """
+
+    start: Start | int | str
+    silence: float | None
+
+
+class Consumption(Protocol):
+    """A consumer of a group: what it is given comes again unless it is acknowledged."""
+
+    def fetch(self, limit: int, timeout: float) -> list[Stored]:
+        """Return messages as soon as there are some, none when the time is over."""
+        ...
+
+    def acknowledge(self) -> None:
+        """Acknowledge what the last fetch returned, durably."""
+        ...
+
+    def close(self) -> None:
+        """Let go; what is not acknowledged may be given to others at once."""
+        ...
+
+
+class Connection(Protocol):
+    """A store of messages; every call raises RouterError with a sentence."""
+
+    def topics(self) -> list[Topic]:
+        """Return the topics, by name."""
+        ...
+
+    def topic_names(self) -> list[str]:
+        """Return the names of the topics."""
+        ...
+
+    def create_topic(self, name: str, partitions: int) -> str:
+        """Create a topic and return its name in full; raise TopicExistsError or ConflictError."""
+        ...
+
+    def delete_topic(self, name: str) -> str:
+        """Delete a topic with its messages and groups; return its name in full."""
+        ...
+
+    def describe_topic(self, name: str) -> TopicDetails:
+        """Return what a topic is and holds."""
+        ...
+
+    def groups(self, topic: str) -> list[Group]:
+        """Return the groups of a topic, by name."""
+        ...
+
+    def describe_group(self, topic: str, group: str) -> dict[str, Any]:
+        """Return a group, its members and partitions, as `GroupDetails.as_json` has them."""
+        ...
+
+    def preview_reset(self, topic: str, group: str, to: ResetTarget) -> Preview:
+        """Return what a reset would change, and change nothing."""
+        ...
+
+    def reset_group(self, topic: str, group: str, to: ResetTarget) -> str:
+        """Move a group on all partitions, or those of positions; return the topic's full name."""
+        ...
+
+    def delete_group(self, topic: str, group: str) -> str:
+        """End a group that nobody reads; return the topic's name in full."""
+        ...
+
+    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
+        """Store messages and return how many; `request` names this call alone among all calls."""
+        ...
+
+    def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
+        """Yield what is read without a group, or nothing as a sign of life."""
+        ...
+
+    def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
+        """Open a consumer of a group, which begins at `start` if it is new."""
+        ...
+
+    def close(self) -> None:
+        """Let everything go."""
+        ...
+
+
+@contextmanager
+def connected(config: Path | None, **given: str | None) -> Iterator[Connection]:
+    """Connect to what the options of a command name: a server, or the store of the data folder."""
+    context, flags = options.context_of(config, given)
+    if context is not None:
+        from router.cli.remote import RemoteConnection  # noqa: PLC0415 - each loads what it needs
+
+        with closing(RemoteConnection(context, options.warn)) as remote:
+            yield remote
+        return
+    from router.cli import local, store  # noqa: PLC0415 - as above
+
+    with store.opened(options.settings_for(config, **flags)) as found:
+        yield local.LocalConnection(found)
+
+
+@contextmanager
+def connected_soon(
+    config: Path | None, given: dict[str, str | None], deadline: float
+) -> Iterator[Connection]:
+    """Connect as `connected` does, to what is there already and answers within seconds.
+
+    Raises BackendUnavailableError if there is no broker on the data folder.
+    """
+    context, flags = options.context_of(config, given)
+    if context is not None:
+        from router.cli.remote import RemoteConnection  # noqa: PLC0415 - as above
+
+        with closing(RemoteConnection(context, lambda _: None, deadline)) as remote:
+            yield remote
+        return
+    settings = options.settings_for(config, **flags, backend__timeout=f"{deadline}s")
+    if not node_socket.answers(Path(settings.text("data.dir"))):
+        raise BackendUnavailableError("No broker runs on the data folder.")
+    from router.cli import local, store  # noqa: PLC0415 - as above
+
+    with store.opened(settings) as found:
+        yield local.LocalConnection(found)

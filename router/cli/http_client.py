@@ -1,0 +1,296 @@
+"""HTTP to a router elsewhere: one request or a stream, its credentials, its failures in words.
+
+urllib3 rather than the standard library, whose client leaves bounds, connection reuse and the
+difference between its failures to the caller; rather than requests or httpx, which bring three
+packages more and a start that is twice as long. Redirects are never followed: they could take the
+credentials elsewhere. Proxies of the environment are not used.
+
+A request that may be repeated without harm is repeated while the server is away or busy, if it has
+answered before: a router that restarts is back within seconds. A server that never answered is
+reported at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlencode
+
+import urllib3
+from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError
+
+from router.build import VERSION
+from router.cli.contexts import Context
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConflictError,
+    ForbiddenError,
+    MessageTooLargeError,
+    OverloadedError,
+    PathNotFoundError,
+    RouterError,
+    SettingError,
+    TooManyRequestsError,
+    UnauthenticatedError,
+)
+from router.quoting import said
+
+CONNECT_SECONDS: Final = 5.0
+ANSWER_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 30.0
+"""How long a request is repeated while the server is away or busy."""
+MIN_PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 5.0
+MAX_ANSWER_BYTES: Final = 256 << 20
+MAX_SENTENCE: Final = 500
+AGAIN: Final = frozenset({429, 503, 504})
+_ERRORS: Final[Mapping[int, type[RouterError]]] = {
+    401: UnauthenticatedError,
+    403: ForbiddenError,
+    404: PathNotFoundError,
+    409: ConflictError,
+    413: MessageTooLargeError,
+    429: TooManyRequestsError,
+    503: OverloadedError,
+    504: BackendTimeoutError,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """An answer that came whole."""
+
+    status: int
+    headers: Mapping[str, str]
+    data: bytes
+
+    def json(self) -> Any:
+        """Return the JSON of the body; raise RouterError if it is none."""
+        try:
+            return json.loads(self.data)
+        except ValueError as error:
+            raise RouterError("The server does not answer with JSON: is it a router?") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is asked for; `safe`: it may be repeated after a failure.
+
+    `wait`: seconds that the server may take beside what every answer may take.
+    """
+
+    method: str
+    path: str
+    query: Mapping[str, str] | None = None
+    body: bytes | None = None
+    headers: Mapping[str, str] | None = None
+    safe: bool = True
+    wait: float = 0.0
+
+
+class HttpClient:
+    """A client of one server; one request at a time."""
+
+    def __init__(
+        self,
+        context: Context,
+        *,
+        retry_seconds: float = RETRY_SECONDS,
+        deadline: float | None = None,
+        report: Callable[[str], None] = lambda sentence: None,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`deadline`: seconds for each request instead of the usual bounds, without repeats."""
+        self.context = context
+        self._retry_seconds = retry_seconds if deadline is None else 0.0
+        self._connect_seconds = CONNECT_SECONDS if deadline is None else deadline
+        self._answer_seconds = ANSWER_SECONDS if deadline is None else deadline
+        self._report = report
+        self._sleep = sleep
+        self._clock = clock
+        self._reached = False
+        self._pool = urllib3.PoolManager(
+            num_pools=1, maxsize=1, ssl_context=_tls(context), retries=False
+        )
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._pool.clear()
+
+    def ask(self, request: Request) -> Answer:
+        """Return the answer, 2xx; raise the failure that another one stands for."""
+        end, pause = self._clock() + self._retry_seconds, MIN_PAUSE_SECONDS
+        while True:
+            was_reached = self._reached
+            try:
+                answer = self._once(request)
+            except BackendUnavailableError as error:
+                if not (request.safe and was_reached):
+                    raise
+                failure: RouterError = error
+            else:
+                if 200 <= answer.status < 300:
+                    return answer
+                failure = failed(answer, self.context)
+                # After 429 and 503 nothing was done; after 504 it is unknown.
+                if answer.status not in AGAIN or (answer.status == 504 and not request.safe):
+                    raise failure
+            wait = failure.retry_after or pause
+            if self._clock() + wait > end:
+                raise failure
+            self._report(f"{failure} Trying again.")
+            self._sleep(wait)
+            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+
+    @contextmanager
+    def stream(self, request: Request, silence: float) -> Iterator[Iterator[bytes]]:
+        """Yield the pieces of an answer that goes on, until it ends or is silent for so long.
+
+        Raises SilenceError then, and BackendUnavailableError if the connection breaks.
+        """
+        response = self._send(request, urllib3.Timeout(connect=self._connect_seconds, read=silence))
+        try:
+            self._reached = True
+            if response.status != 200:
+                raise failed(_whole(response), self.context)
+            yield self._pieces(response)
+        finally:
+            response.close()
+
+    def _pieces(self, response: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+        try:
+            if response.chunked:
+                yield from response.stream(1 << 20, decode_content=False)
+                return
+            while piece := response.read1(1 << 20, decode_content=False):
+                yield piece
+        except TimeoutError as error:
+            raise SilenceError("Nothing came in time.") from error
+        except (HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    def _once(self, request: Request) -> Answer:
+        read = self._answer_seconds + request.wait
+        timeout = urllib3.Timeout(connect=self._connect_seconds, read=read)
+        response = self._send(request, timeout)
+        try:
+            answer = _whole(response)
+        except (HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
+        self._reached = True
+        return answer
+
+    def _send(self, request: Request, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
+        query = f"?{urlencode(request.query)}" if request.query else ""
+        headers = {"User-Agent": f"router/{VERSION}", **self._credentials()}
+        try:
+            return self._pool.request(
+                request.method,
+                f"{self.context.server}{request.path}{query}",
+                body=request.body,
+                headers=headers | dict(request.headers or {}),
+                timeout=timeout,
+                redirect=False,
+                retries=False,
+                preload_content=False,
+            )
+        except (HTTPError, OSError) as error:
+            raise self._unreachable(error) from error
+
+    def _credentials(self) -> dict[str, str]:
+        scheme, given = self.context.credentials()
+        if scheme == "Basic":
+            pair = f"{self.context.user}:{given}".encode()
+            return {"Authorization": f"Basic {base64.b64encode(pair).decode()}"}
+        if scheme and not (given.isascii() and given.isprintable()):
+            raise SettingError("The token has characters that no token has.")
+        return {"Authorization": f"{scheme} {given}"} if scheme else {}
+
+    def _unreachable(self, error: Exception) -> BackendUnavailableError:
+        server = self.context.server
+        if isinstance(error, SSLError):
+            return BackendUnavailableError(
+                f"{server}: TLS: {_reason(error)}. (--ca FILE names the authority that signed the"
+                " server's certificate.)"
+            )
+        # A refused connection is, of all things, a kind of timeout there.
+        if isinstance(error, TimeoutError) and not isinstance(error, NewConnectionError):
+            return BackendUnavailableError(f"{server} does not answer in time.")
+        return BackendUnavailableError(f"{server} cannot be reached: {_reason(error)}.")
+
+
+class SilenceError(RouterError):
+    """Nothing came for as long as was agreed."""
+
+
+def failed(answer: Answer, context: Context) -> RouterError:
+    """Return the failure that an answer stands for, with what the server says."""
+    if 300 <= answer.status < 400:
+        target = answer.headers.get("Location", "")[:MAX_SENTENCE]
+        return RouterError(
+            f"The server redirects to {target}; credentials are not sent elsewhere. If that is the"
+            " router, give its address."
+        )
+    sentence = _sentence(answer)
+    if answer.status == 401 and not context.user and not context.token and not context.token_file:
+        sentence += " (No credentials were sent: --user or --token-file.)"
+    cls = _ERRORS.get(answer.status, RouterError)
+    return cls(f"{sentence} (HTTP {answer.status})", retry_after=_retry_after(answer))
+
+
+def _sentence(answer: Answer) -> str:
+    """Return what an answer says went wrong, in whichever dialect it says so, on one line."""
+    try:
+        given = json.loads(answer.data)
+    except ValueError:
+        given = None
+    words = ("detail", "message", "errorMessage", "reason")
+    found = [given[word] for word in words if word in given] if isinstance(given, dict) else []
+    text = next((one for one in found if isinstance(one, str) and one), None)
+    if text is None:
+        return "The server refuses, and not in a router's words."
+    return "".join(c if c.isprintable() else " " for c in text[:MAX_SENTENCE])
+
+
+def _retry_after(answer: Answer) -> float | None:
+    given = answer.headers.get("Retry-After", "")
+    return float(given) if given.isascii() and given.isdigit() and len(given) < 7 else None
+
+
+def _reason(error: BaseException) -> str:
+    """Return the innermost reason of a failure that wraps others."""
+    inner = error
+    while (below := inner.__cause__ or inner.__context__) is not None:
+        inner = below
+    if isinstance(inner, ssl.SSLCertVerificationError):
+        return inner.verify_message
+    if isinstance(inner, ssl.SSLError):
+        return (inner.reason or str(inner)).lower().replace("_", " ")
+    return said(inner)
+
+
+def _whole(response: urllib3.BaseHTTPResponse) -> Answer:
+    """Read an answer to its end; the connection may serve another request then."""
+    data = response.read(MAX_ANSWER_BYTES + 1, decode_content=False)
+    if len(data) > MAX_ANSWER_BYTES:
+        response.close()
+        raise RouterError(f"The answer has more than {MAX_ANSWER_BYTES} bytes.")
+    response.release_conn()
+    return Answer(response.status, response.headers, data)
+
+
+def _tls(context: Context) -> ssl.SSLContext | None:
+    if not context.server.startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=context.ca or None)
+    except (OSError, ssl.SSLError) as error:
+        raise SettingError(f"{context.ca}: no certificates can be read from it") from error

@@ -1,0 +1,210 @@
+"""The commands' connection to the store that settings name, on the data folder as it comes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import Any, Final
+
+from router import log
+from router.backends import ResetTarget, Start
+from router.cli.connection import Consumption, Tail, Topic, TopicDetails
+from router.cli.store import Store, clock
+from router.errors import BadReadOptionError, BadRequestError
+from router.metrics import Metrics
+from router.model import (
+    Message,
+    Policies,
+    Position,
+    Principal,
+    Stored,
+    Subscription,
+)
+from router.services.consume import (
+    ConsumeOptions,
+    Poll,
+    PollMailbox,
+    Present,
+    Subscriber,
+    Wish,
+)
+from router.services.group_details import GroupInspection
+from router.services.groups import Group, Groups, Preview, grouped
+from router.services.idempotency import RequestNames
+from router.services.publish import Publisher, PublishOptions
+from router.services.read import After, Reading, ReadOptions, Whence
+
+LOOK_SECONDS: Final = 0.5
+"""How often a tail that finds nothing says so."""
+
+
+class LocalConnection:
+    """A connection over the services of this process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._publisher: Publisher | None = None
+        # What is logged must not get between messages.
+        log.configure(store.settings.text("log.level"), store.settings.text("log.format"))
+
+    def topics(self) -> list[Topic]:
+        """Return the topics of all namespaces."""
+        found = self._store.backend.list_topics(self._store.timeout)
+        return [Topic(self._store.shown(info.topic), info.partitions) for info in found]
+
+    def topic_names(self) -> list[str]:
+        """Return the names of the topics."""
+        return [topic.name for topic in self.topics()]
+
+    def create_topic(self, name: str, partitions: int) -> str:
+        """Create a topic."""
+        topic = self._store.topic(name)
+        self._store.backend.create_topic(topic, partitions, Policies(), {}, self._store.timeout)
+        return str(topic)
+
+    def delete_topic(self, name: str) -> str:
+        """Delete a topic."""
+        topic = self._store.topic(name)
+        self._store.backend.delete_topic(topic, self._store.timeout)
+        return str(topic)
+
+    def describe_topic(self, name: str) -> TopicDetails:
+        """Return what a topic is and holds."""
+        stats = self._store.backend.describe_topic(self._store.topic(name), self._store.timeout)
+        info = stats.info
+        return TopicDetails(
+            self._store.shown(info.topic),
+            str(info.topic),
+            info.partitions,
+            dict(info.properties),
+            stats.partitions,
+            grouped(stats.subscriptions),
+        )
+
+    def groups(self, topic: str) -> list[Group]:
+        """Return the groups of a topic."""
+        return self._groups().listed(self._store.topic(topic))
+
+    def describe_group(self, topic: str, group: str) -> dict[str, Any]:
+        """Return a group, its members and partitions."""
+        inspection = GroupInspection(self._store.backend, self._store.node, self._store.timeout)
+        return inspection.details(Subscription(self._store.topic(topic), group)).as_json()
+
+    def preview_reset(self, topic: str, group: str, to: ResetTarget) -> Preview:
+        """Return what a reset would change."""
+        return self._groups().preview(Subscription(self._store.topic(topic), group), to)
+
+    def reset_group(self, topic: str, group: str, to: ResetTarget) -> str:
+        """Move a group."""
+        subscription = Subscription(self._store.topic(topic), group)
+        self._groups().reset(subscription, to)
+        return str(subscription.topic)
+
+    def delete_group(self, topic: str, group: str) -> str:
+        """End a group."""
+        subscription = Subscription(self._store.topic(topic), group)
+        self._groups().delete(subscription)
+        return str(subscription.topic)
+
+    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
+        """Store messages; the backend's own producer tells its retries apart."""
+        del request
+        if self._publisher is None:
+            self._publisher = _publisher(self._store)
+        return self._publisher.publish(self._store.topic(topic), messages, Principal()).count
+
+    def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
+        """Yield what is read without a group."""
+        name = self._store.topic(topic)
+        every = LOOK_SECONDS if tail.silence is None else min(LOOK_SECONDS, tail.silence)
+        options = replace(
+            ReadOptions.of(self._store.settings), heartbeat=every, longest=math.inf, streams=1
+        )
+        reading = Reading(self._store.backend, self._store.directory(), options, clock)
+        starts = _starts(tail.start, reading.partitions(name))
+        with closing(reading.stream(name, starts, PollMailbox(), Present())) as stream:
+            last = clock()
+            for found in stream:
+                if found:
+                    last = clock()
+                elif tail.silence is not None and clock() - last >= tail.silence:
+                    return
+                yield found
+
+    def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
+        """Open a consumer of a group."""
+        options = ConsumeOptions.of(self._store.settings)
+        directory = self._store.directory()
+        subscriber = Subscriber(
+            self._store.backend, self._store.node, directory, options, Metrics(), clock
+        )
+        wish = Wish(Subscription(self._store.topic(topic), group), consumer, 0.0, 1, start=start)
+        return _Polls(subscriber, wish)
+
+    def close(self) -> None:
+        """Do nothing: the store is closed by who opened it."""
+
+    def _groups(self) -> Groups:
+        return Groups(self._store.backend, self._store.timeout)
+
+
+class _Polls:
+    """A consumer of a group: one poll at a time, which holds what it was given."""
+
+    def __init__(self, subscriber: Subscriber, wish: Wish) -> None:
+        self._subscriber = subscriber
+        self._wish = wish
+        self._poll: Poll | None = None
+
+    def fetch(self, limit: int, timeout: float) -> list[Stored]:
+        """Return messages of a poll."""
+        self.close()
+        wish = replace(self._wish, limit=limit, timeout=timeout)
+        self._poll = self._subscriber.poll(wish, PollMailbox(), Present())
+        return self._poll.messages
+
+    def acknowledge(self) -> None:
+        """Acknowledge the poll's messages."""
+        if self._poll is not None:
+            self._poll.delivered()
+
+    def close(self) -> None:
+        """End the poll."""
+        if self._poll is not None:
+            self._poll.abandon()
+            self._poll = None
+
+
+def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, Whence]:
+    """Return where each partition is read from; raise BadReadOptionError."""
+    if not isinstance(start, str):
+        return dict.fromkeys(partitions, start)
+    from router.web.pulsar_rest import ids  # noqa: PLC0415 - loads protobuf and Flask
+
+    try:
+        marks = ids.read_marks(start)
+    except BadRequestError as error:
+        raise BadReadOptionError(f"--from: {error}.") from error
+    if len(marks) != len(partitions):
+        raise BadReadOptionError(
+            f"--from: the topic has {len(partitions)} partitions; a place in each is expected, with"
+            " commas between them."
+        )
+    return {
+        partition: _placed(mark, partition)
+        for partition, mark in zip(partitions, marks, strict=True)
+    }
+
+
+def _placed(mark: Whence, partition: int) -> Whence:
+    if isinstance(mark, After):
+        return After(replace(mark.position, partition=partition))
+    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
+
+
+def _publisher(store: Store) -> Publisher:
+    options = PublishOptions.of(store.settings)
+    names = RequestNames(store.node.registry, store.settings.seconds("backend.timeout"))
+    return Publisher((store.backend, store.directory(), names), options, Metrics(), clock)

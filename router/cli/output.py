@@ -1,0 +1,43 @@
+"""What commands print: a table for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+
+def emit(value: Any) -> None:
+    """Print a value as JSON: indented on a terminal, else on one line."""
+    indent = 2 if sys.stdout.isatty() else None
+    click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
+    """Return lines of columns, numbers to the right; an empty header is left out.
+
+    Characters that could command a terminal are written out.
+    """
+    texts = [[_printable(str(cell)) for cell in row] for row in rows]
+    if header:
+        texts.insert(0, list(header))
+    if not texts:
+        return []
+    columns = range(len(texts[0]))
+    widths = [max(len(row[column]) for row in texts) for column in columns]
+    numeric = [bool(rows) and all(isinstance(row[c], int) for row in rows) for c in columns]
+    lines = []
+    for row in texts:
+        cells = [
+            text.rjust(width) if right else text.ljust(width)
+            for text, width, right in zip(row, widths, numeric, strict=True)
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def _printable(text: str) -> str:
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

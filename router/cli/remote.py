@@ -1,0 +1,285 @@
+"""The commands' connection to a router elsewhere, over its HTTP API.
+
+Topics, groups and publishes are calls of the DMaaP dialect and of /topics; a tail is a stream of
+server-sent events, which goes on where it was after a lost connection; a consumer of a group is one
+of PIP 64, because only there a message is acknowledged after it was printed, whatever happens to
+this process in between.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import quote
+
+from router.backends import ResetTarget, Start
+from router.cli.connection import Consumption, Tail, Topic, TopicDetails
+from router.cli.contexts import Context
+from router.cli.http_client import HttpClient, Request
+from router.cli.remote_tail import RemoteTail
+from router.errors import (
+    BadNameError,
+    ConflictError,
+    PathNotFoundError,
+    RouterError,
+    SubscriptionNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from router.model import Message, Position, Stored, SubscriptionStats, TopicName
+from router.quoting import quoted
+from router.services.group_details import shown_target
+from router.services.groups import Group, Preview
+from router.wire import cambria, ndjson
+
+MAX_IDS: Final = 10_000
+CLOSE_SECONDS: Final = 2.0
+_PLAIN: Final = {"Content-Type": "application/cambria"}
+_DESCRIBED: Final = {"Content-Type": ndjson.KIND}
+
+
+class RemoteConnection:
+    """A connection to one server."""
+
+    def __init__(
+        self, context: Context, report: Callable[[str], None], deadline: float | None = None
+    ) -> None:
+        """`deadline`: seconds that the server has to answer at all, and no request is repeated."""
+        self.context = context
+        self.client = HttpClient(context, report=report, deadline=deadline)
+        self._report = report
+
+    def topics(self) -> list[Topic]:
+        """Return the topics of the server's own namespace that the user may see."""
+        return [Topic(name, self._described(name)["partitionCount"]) for name in self.topic_names()]
+
+    def topic_names(self) -> list[str]:
+        """Return the names of these topics."""
+        return sorted(self.client.ask(Request("GET", "/topics")).json()["topics"])
+
+    def create_topic(self, name: str, partitions: int) -> str:
+        """Create a topic."""
+        topic = self._topic(name)
+        body = b'{"topicName":"%s","partitionCount":%d}' % (topic.local.encode(), partitions)
+        headers = {"Content-Type": "application/json"}
+        request = Request("POST", "/topics/create", body=body, headers=headers, safe=False)
+        try:
+            answer = self.client.ask(request)
+        except ConflictError as error:
+            raise TopicExistsError(str(error)) from error
+        if answer.status == 204:
+            raise TopicExistsError(f"The topic exists already: [{topic.local}]")
+        return str(topic)
+
+    def delete_topic(self, name: str) -> str:
+        """Delete a topic."""
+        topic = self._topic(name)
+        self._ask_of(topic, Request("DELETE", f"/topics/{_segment(topic.local)}", safe=False))
+        return str(topic)
+
+    def describe_topic(self, name: str) -> TopicDetails:
+        """Return what a topic is, and its groups."""
+        topic = self._topic(name)
+        given = self._described(topic.local)
+        shown = ("description", "owner", "retentionMs", "retentionBytes", "backlogBytes")
+        properties = {word: str(given[word]) for word in shown if given.get(word) not in {None, ""}}
+        partitions = given["partitionCount"]
+        return TopicDetails(
+            topic.local, str(topic), partitions, properties, None, self.groups(name)
+        )
+
+    def groups(self, topic: str) -> list[Group]:
+        """Return the groups of a topic."""
+        name = self._topic(topic)
+        answer = self._ask_of(name, Request("GET", f"/topics/{_segment(name.local)}/groups"))
+        return [_group(one) for one in answer["groups"]]
+
+    def describe_group(self, topic: str, group: str) -> dict[str, Any]:
+        """Return a group, its members and partitions."""
+        name, path = self._group(topic, group)
+        found: dict[str, Any] = self._ask_of(name, Request("GET", path), group)
+        del found["topic"]
+        return found
+
+    def preview_reset(self, topic: str, group: str, to: ResetTarget) -> Preview:
+        """Return what a reset would change."""
+        name, path = self._group(topic, group)
+        query = {"to": str(shown_target(to)), "preview": "true"}
+        found = self._ask_of(name, Request("POST", f"{path}/reset", query), group)["preview"]
+        return Preview(found["lag"], found["least"], found["most"])
+
+    def reset_group(self, topic: str, group: str, to: ResetTarget) -> str:
+        """Move a group."""
+        name, path = self._group(topic, group)
+        query = {"to": str(shown_target(to))}
+        self._ask_of(name, Request("POST", f"{path}/reset", query), group)
+        return str(name)
+
+    def delete_group(self, topic: str, group: str) -> str:
+        """End a group."""
+        name, path = self._group(topic, group)
+        self._ask_of(name, Request("DELETE", path, safe=False), group)
+        return str(name)
+
+    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
+        """Store messages; the request's name keeps a repeat from being stored twice."""
+        name = self._topic(topic)
+        plain = all(not (m.properties or m.null or m.key == b"") for m in messages) and all(
+            m.event_time is None for m in messages
+        )
+        headers = {**(_PLAIN if plain else _DESCRIBED), "Idempotency-Key": request}
+        body = cambria.framed(messages) if plain else ndjson.framed(messages)
+        path = f"/events/{_segment(name.local)}"
+        answer = self._ask_of(name, Request("POST", path, body=body, headers=headers))
+        count: int = answer["count"]
+        return count
+
+    def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
+        """Yield what a stream brings; a lost connection is resumed behind the last message."""
+        path = f"/events/{_segment(self._topic(topic).local)}"
+        return RemoteTail(self.client, path, tail, self._report).batches()
+
+    def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
+        """Open a consumer of a group."""
+        parsed = self._topic(topic)
+        where = start.value if isinstance(start, Start) else str(start)
+        return _Fetches(self.client, parsed, (group, consumer, where), self._report)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self.client.close()
+
+    def _topic(self, text: str) -> TopicName:
+        """Return the topic of a name; raise BadNameError for one that HTTP has no address for."""
+        tenant, _, namespace = self.context.namespace.partition("/")
+        topic = TopicName.parse(text, tenant, namespace)
+        if str(topic) != f"persistent://{tenant}/{namespace}/{topic.local}":
+            raise BadNameError(
+                f"topic {quoted(text)}: over HTTP a server has the topics of its own namespace,"
+                f" {tenant}/{namespace} (--namespace of the context says another one)"
+            )
+        return topic
+
+    def _group(self, topic: str, group: str) -> tuple[TopicName, str]:
+        """Return a topic, and the path of one of its groups."""
+        name = self._topic(topic)
+        return name, f"/topics/{_segment(name.local)}/groups/{_segment(group)}"
+
+    def _described(self, local: str) -> Any:
+        topic = self._topic(local)
+        return self._ask_of(topic, Request("GET", f"/topics/{_segment(local)}"))
+
+    def _ask_of(self, topic: TopicName, request: Request, group: str | None = None) -> Any:
+        """Return the JSON of an answer (None: it is none); a 404 is about the topic or a group."""
+        try:
+            answer = self.client.ask(request)
+        except PathNotFoundError as error:
+            cls = TopicNotFoundError if group is None else SubscriptionNotFoundError
+            raise cls(str(error)) from error
+        return answer.json() if answer.data.startswith(b"{") else None
+
+
+class _Fetches:
+    """A consumer of PIP 64."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        topic: TopicName,
+        names: tuple[str, str, str],
+        report: Callable[[str], None],
+    ) -> None:
+        group, self._name, self._start = names
+        self._client = client
+        self._report = report
+        self._at = (
+            f"/topics/{topic.domain}/{_segment(topic.tenant)}/{_segment(topic.namespace)}"
+            f"/{_segment(topic.local)}/subscription/{_segment(group)}"
+        )
+        self._consumer = ""
+        self._given: list[str] = []
+
+    def fetch(self, limit: int, timeout: float) -> list[Stored]:
+        """Return messages that no other consumer of the group was given."""
+        self._given = []
+        query = {
+            "timeout": str(round(timeout * 1000)),
+            "max_messages": str(limit),
+            "schema_type": "bytes",
+        }
+        if not self._consumer:
+            self._open()
+        try:
+            answer = self._ask(Request("GET", f"{self._consumer}/messages", query, wait=timeout))
+        except PathNotFoundError:
+            # Forgotten, or deleted by another process of this name; opened again if it can be.
+            self._open()
+            answer = self._ask(Request("GET", f"{self._consumer}/messages", query, wait=timeout))
+        messages = answer["messages"]
+        self._given = [one["messageId"] for one in messages]
+        return [_given(one) for one in messages]
+
+    def acknowledge(self) -> None:
+        """Acknowledge what was given; a repeat does no harm."""
+        for at in range(0, len(self._given), MAX_IDS):
+            ids = ",".join(f'"{one}"' for one in self._given[at : at + MAX_IDS])
+            body = f'{{"type":"individual","messageIds":[{ids}]}}'.encode()
+            self._client.ask(Request("POST", f"{self._at}/cursor", body=body))
+        self._given = []
+
+    def close(self) -> None:
+        """Delete the consumer: what it did not acknowledge is given to others at once."""
+        if not self._consumer:
+            return
+        consumer, self._consumer = self._consumer, ""
+        hasty = HttpClient(self._client.context, retry_seconds=CLOSE_SECONDS)
+        with suppress(RouterError):  # a server that is away forgets the consumer by itself
+            hasty.ask(Request("DELETE", consumer, safe=False))
+        hasty.close()
+
+    def _open(self) -> None:
+        body = f'{{"name":"{self._name}","id":"{self._name}","start":"{self._start}"}}'.encode()
+        try:
+            answer = self._ask(Request("POST", self._at, body=body))
+        except PathNotFoundError as error:
+            raise TopicNotFoundError(str(error)) from error
+        self._consumer = f"{self._at}/consumer/{_segment(answer['id'])}"
+
+    def _ask(self, request: Request) -> Any:
+        return self._client.ask(request).json()
+
+
+def _segment(name: str) -> str:
+    return quote(name, safe="")
+
+
+def _group(given: Mapping[str, Any]) -> Group:
+    name: str = given["name"]
+    return Group(
+        name,
+        tuple(
+            SubscriptionStats(
+                name, one["partition"], one["backlog"], one["consumers"], given["durable"]
+            )
+            for one in given["partitions"]
+        ),
+    )
+
+
+def _given(one: Mapping[str, Any]) -> Stored:
+    """Return a message that PIP 64's consumer was given, with key and value in base64."""
+    from router.wire.pulsar import pulsar_pb2  # noqa: PLC0415 - only groups need protobuf
+
+    value, key = one["value"], one["key"]
+    message = Message(
+        b"" if value is None else base64.b64decode(value),
+        None if key is None else base64.b64decode(key),
+        one["properties"],
+        one["eventTime"],
+        null=value is None,
+    )
+    found = pulsar_pb2.MessageIdData.FromString(base64.b64decode(one["messageId"]))
+    position = Position(found.ledgerId, found.entryId, found.partition, found.batch_index)
+    return Stored(message, position, one["publishTime"], one["redeliveryCount"])
