@@ -26,6 +26,7 @@ from router.web.bodies import Bounds, inflate, read, write
 from router.web.bodies.inflate import FREE, MEMBERS
 from router.web.bodies.objects import DEEPEST, WINDOW, objects
 from router.web.media import Format
+from router.wire import ndjson
 
 BOUNDS = Bounds(batch=1 << 20, ratio=200, messages=10_000, message=1_000_000)
 JSON = "application/json"
@@ -374,3 +375,23 @@ def test_text_answer_is_a_line_a_message_or_refused(messages: list[Message]) -> 
             write(Format.TEXT, stored(messages))
     else:
         assert write(Format.TEXT, stored(messages)).splitlines() == [m.value for m in messages]
+
+
+@given(messages=sent)
+def test_ndjson_answer_is_a_body_of_described_messages(messages: list[Message]) -> None:
+    assert read(ndjson.KIND, write(Format.NDJSON, stored(messages)), None, BOUNDS) == messages
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (b'{"value":"a"}\n{"value":1}', BadJsonError),
+        (b'{"value":"a","properties":{"a":"","b":"","c":""}}', BatchTooLargeError),
+        (b'{"value":"a"}\n' * 3, BatchTooLargeError),
+        (b'{"value":"%s"}' % (b"a" * 5_000), MessageTooLargeError),
+    ],
+)
+def test_described_messages_are_bounded(body: bytes, error: type[Exception]) -> None:
+    bounds = Bounds(batch=1 << 20, ratio=200, messages=2, message=10)
+    with pytest.raises(error):
+        read(ndjson.KIND, body, None, bounds)
