@@ -17,6 +17,9 @@ CONSTRAINTS := deploy/constraints.txt
 METADATA := setup.cfg pyproject.toml $(CONSTRAINTS)
 ARGS ?=
 
+# Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: serve quick check test bench soak docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
