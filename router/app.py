@@ -57,6 +57,7 @@ from router.web.errors import Errors
 from router.web.front import Front
 from router.web.hosts import Hosts
 from router.web.names import RawPaths, topic_names
+from router.web.openapi.views import OpenApi
 from router.web.ops import MetricsOwner, Ops
 from router.web.pulsar_admin import Keepers, PulsarAdmin
 from router.web.pulsar_rest import FetchDefaults, Parts, PulsarRest
@@ -178,16 +179,18 @@ def _views(
     keys = ApiKeys(access, services.keys, node, timeout)
     yield KeyViews(access, keys)
     yield AdminViews(access, topics, keepers.blacklist, names)
-    reading = services.reading
-    yield Console(
+    texts, reading = _error_texts(settings), services.reading
+    console = Console(
         (access, services.sessions(), names),
         ConsoleServices(
             topics, groups, inspection, rights, reading, publishing, tails, lists, keys
         ),
         settings,
-        _error_texts(settings),
+        texts,
         partial(backend.ready, READY_TIMEOUT),
     )
+    yield console
+    yield OpenApi(texts, console.failures, anonymous=not known(settings))
     yield Ops(backend, node, owner, READY_TIMEOUT, figures.all)
     yield figures
 

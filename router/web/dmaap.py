@@ -9,7 +9,7 @@ earlier lets them go. Acknowledging in the view would lose what a broken connect
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -30,6 +30,25 @@ from router.web.bodies.event_attributes import message as event_message
 from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH
 from router.web.media import Format, answer_format, media_type
 from router.web.names import consumer_name
+from router.web.openapi.description import (
+    JSON,
+    OBJECT,
+    STORE,
+    TEXT,
+    TOPIC,
+    WHOLE,
+    Body,
+    Reply,
+    Schema,
+    array,
+    choice,
+    header,
+    moment,
+    number,
+    operation,
+    shape,
+    text,
+)
 from router.web.parameters import BYTES, MILLISECONDS, Query
 from router.web.transaction import GIVEN, TransactionIds
 
@@ -46,6 +65,63 @@ NO_STORE: Final = (
     ("Expires", "0"),
 )
 _KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
+
+
+MESSAGES: Final = Body(
+    {
+        "text/plain": TEXT,
+        JSON: {"anyOf": [{"type": "object"}, array({"type": "object"})]},
+        "application/cambria": TEXT,
+        "application/cambria-zip": TEXT,
+        "application/cloudevents+json": OBJECT,
+        Format.EVENTS.value: array(OBJECT),
+        "application/octet-stream": TEXT,
+    },
+    "Text: each line is a message. JSON: each object is one. Cambria:"
+    " `<key length>.<message length>.<key><message>`, again and again; `cambria-zip` is the same"
+    " in gzip. CloudEvents are read in structured and batched mode, and"
+    " in binary mode by the headers `ce-*`. Of any other type the whole body is one message.",
+    required=False,
+    examples={
+        "text/plain": "first\nsecond",
+        JSON: [{"id": 1}],
+        "application/cambria": "1.5.khello",
+    },
+)
+_SENDING: Final = (
+    text("partitionKey", "Key of the messages whose format gives them none."),
+    header("Idempotency-Key", "A repeat with the same key is not stored again."),
+    header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
+)
+_PUBLISH_FAILS: Final = (
+    *TOPIC,
+    *STORE,
+    "bad-framing",
+    "bad-json",
+    "message-too-large",
+    "not-allowed",
+    "publish-refused",
+    "disk-full",
+    "topic-terminated",
+    "topic-held",
+    "quota-exceeded",
+    "partial-publish",
+    "outcome-unknown",
+)
+_POLL_FAILS: Final = (
+    "not-acceptable",
+    "read-body-too-large",
+    "message-over-max-bytes",
+    "subscription-busy",
+    "subscription-limit",
+    "not-allowed",
+    "read-failed",
+)
+
+
+def _published(more: Mapping[str, Schema] | None = None) -> Mapping[int, Reply]:
+    fields = {"serverTimeMs": WHOLE, "count": WHOLE} | dict(more or {})
+    return {200: Reply("The messages are on disk.", {JSON: shape(fields)})}
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +203,7 @@ class Events:
         routes.get("/events/<topic>/<group>/<consumer>")(self.poll)
         return routes
 
+    @operation(*_SENDING, body=MESSAGES, answers=_published(), fails=_PUBLISH_FAILS)
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
         return _response(finish(self.published(request.environ, topic)))
@@ -138,6 +215,12 @@ class Events:
         headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
         return (body,), [*headers, REPLAYED] if published.replayed else headers
 
+    @operation(
+        *_SENDING,
+        body=MESSAGES,
+        answers=_published({"transactionId": TEXT}),
+        fails=_PUBLISH_FAILS,
+    )
     def publish_transaction(self, topic: str) -> Response:
         """Store the messages as `publish` does; the answer's body has a transaction id too.
 
@@ -182,11 +265,32 @@ class Events:
                 )
             return (yield from self._publisher.publishing(name, messages, principal, key))
 
+    @operation(answers={}, fails=("missing-consumer",), public=True)
     def incomplete(self, topic: str, group: str) -> Response:
         """Refuse a poll without a consumer id."""
         del group
         raise incomplete(topic, "a consumer id")
 
+    @operation(
+        number("timeout", "Milliseconds to wait for a message, at most `consume.max_timeout`."),
+        number("limit", "Most messages to answer; 0 is the default, `consume.limit`."),
+        number("maxBytes", "Most bytes of messages to answer."),
+        moment("from", "Where a group starts that does not exist yet."),
+        choice("ack", ("next",), "Acknowledge what this poll answers on the next poll of this id."),
+        answers={
+            200: Reply(
+                "Messages, none if there were none in time; the format is chosen by `Accept`.",
+                {
+                    JSON: array(TEXT),
+                    Format.NDJSON.value: TEXT,
+                    Format.CAMBRIA.value: TEXT,
+                    Format.TEXT.value: TEXT,
+                    Format.EVENTS.value: array(OBJECT),
+                },
+            )
+        },
+        fails=(*TOPIC, *STORE, *_POLL_FAILS),
+    )
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD looks at nothing."""
         return _response(finish(self.polled(request.environ, topic, group, consumer)))

@@ -7,6 +7,7 @@ and keeps nothing until it is told to. So they can be made ready before they are
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from flask import Blueprint, Response, request
 
@@ -15,6 +16,21 @@ from router.web import forms, intake
 from router.web.access import Access, AccessLists, Right
 from router.web.dmaap_topics import listed
 from router.web.names import consumer_name
+from router.web.openapi.description import (
+    HTML,
+    STORE,
+    TEXT,
+    TOPIC,
+    Reply,
+    answers_json,
+    array,
+    operation,
+    shape,
+)
+
+_LIST: Final = shape({"enabled": {"type": "boolean"}, "users": array(TEXT)})
+_CHANGED: Final = {200: Reply("The list is changed.", {HTML: TEXT})}
+_CHANGE_FAILS: Final = (*TOPIC, *STORE, "conflict", "read-body-too-large")
 
 
 class AclViews:
@@ -38,24 +54,29 @@ class AclViews:
         routes.delete("/topics/<topic>/consumers/<key>")(self.revoke_consumer)
         return routes
 
+    @operation(answers=answers_json(_LIST, "The list."), fails=(*TOPIC, *STORE))
     def producers(self, topic: str) -> Response:
         """Answer who may publish."""
         return self._shown(topic, Right.PUBLISH)
 
+    @operation(answers=answers_json(_LIST, "The list."), fails=(*TOPIC, *STORE))
     def consumers(self, topic: str) -> Response:
         """Answer who may read."""
         return self._shown(topic, Right.SUBSCRIBE)
 
+    @operation(answers=_CHANGED, fails=_CHANGE_FAILS)
     def permit_producer(self, topic: str, key: str) -> Response:
         """Let a key publish."""
         self._change(topic, key, reader=False, on_list=True)
         return forms.sentence("Write access has been granted to publisher.")
 
+    @operation(answers=_CHANGED, fails=_CHANGE_FAILS)
     def revoke_producer(self, topic: str, key: str) -> Response:
         """Let a key publish no more."""
         self._change(topic, key, reader=False, on_list=False)
         return forms.sentence("Write access has been revoked for publisher.")
 
+    @operation(answers=_CHANGED, fails=_CHANGE_FAILS)
     def permit_consumer(self, topic: str, key: str) -> Response:
         """Let a key read."""
         name, consumer = self._change(topic, key, reader=True, on_list=True)
@@ -63,6 +84,7 @@ class AclViews:
             f"Read access has been granted for consumer [{consumer}] for topic [{name.local}]."
         )
 
+    @operation(answers=_CHANGED, fails=_CHANGE_FAILS)
     def revoke_consumer(self, topic: str, key: str) -> Response:
         """Let a key read no more."""
         name, consumer = self._change(topic, key, reader=True, on_list=False)

@@ -20,9 +20,24 @@ from router.web import forms, intake
 from router.web.access import Access
 from router.web.front import check_address
 from router.web.names import decode
+from router.web.openapi.description import (
+    HTML,
+    STORE,
+    TEXT,
+    WHOLE,
+    Reply,
+    answers_json,
+    answers_nothing,
+    array,
+    operation,
+    shape,
+)
 
 # Each topic is asked for its groups, one after the other.
 MOST_TOPICS: Final = 1_000
+
+
+_LIST_FAILS: Final = (*STORE, "conflict", "read-body-too-large")
 
 
 class AdminViews:
@@ -53,6 +68,18 @@ class AdminViews:
                 routes.delete(f"{root}/blacklist/{path}")(self.unlist_address)
         return routes
 
+    @operation(
+        answers=answers_json(
+            shape(
+                {
+                    "consumers": array(shape({"name": TEXT, "consumers": WHOLE})),
+                    "complete": {"type": "boolean"},
+                }
+            ),
+            "The groups.",
+        ),
+        fails=(*STORE, "not-allowed", "not-supported"),
+    )
     def consumers(self) -> Response:
         """Answer which groups have open polls, in the original's shape and with counts."""
         self._demand_administrator()
@@ -74,17 +101,20 @@ class AdminViews:
             ]
         return forms.answer({"consumers": found, "complete": len(listed) <= MOST_TOPICS})
 
+    @operation(answers={200: Reply("Done.", {HTML: TEXT})}, fails=(*STORE, "read-body-too-large"))
     def drop_consumers(self) -> Response:
         """Do nothing, successfully: there is no cache."""
         self._demand_administrator()
         intake.no_body(request.environ, forms.MAX_BODY)
         return forms.sentence("Consumer cache cleared successfully")
 
+    @operation(answers=answers_json(shape({"blacklist": array(TEXT)}), "The addresses."))
     def blacklist(self) -> Response:
         """Answer the addresses and networks that are served nothing."""
         self._demand_administrator()
         return forms.answer({"blacklist": self._blacklist.names()})
 
+    @operation(answers=answers_nothing("It is listed."), fails=_LIST_FAILS)
     def list_address(self, ip: str, bits: str | None = None) -> Response:
         """Serve an address or network nothing from now on."""
         self._demand_administrator()
@@ -92,6 +122,9 @@ class AdminViews:
         self._blacklist.add(_address(ip, bits))
         return Response(status=204)
 
+    @operation(
+        answers=answers_nothing("It is listed no more."), fails=(*_LIST_FAILS, "path-not-found")
+    )
     def unlist_address(self, ip: str, bits: str | None = None) -> Response:
         """Serve an address or network again."""
         self._demand_administrator()

@@ -146,10 +146,14 @@ class ErrorTexts:
 
     def row(self, error: RouterError, endpoint: str | None = None) -> Row:
         """Return how this failure is told, by the route of that endpoint."""
-        row = ROUTES.get((endpoint or "", error.code)) or TABLE[error.code]
+        return self.of_code(error.code, endpoint)
+
+    def of_code(self, code: str, endpoint: str | None = None) -> Row:
+        """Return how a failure with this code is told, by the route of that endpoint."""
+        row = ROUTES.get((endpoint or "", code)) or TABLE[code]
         if row is _DENIED:
             return replace(row, status=self.forbidden_status)
-        if self.legacy_limit and isinstance(error, TooManyRequestsError):
+        if self.legacy_limit and code == TooManyRequestsError.code:
             return LEGACY_LIMIT
         return row
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import structlog
@@ -21,9 +21,40 @@ from router.services.group_details import GroupInspection, shown_target
 from router.services.groups import Group, Groups
 from router.web.access import Access, Right
 from router.web.names import group_name
+from router.web.openapi.description import (
+    ANY,
+    HTML,
+    STORE,
+    TEXT,
+    TOPIC,
+    WHOLE,
+    Reply,
+    Schema,
+    answers_json,
+    array,
+    flag,
+    operation,
+    shape,
+    target,
+)
 from router.web.parameters import Query
 
 _log = structlog.get_logger(__name__)
+
+
+_FLAG: Final[Schema] = {"type": "boolean"}
+_PART: Final = {"backlog": WHOLE, "consumers": WHOLE}
+_ON_PARTITION: Final = array(shape({"partition": WHOLE, **_PART}))
+_GROUP: Final = shape({"name": TEXT, **_PART, "durable": _FLAG, "partitions": _ON_PARTITION})
+_GROUPS: Final = shape({"topic": TEXT, "groups": array(_GROUP)})
+_MOVED: Final = shape({"topic": TEXT, "group": TEXT, "to": ANY})
+_COUNTED: Final[Schema] = {"type": ["integer", "null"]}
+_DETAILS: Final = shape(
+    {"topic": TEXT, "name": TEXT, "backlog": WHOLE, "consumers": WHOLE, "durable": _FLAG}
+    | {"partitions": array(shape({"partition": WHOLE, "backlog": WHOLE, "consumers": WHOLE}))},
+    {"last_used": _COUNTED, "members": {"type": ["array", "null"]}, "more_members": _FLAG},
+)
+_UNTOLD: Final = ("not-allowed", "not-supported")
 
 
 class GroupViews:
@@ -50,6 +81,7 @@ class GroupViews:
         routes.delete("/topics/<topic>/groups/<group>")(self.delete)
         return routes
 
+    @operation(answers=answers_json(_GROUPS, "The groups."), fails=(*TOPIC, *STORE, *_UNTOLD))
     def listed(self, topic: str) -> Response:
         """Answer what waits for each group, on each partition."""
         principal, name = self._principal(), self._topic_name(topic)
@@ -57,6 +89,10 @@ class GroupViews:
         groups = [_told(group) for group in self._groups.listed(name)]
         return _json({"topic": name.local, "groups": groups})
 
+    @operation(
+        answers=answers_json(_DETAILS, "The group."),
+        fails=(*TOPIC, *STORE, *_UNTOLD, "subscription-not-found"),
+    )
     def described(self, topic: str, group: str) -> Response:
         """Answer one group: members, and committed position and lease of each partition."""
         principal, name = self._principal(), self._topic_name(topic)
@@ -64,6 +100,12 @@ class GroupViews:
         self._access.demand(principal, name, Right.VIEW)
         return _json({"topic": name.local} | self._inspection.details(subscription).as_json())
 
+    @operation(
+        target("to", "Where the group goes; it has to be there."),
+        flag("preview", "Say what would change, and change nothing."),
+        answers=answers_json(_MOVED, "The group is moved, or would be."),
+        fails=(*TOPIC, *STORE, *_UNTOLD, "subscription-not-found", "subscription-busy"),
+    )
     def reset(self, topic: str, group: str) -> Response:
         """Move a group to the beginning, the end, a time or positions; or say what that does."""
         principal, subscription = self._managed(topic, group)
@@ -82,6 +124,10 @@ class GroupViews:
         _log.info("group-reset", **told, user=principal.name)
         return _json(told)
 
+    @operation(
+        answers={200: Reply("The group is deleted.", {HTML: TEXT})},
+        fails=(*TOPIC, *STORE, *_UNTOLD, "subscription-not-found", "subscription-busy"),
+    )
     def delete(self, topic: str, group: str) -> Response:
         """End a group that nobody reads."""
         principal, subscription = self._managed(topic, group)

@@ -15,8 +15,29 @@ from router.services.keys import ApiKey
 from router.web import forms, intake
 from router.web.access import Access, ApiKeys
 from router.web.names import consumer_name
+from router.web.openapi.description import (
+    HTML,
+    JSON,
+    STORE,
+    TEXT,
+    Body,
+    Reply,
+    answers_json,
+    array,
+    nullable,
+    operation,
+    shape,
+)
 
 FIELDS: Final = ("email", "description")
+
+
+_KEY: Final = {"key": TEXT, "aux": shape({"email": TEXT, "description": TEXT})}
+_ABOUT: Final = Body(
+    {JSON: shape({}, {"email": nullable("string"), "description": nullable("string")})},
+    "What the key is for.",
+    examples={JSON: {"email": "anna@example.com", "description": "orders of the shop"}},
+)
 
 
 class KeyViews:
@@ -38,16 +59,23 @@ class KeyViews:
             routes.delete(f"{root}/<key>")(self.delete)
         return routes
 
+    @operation(answers=answers_json(shape({"apiKeys": array(TEXT)}), "The names."))
     def names(self) -> Response:
         """Answer the names of all keys."""
         self._access.principal(request.environ)
         return forms.answer({"apiKeys": self._keys.names()})
 
+    @operation(answers=answers_json(shape(_KEY), "The key."), fails=(*STORE, "key-not-found"))
     def show(self, key: str) -> Response:
         """Answer what is known of a key, but not its secret."""
         self._access.principal(request.environ)
         return forms.answer(_shown(self._keys.get(consumer_name(key, "key"))))
 
+    @operation(
+        body=_ABOUT,
+        answers=answers_json(shape({**_KEY, "secret": TEXT}), "The key, with its secret."),
+        fails=(*STORE, "too-many-requests", "conflict"),
+    )
     def create(self) -> Response:
         """Make a key; its secret is in this answer and in no other."""
         environ = request.environ
@@ -59,6 +87,11 @@ class KeyViews:
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
+    @operation(
+        body=_ABOUT,
+        answers=answers_json(shape(_KEY), "The key."),
+        fails=(*STORE, "key-not-found", "conflict"),
+    )
     def update(self, key: str) -> Response:
         """Change address or description of the key that signed."""
         name = self._own(key, "You must authenticate with the key you'd like to update.")
@@ -68,6 +101,10 @@ class KeyViews:
         )
         return forms.answer(_shown(self._keys.update(name, email, description)))
 
+    @operation(
+        answers={200: Reply("The key is deleted.", {HTML: TEXT})},
+        fails=(*STORE, "key-not-found", "conflict", "read-body-too-large"),
+    )
     def delete(self, key: str) -> Response:
         """Delete the key that signed."""
         name = self._own(key, "You don't own the API key.")

@@ -19,6 +19,7 @@ from flask import Blueprint, Response
 from router.backends import Node
 from router.errors import PathNotFoundError
 from router.web import forms
+from router.web.openapi.description import STORE, TEXT, answers_json, operation, shape
 from router.web.ops import MetricsOwner
 
 RECEIVED: Final = "router_published_messages_total"
@@ -34,6 +35,12 @@ RATES: Final = (
 _LINE: Final = re.compile(r"(?P<name>[a-z_]+)(?:\{.*\})? (?P<value>[-+.0-9eEinfNa]+)")
 
 Figures = dict[str, dict[str, str]]
+
+
+_FIGURES: Final = {
+    "type": "object",
+    "additionalProperties": shape({"summary": TEXT, "raw": TEXT}),
+}
 
 
 class Clock:
@@ -69,6 +76,9 @@ class MetricViews:
         """Answer all figures."""
         return _fresh(self._figures())
 
+    @operation(
+        answers=answers_json(_FIGURES, "The figure."), fails=(*STORE, "path-not-found"), public=True
+    )
     def one(self, name: str) -> Response:
         """Answer one figure by its name."""
         figures = self._figures()

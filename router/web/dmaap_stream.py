@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import orjson
 from flask import Blueprint, Response, request
@@ -23,11 +23,32 @@ from router.web.access import Access, Right
 from router.web.dmaap import incomplete
 from router.web.dmaap_errors import TABLE
 from router.web.media import names_events
+from router.web.openapi.description import (
+    STORE,
+    TEXT,
+    TOPIC,
+    Reply,
+    header,
+    moment,
+    number,
+    operation,
+    text,
+)
+from router.web.openapi.description import flag as flag_of
 from router.web.parameters import Query
 from router.web.pulsar_rest.read import Places, resumed, streamed
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
+
+
+STREAMED: Final = (
+    moment("from", "Where the stream begins."),
+    number("sample", "Messages a second at most; what is left out is counted."),
+    text("last_event_id", "The same as the header `Last-Event-ID`."),
+    header("Last-Event-ID", "Where to go on: the id of the last event that the client had."),
+)
+STREAM_FAILS: Final = (*TOPIC, *STORE, "missing-consumer", "read-failed", "not-allowed")
 
 
 class EventStreams:
@@ -53,6 +74,12 @@ class EventStreams:
         routes.get("/events/<topic>", endpoint="stream")(self.asked)
         return routes
 
+    @operation(
+        flag_of("stream", "Has to be true unless `Accept` begins with `text/event-stream`."),
+        *STREAMED,
+        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT})},
+        fails=STREAM_FAILS,
+    )
     def asked(self, topic: str) -> Response:
         """Answer the messages of a topic as they come, where a stream is asked for."""
         if not streams.wanted(request.environ):

@@ -20,6 +20,22 @@ from router.services.manage import NewTopic, Topics
 from router.services.rights import NOBODY, Rights, TopicRights
 from router.web import forms
 from router.web.access import Access, Right
+from router.web.openapi.description import (
+    HTML,
+    JSON,
+    STORE,
+    TEXT,
+    TOPIC,
+    WHOLE,
+    Body,
+    Reply,
+    Schema,
+    answers_json,
+    array,
+    nullable,
+    operation,
+    shape,
+)
 
 FIELDS: Final = (
     "topicName",
@@ -32,6 +48,42 @@ FIELDS: Final = (
     "backlogBytes",
     "deduplication",
 )
+
+
+_FLAG: Final[Schema] = {"type": "boolean"}
+_LIST: Final = shape({"enabled": _FLAG, "users": array(TEXT)})
+_DETAILS: Final = shape(
+    {
+        "name": TEXT,
+        "description": TEXT,
+        "owner": TEXT,
+        "readerAcl": _LIST,
+        "writerAcl": _LIST,
+        "partitionCount": WHOLE,
+        "replicationCount": WHOLE,
+        "transactionEnabled": _FLAG,
+        "retentionMs": nullable("integer"),
+        "retentionBytes": nullable("integer"),
+        "backlogBytes": nullable("integer"),
+        "deduplication": nullable("boolean"),
+    }
+)
+_NUMBER: Final[Schema] = {"type": ["integer", "string", "null"]}
+_CHOICE: Final[Schema] = {"type": ["boolean", "string", "null"]}
+_NEW: Final = shape(
+    {"topicName": TEXT},
+    {
+        "topicDescription": nullable("string"),
+        "partitionCount": _NUMBER,
+        "replicationCount": _NUMBER,
+        "transactionEnabled": _CHOICE,
+        "retentionMs": _NUMBER,
+        "retentionBytes": _NUMBER,
+        "backlogBytes": _NUMBER,
+        "deduplication": _CHOICE,
+    },
+)
+_UNTOLD: Final = ("not-allowed", "not-supported")
 
 
 class TopicViews:
@@ -59,11 +111,18 @@ class TopicViews:
         routes.delete("/topics/<topic>")(self.delete)
         return routes
 
+    @operation(answers=answers_json(shape({"topics": array(TEXT)}), "The names."))
     def names(self) -> Response:
         """Answer the names of the topics that the caller may use."""
         principal = self._access.principal(request.environ)
         return forms.answer({"topics": [info.topic.local for info in self._visible(principal)]})
 
+    @operation(
+        answers=answers_json(
+            shape({"topics": array(shape({"topicName": TEXT, "owner": TEXT, "txenabled": _FLAG}))}),
+            "The topics.",
+        )
+    )
     def list_all(self) -> Response:
         """Answer the same topics with their owners."""
         visible = self._visible(self._access.principal(request.environ))
@@ -78,6 +137,7 @@ class TopicViews:
         ]
         return forms.answer({"topics": topics})
 
+    @operation(answers=answers_json(_DETAILS, "The topic."), fails=(*TOPIC, *STORE, *_UNTOLD))
     def describe(self, topic: str) -> Response:
         """Answer what a topic is."""
         principal, name = self._access.principal(request.environ), self._topic_name(topic)
@@ -85,6 +145,18 @@ class TopicViews:
         info = self._topics.described(name).info
         return forms.answer(self._details(info, self._rights.read(name)))
 
+    @operation(
+        body=Body(
+            {JSON: _NEW},
+            "Numbers and booleans may be sent as text; other fields are refused.",
+            examples={JSON: {"topicName": "orders", "partitionCount": 4}},
+        ),
+        answers={
+            200: Reply("The topic, which now exists.", {JSON: _DETAILS}),
+            204: Reply("The topic exists already, and is left as it is."),
+        },
+        fails=(*TOPIC, *STORE, *_UNTOLD, "topic-exists", "conflict"),
+    )
     def create(self) -> Response:
         """Create a topic, which is then its creator's."""
         principal = self._access.principal(request.environ)
@@ -119,6 +191,10 @@ class TopicViews:
         # As it has become: partitions may be a default, and copies are at most one a server.
         return forms.answer(self._details(self._topics.described(new.topic).info, rights))
 
+    @operation(
+        answers={200: Reply("The topic is deleted.", {HTML: TEXT})},
+        fails=(*TOPIC, *STORE, *_UNTOLD, "conflict"),
+    )
     def delete(self, topic: str) -> Response:
         """Delete a topic with all that is in it."""
         principal, name = self._access.principal(request.environ), self._topic_name(topic)

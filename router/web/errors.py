@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Final
 
 import structlog
-from flask import Flask, Response, request
+from flask import Flask, Response, current_app, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from router.errors import (
@@ -24,6 +24,11 @@ from router.services.consume import ClientGoneError
 from router.web.dmaap_errors import ErrorTexts, retry_after
 from router.web.transaction import GIVEN, TransactionIds
 
+PROBLEMS: Final = "router.problems"
+"""Where an application's extensions have what tells failures as problem documents."""
+PAGES: Final = frozenset({"/", "/console", "/docs", "/favicon.ico", "/openapi.json"})
+"""Paths whose failures are problem documents, with what is below PAGES_BELOW."""
+PAGES_BELOW: Final = ("/console/", "/docs/")
 REALM: Final = 'Basic realm="message router", charset="UTF-8"'
 _OF_STATUS: Final[Mapping[int, type[RouterError]]] = {
     400: BadRequestError,
@@ -51,7 +56,14 @@ class Errors:
         app.register_error_handler(Exception, self.broke)
 
     def failed(self, error: RouterError) -> Response:
-        """Answer a failure that is in the table."""
+        """Answer a failure that is in the table, in the form of the path's dialect."""
+        problems = current_app.extensions.get(PROBLEMS)
+        if problems is not None and _is_page(request.path):
+            answer: Response = problems(error)
+            return answer
+        return self._told(error)
+
+    def _told(self, error: RouterError) -> Response:
         row = self._texts.row(error, request.endpoint)
         environ = request.environ
         transaction = environ.get(GIVEN) or self._transactions.next(environ.get("REMOTE_ADDR", ""))
@@ -99,3 +111,7 @@ class Errors:
         """Answer a failure of ours: it is logged, and the client is told no more than that."""
         _log.error("request failed", method=request.method, path=request.path, exc_info=error)
         return self.failed(RouterError("The request could not be served; the log says why."))
+
+
+def _is_page(path: str) -> bool:
+    return path in PAGES or path.startswith(PAGES_BELOW)

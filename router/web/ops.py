@@ -14,6 +14,18 @@ from router.metrics import Metrics
 from router.quoting import said
 from router.resources import Resources
 from router.web.media import wants_json
+from router.web.openapi.description import (
+    JSON,
+    OBJECT,
+    TEXT,
+    Reply,
+    answers_json,
+    answers_nothing,
+    choice,
+    one_of,
+    operation,
+    shape,
+)
 from router.web.parameters import Query
 
 PUSH_EVERY = 1.0
@@ -107,10 +119,18 @@ class Ops:
         routes.get("/transaction/<number>")(self.transaction)
         return routes
 
+    @operation(
+        answers=answers_json(shape({"status": one_of(["up"])}), "Up."), fails=(), public=True
+    )
     def health(self) -> Response:
         """Say that HTTP answers."""
         return Response(b'{"status":"up"}', mimetype="application/json")
 
+    @operation(
+        choice("for", ("all", "publish"), "What has to be served."),
+        answers=answers_json(shape({"status": one_of(["ready"])}), "Ready."),
+        public=True,
+    )
     def ready(self) -> Response:
         """Say that publishes and polls are served, or fail with 503 or 504 and the reason.
 
@@ -122,6 +142,15 @@ class Ops:
             self._node.ready(self._timeout)
         return Response(b'{"status":"ready"}', mimetype="application/json")
 
+    @operation(
+        answers={
+            200: Reply(
+                "Prometheus' text format, or the original's figures.",
+                {"text/plain": TEXT, JSON: OBJECT},
+            )
+        },
+        public=True,
+    )
     def metrics(self) -> Response:
         """Answer the node's counters, this worker's up to now among them.
 
@@ -135,6 +164,7 @@ class Ops:
             content_type="text/plain; version=0.0.4; charset=utf-8",
         )
 
+    @operation(answers=answers_nothing("There is nothing."), fails=(), public=True)
     def transaction(self, **_names: str) -> Response:
         """Answer nothing, as the original does: transactions are not kept."""
         return Response(status=204)

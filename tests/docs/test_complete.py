@@ -78,8 +78,24 @@ def test_every_route_is_documented() -> None:
     assert [route for route in routes if route not in page] == []
 
 
+def test_every_route_on_a_page_is_one_that_there_is(tmp_path: Path) -> None:
+    given = {"data.dir": str(tmp_path), "broker.spawn": "false", "backend.timeout": "10ms"}
+    app = create_app(load(None, {}, given))
+    routes = {
+        f"{method} {shown(rule.rule)}"
+        for rule in app.url_map.iter_rules()
+        for method in rule.methods or set()
+    }
+    app.extensions["router.close"]()
+    for name in (*ROUTES, "pulsar-admin.md"):
+        page = (DOCS / name).read_text(encoding="utf-8").replace("{id}", "{consumer}")
+        told = re.findall(r"`((?:GET|PUT|POST|PATCH|DELETE) /[^`? ]*?)/?(?:\?[^`]*)?`", page)
+        assert len(told) > 8
+        assert [route for route in told if route not in routes] == [], name
+
+
 def test_every_route_of_the_administration_is_documented(tmp_path: Path) -> None:
-    given = {"data.dir": str(tmp_path), "broker.spawn": "false"}
+    given = {"data.dir": str(tmp_path), "broker.spawn": "false", "backend.timeout": "10ms"}
     app = create_app(load(None, {}, given), only_admin=True)
     page = (DOCS / "pulsar-admin.md").read_text(encoding="utf-8")
     routes = {

@@ -70,7 +70,7 @@ class Console:
         access, sessions, topic_name = asking
         visitors = Visitors(access, sessions)
         parts = Parts(pages, visitors, access, topic_name)
-        self._failures = ConsoleFailures(pages, visitors, texts)
+        self.failures = ConsoleFailures(pages, visitors, texts)
         self._views = (
             SignInViews(parts, texts),
             HomeViews(parts, assets, ready, backend),
@@ -88,7 +88,7 @@ class Console:
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         routes = Blueprint("console", __name__)
-        self._failures.register(routes)
+        self.failures.register(routes)
         for views in self._views:
             views.add(routes)
         return routes

@@ -14,9 +14,11 @@ from router.services.rights import NOBODY, TopicRights
 from router.web.access import AccessLists
 from router.web.addresses import root
 from router.web.console import commands
+from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, paged, words
 from router.web.names import consumer_name
+from router.web.openapi.description import number, text
 from router.web.parameters import Query
 
 PAGE_ROWS: Final = 50
@@ -41,6 +43,7 @@ class AccessViews:
         routes.get("/console/access/topics/<topic>", endpoint="access_topic")(self.topic)
         routes.post("/console/access/topics/<topic>/<role>", endpoint="access_change")(self.change)
 
+    @page(text("q", "Users whose names hold this."), number("page", "Which page, from 1 on."))
     def users(self) -> Response:
         """Answer all users with their permissions to administrators, and to others their own."""
         principal, query = self._parts.principal(), Query(request.environ)
@@ -68,6 +71,7 @@ class AccessViews:
         }
         return self._parts.pages.answer("access_users.html", data)
 
+    @page(text("q", "Topics whose names hold this."), number("page", "Which page, from 1 on."))
     def topics(self) -> Response:
         """Answer owners and lists of the topics that the caller may see."""
         principal, query = self._parts.principal(), Query(request.environ)
@@ -86,6 +90,7 @@ class AccessViews:
         }
         return self._parts.pages.answer("access_topics.html", data)
 
+    @page()
     def topic(self, topic: str) -> Response:
         """Answer owner and lists of a topic."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)
@@ -97,6 +102,7 @@ class AccessViews:
         }
         return self._parts.pages.answer("access_topic.html", data)
 
+    @action("change", "name", fails=("conflict",))
     def change(self, topic: str, role: str) -> Response:
         """Put a name on a list of a topic, or take it off."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)

@@ -17,8 +17,10 @@ from router.services.recent import recent
 from router.web import bodies
 from router.web.access import Right
 from router.web.console import shown
+from router.web.console.described import FAILS, SIGN_IN
 from router.web.console.pages import HEADERS, NO_STORE
 from router.web.console.parts import Parts, words
+from router.web.openapi.description import TEXT, Reply, choice, operation, text
 from router.web.parameters import Query
 
 MOST_EXPORTED: Final = 1_000
@@ -41,6 +43,15 @@ class ExportViews:
         """Add the route."""
         routes.get("/console/topics/<topic>/export")(self.export)
 
+    @operation(
+        choice("as", KINDS, "Of which type the file is."),
+        text("filter", "Messages whose text, key or headers hold these words."),
+        answers={
+            200: Reply("The file.", {kind.partition(";")[0]: TEXT for kind in KINDS.values()}),
+            **SIGN_IN,
+        },
+        fails=(*FAILS, "read-failed"),
+    )
     def export(self, topic: str) -> Response:
         """Answer the last messages of a topic that match the filter, as a file."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
-from flask import Response, request
+from flask import Blueprint, Response, request
 
 from router.errors import RouterError, UnauthenticatedError
-from router.web.console.pages import Pages, html_wanted, problem_wanted
+from router.web.console.formats import html_wanted, problem_wanted
+from router.web.console.hints import HINTS
+from router.web.console.pages import Pages
 from router.web.console.signin import FIRST_PAGE, SCHEME, SIGN_IN, asked_page
 from router.web.console.visitors import Visitors, has_cookie, has_credentials
 from router.web.dmaap_errors import ErrorTexts, retry_after
-from router.web.errors import REALM
+from router.web.errors import PROBLEMS, REALM
 from router.web.failures import Failures
 
 if TYPE_CHECKING:
@@ -29,6 +32,11 @@ class ConsoleFailures(Failures):
         self._visitors = visitors
         self._texts = texts
 
+    def register(self, routes: Blueprint) -> None:
+        """Handle what these views raise, and what is raised before a view is found."""
+        super().register(routes)
+        routes.record_once(lambda state: state.app.extensions.update({PROBLEMS: self.failed}))
+
     def failed(self, error: RouterError) -> Response:
         """Answer a failure; a browser without credentials is sent to the sign-in page."""
         environ = request.environ
@@ -38,11 +46,11 @@ class ConsoleFailures(Failures):
         row = self._texts.row(error)
         problem = {
             "type": "about:blank",
-            "title": error.code.replace("-", " ").capitalize(),
+            "title": HTTPStatus(row.status).phrase,
             "status": row.status,
             "detail": f"{row.text} {error}".strip(),
             "code": error.code,
-            "hint": (type(error).__doc__ or "").strip().partition("\n")[0],
+            "hint": HINTS[error.code],
         }
         answer = self._pages.problem(problem, row.status)
         if (after := retry_after(error, row)) is not None:

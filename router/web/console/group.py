@@ -14,9 +14,11 @@ from router.services.groups import Groups, ResetTarget, moment, positions
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.console import commands, shown
+from router.web.console.described import FAILS, action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
 from router.web.names import group_name
+from router.web.openapi.description import choice, text
 from router.web.parameters import Query
 
 TIME: Final = "time"
@@ -47,6 +49,7 @@ class GroupDetailViews:
         routes.post(f"{path}/reset")(self.reset)
         routes.post(f"{path}/delete", endpoint="delete_group")(self.delete)
 
+    @page(fails=(*FAILS, "subscription-not-found"))
     def group(self, topic: str, group: str) -> Response:
         """Answer the page of a group."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)
@@ -73,6 +76,12 @@ class GroupDetailViews:
         }
         return self._parts.pages.answer("group.html", data)
 
+    @page(
+        choice("to", PLACES, "Where the group goes."),
+        text("time", "The time, where that is a time."),
+        text("position", "The positions, where those are positions."),
+        fails=(*FAILS, "subscription-not-found"),
+    )
     def preview(self, topic: str, group: str) -> Response:
         """Answer what a reset would change, and the form that asks for it."""
         principal, subscription = self._managed(topic, group)
@@ -94,6 +103,11 @@ class GroupDetailViews:
         }
         return self._parts.pages.answer("reset.html", data)
 
+    @action(
+        "to",
+        optional=("time", "position", "back"),
+        fails=("subscription-not-found", "subscription-busy", "bad-read-option"),
+    )
     def reset(self, topic: str, group: str) -> Response:
         """Move a group to the beginning, the end, a time, or positions."""
         principal, subscription = self._managed(topic, group)
@@ -108,6 +122,7 @@ class GroupDetailViews:
             return self._parts.pages.done(data, _path(subscription))
         return self._parts.pages.done(data, "/console/groups", topic=names["topic"])
 
+    @action("confirm", fails=("subscription-not-found", "subscription-busy"))
     def delete(self, topic: str, group: str) -> Response:
         """Delete a group that no consumer reads, when its name is written once more."""
         principal, subscription = self._managed(topic, group)

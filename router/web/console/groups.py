@@ -13,8 +13,10 @@ from router.services.manage import Topics
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.console import commands
+from router.web.console.described import page
 from router.web.console.group import PLACES
 from router.web.console.parts import Parts, words
+from router.web.openapi.description import number, text
 from router.web.parameters import Query
 
 PAGE_TOPICS: Final = 50
@@ -36,6 +38,11 @@ class GroupPageViews:
         """Add the route."""
         routes.get("/console/groups", endpoint="groups")(self.listed)
 
+    @page(
+        text("q", "Groups whose names hold this."),
+        text("topic", "Groups of this topic."),
+        number("page", "Which page, from 1 on."),
+    )
     def listed(self) -> Response:
         """Answer the groups of the topics that the caller may see, with their lag."""
         principal, query = self._parts.principal(), Query(request.environ)

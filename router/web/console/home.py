@@ -11,9 +11,12 @@ from router.build import VERSION
 from router.errors import PathNotFoundError, RouterError
 from router.web import forms
 from router.web.addresses import root
-from router.web.console.assets import AGAIN, Assets
-from router.web.console.pages import HEADERS, Pages, base, html_wanted
+from router.web.console.assets import AGAIN, TYPES, Assets
+from router.web.console.described import page
+from router.web.console.formats import html_wanted
+from router.web.console.pages import HEADERS, Pages, base
 from router.web.console.parts import Parts
+from router.web.openapi.description import JSON, OBJECT, TEXT, Reply, operation
 
 NAME: Final = "message-router"
 # What a page that is to come does until then.
@@ -44,6 +47,14 @@ class HomeViews:
             routes.get(f"/console/{name}", endpoint=name)(self._later(name))
         routes.get("/console/<path:rest>")(self.unknown)
 
+    @operation(
+        answers={
+            200: Reply("What runs here and where to go.", {JSON: OBJECT}),
+            302: Reply("For a browser: `Location` is the console."),
+        },
+        fails=(),
+        public=True,
+    )
     def root(self) -> Response:
         """Send a browser to the console, and tell others what runs here."""
         if html_wanted(request.environ):
@@ -55,14 +66,23 @@ class HomeViews:
         answer.headers["Cache-Control"] = "no-cache"
         return answer
 
+    @operation(answers={200: Reply("The icon.", {"image/svg+xml": TEXT})}, fails=(), public=True)
     def icon(self) -> Response:
         """Answer the icon, which browsers ask for by themselves."""
         return self._file("icon.svg", AGAIN)
 
+    @operation(
+        answers={
+            200: Reply("The file.", {kind.partition(";")[0]: TEXT for kind in TYPES.values()})
+        },
+        fails=("path-not-found",),
+        public=True,
+    )
     def static(self, digest: str, name: str) -> Response:
         """Answer a file of the console."""
         return self._file(name, self._assets.caching(digest))
 
+    @page()
     def about(self) -> Response:
         """Say what runs here, and whether it is well."""
         principal = self._parts.principal()
@@ -76,6 +96,7 @@ class HomeViews:
         }
         return self._pages.answer("about.html", data)
 
+    @operation(hidden=True)
     def unknown(self, rest: str) -> Response:
         """Refuse a path that is none of the console's."""
         raise PathNotFoundError(f"GET /console/{rest}"[:200])
@@ -98,11 +119,13 @@ class HomeViews:
     def _later(self, name: str) -> Callable[[], Response]:
         title, command = LATER[name]
 
-        def page() -> Response:
+        @page()
+        def later() -> Response:
+            """Answer a page that is not built yet."""
             self._parts.principal()
             return self._pages.answer("later.html", {"title": title, "command": command})
 
-        return page
+        return later
 
 
 def _directory(address: str) -> dict[str, Any]:
@@ -110,6 +133,8 @@ def _directory(address: str) -> dict[str, Any]:
         "name": NAME,
         "version": VERSION,
         "console": f"{address}/console/",
+        "docs": f"{address}/docs",
+        "openapi": f"{address}/openapi.json",
         "publish": f"{address}/events/{{topic}}",
         "poll": f"{address}/events/{{topic}}/{{group}}/{{id}}",
         "stream": f"{address}/events/{{topic}}?stream",

@@ -13,9 +13,11 @@ from router.services.keys import ApiKey
 from router.web.access import ApiKeys
 from router.web.addresses import root
 from router.web.console import commands
+from router.web.console.described import FAILS, action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, paged, words
 from router.web.names import consumer_name
+from router.web.openapi.description import number, text
 from router.web.parameters import Query
 
 KEYS: Final = "/console/access/keys"
@@ -39,6 +41,7 @@ class KeyPageViews:
         routes.post(f"{KEYS}/<key>", endpoint="key_update")(self.update)
         routes.post(f"{KEYS}/<key>/delete", endpoint="key_delete")(self.delete)
 
+    @page(text("q", "Keys whose names hold this."), number("page", "Which page, from 1 on."))
     def listed(self) -> Response:
         """Answer the names of all keys, or of those with a text in them."""
         principal, query = self._parts.principal(), Query(request.environ)
@@ -53,6 +56,7 @@ class KeyPageViews:
         }
         return self._parts.pages.answer("access_keys.html", data)
 
+    @action(optional=("email", "description"), fails=("conflict", "too-many-requests"))
     def create(self) -> Response:
         """Make a key; its secret is in this answer and in no other."""
         principal, fields = self._parts.principal(), Fields(request.environ)
@@ -64,6 +68,7 @@ class KeyPageViews:
         }
         return self._parts.pages.answer("access_key_created.html", data)
 
+    @page(fails=(*FAILS, "key-not-found"))
     def show(self, key: str) -> Response:
         """Answer what is known of a key, but not its secret."""
         principal, name = self._parts.principal(), consumer_name(key, "key")
@@ -79,12 +84,14 @@ class KeyPageViews:
         }
         return self._parts.pages.answer("access_key.html", data)
 
+    @action("email", "description", fails=("conflict", "key-not-found"))
     def update(self, key: str) -> Response:
         """Change address and description of a key."""
         name, fields = self._own(key), Fields(request.environ)
         changed = self._keys.update(name, fields.text("email"), fields.text("description"))
         return self._parts.pages.done(_shown(changed), f"{KEYS}/{commands.segment(name)}")
 
+    @action(fails=("conflict", "key-not-found"))
     def delete(self, key: str) -> Response:
         """Delete a key."""
         name = self._own(key)

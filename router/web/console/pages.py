@@ -17,17 +17,16 @@ from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from router.build import VERSION
-from router.errors import BadRequestError
 from router.web.addresses import root
 from router.web.console.assets import Assets
 from router.web.console.commands import segment
+from router.web.console.formats import json_wanted, problem_wanted
 from router.web.console.shown import at, size
 from router.web.console.visitors import current
-from router.web.parameters import Query
 from router.web.transaction import USER
 
 if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+    pass
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -76,7 +75,7 @@ class Pages:
         return self._page(name, data, status)
 
     def problem(self, problem: Mapping[str, Any], status: int) -> Response:
-        """Return a failure, as a page or as a problem document (RFC 9457)."""
+        """Return a failure: a page for a browser, else a problem document (RFC 9457)."""
         if problem_wanted(request.environ):
             return _json(problem, PROBLEM, status)
         return self._page("error.html", problem, status)
@@ -107,31 +106,6 @@ class Pages:
 def base() -> str:
     """Return what comes before the paths of addresses, as the client sees them; mostly nothing."""
     return urlsplit(root(request.environ)).path.rstrip("/")
-
-
-def json_wanted(environ: WSGIEnvironment) -> bool:
-    """Return whether a request asks for data: by `format`, else by an Accept without HTML.
-
-    Raises BadRequestError for a query that cannot be read.
-    """
-    query = Query(environ)
-    if wanted := query.choice("format", ("html", "json"), ""):
-        return wanted == "json"
-    accepted = environ.get("HTTP_ACCEPT", "").lower()
-    return "json" in accepted and "text/html" not in accepted
-
-
-def problem_wanted(environ: WSGIEnvironment) -> bool:
-    """Return whether a failure is told as data: also where the query cannot be read."""
-    try:
-        return json_wanted(environ)
-    except BadRequestError:
-        return not html_wanted(environ)
-
-
-def html_wanted(environ: WSGIEnvironment) -> bool:
-    """Return whether a browser asks for a page."""
-    return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
 
 
 def _token() -> str:

@@ -12,6 +12,7 @@ from router.errors import ForbiddenError
 from router.model import Principal, TopicInfo, TopicName
 from router.services.manage import Topics
 from router.web.access import Access, Right
+from router.web.console.formats import json_wanted
 from router.web.console.pages import Pages
 from router.web.console.visitors import Visitors
 from router.web.parameters import Query
@@ -44,7 +45,11 @@ class Parts:
     topic_name: Callable[[str], TopicName]
 
     def principal(self) -> Principal:
-        """Return who makes this request; raise what `Visitors.principal` raises."""
+        """Return who makes this request; raise what `Visitors.principal` raises.
+
+        Raises BadReadOptionError for a `format` that cannot be read, before anything is done.
+        """
+        json_wanted(request.environ)
         return self.visitors.principal(request.environ)
 
     def may(self, principal: Principal, topic: TopicName, right: Right) -> bool:

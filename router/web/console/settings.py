@@ -10,7 +10,9 @@ from router.errors import ForbiddenError
 from router.settings import BY_NAME, DEFAULT, Settings, Value, shown
 from router.web.addresses import root
 from router.web.console import commands
+from router.web.console.described import page
 from router.web.console.parts import Parts, words
+from router.web.openapi.description import flag, text
 from router.web.parameters import Query
 
 
@@ -25,6 +27,7 @@ class SettingsViews:
         """Add the route."""
         routes.get("/console/settings", endpoint="settings")(self.listed)
 
+    @page(text("q", "Settings that hold this."), flag("changed", "Those that are not the default."))
     def listed(self) -> Response:
         """Answer the settings of this node that a search finds, secrets masked."""
         principal, query = self._parts.principal(), Query(request.environ)

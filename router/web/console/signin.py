@@ -14,12 +14,15 @@ from router.errors import (
     TooManyRequestsError,
     UnauthenticatedError,
 )
+from router.web.console.described import action, page
 from router.web.console.fields import Fields
-from router.web.console.pages import Pages, json_wanted
+from router.web.console.formats import json_wanted
+from router.web.console.pages import Pages
 from router.web.console.parts import Parts, words
 from router.web.console.visitors import cookie
 from router.web.cors import is_foreign
 from router.web.dmaap_errors import ErrorTexts, retry_after
+from router.web.openapi.description import text
 from router.web.parameters import Query
 
 FIRST_PAGE: Final = "/console/"
@@ -50,6 +53,7 @@ class SignInViews:
         routes.post(SIGN_IN)(self.sign_in)
         routes.post("/console/signout")(self.sign_out)
 
+    @page(text("next", "The page of the console that follows."), fails=())
     def form(self) -> Response:
         """Answer the form."""
         session = self._parts.visitors.session(request.environ)
@@ -58,6 +62,7 @@ class SignInViews:
             user="" if session is None else session.user,
         )
 
+    @action("user", "password", optional=("next",), fails=("unauthenticated", "too-many-requests"))
     def sign_in(self) -> Response:
         """Begin a session; a page tells why none is begun."""
         environ, fields = request.environ, Fields(request.environ)
@@ -79,6 +84,7 @@ class SignInViews:
         answer.headers["Set-Cookie"] = cookie(environ, session)
         return answer
 
+    @action()
     def sign_out(self) -> Response:
         """Remove the session from the browser."""
         self._parts.visitors.session(request.environ)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from flask import Blueprint, Response
 
+from router.web import streams
+from router.web.console.described import SIGN_IN
 from router.web.console.parts import Parts
-from router.web.dmaap_stream import EventStreams
+from router.web.dmaap_stream import STREAM_FAILS, STREAMED, EventStreams
+from router.web.openapi.description import TEXT, Reply, operation
 
 
 class StreamViews:
@@ -22,6 +25,14 @@ class StreamViews:
         """Add the route."""
         routes.get("/console/topics/<topic>/stream")(self.stream)
 
+    @operation(
+        *STREAMED,
+        answers={
+            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT}),
+            **SIGN_IN,
+        },
+        fails=STREAM_FAILS,
+    )
     def stream(self, topic: str) -> Response:
         """Answer the messages of a topic as they come."""
         return self._streams.stream(self._parts.principal(), self._parts.topic_name(topic))

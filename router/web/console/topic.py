@@ -20,9 +20,11 @@ from router.web import bodies
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.console import commands, shown
+from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.pages import base
 from router.web.console.parts import Parts, words
+from router.web.openapi.description import choice, number, text
 from router.web.parameters import Query
 from router.web.pulsar_rest import ids
 
@@ -62,6 +64,12 @@ class TopicPageViews:
         routes.get("/console/topics/<topic>")(self.topic)
         routes.post("/console/topics/<topic>/publish")(self.publish)
 
+    @page(
+        choice("tab", TABS, "Which tab."),
+        text("filter", "Messages whose text, key or headers hold these words."),
+        number("stored", "How many messages were stored, which the page says."),
+        choice("with", FORMATS, "Which format is chosen."),
+    )
     def topic(self, topic: str) -> Response:
         """Answer one of the tabs of a topic's page."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)
@@ -88,6 +96,21 @@ class TopicPageViews:
             data |= self._settings(principal, name, stats)
         return self._parts.pages.answer(f"topic_{tab}.html", data)
 
+    @action(
+        optional=("format", "key", "message"),
+        fails=(
+            "bad-framing",
+            "bad-json",
+            "message-too-large",
+            "publish-refused",
+            "disk-full",
+            "topic-terminated",
+            "topic-held",
+            "quota-exceeded",
+            "partial-publish",
+            "outcome-unknown",
+        ),
+    )
     def publish(self, topic: str) -> Response:
         """Store what a form holds."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)

@@ -13,8 +13,10 @@ from router.services.rights import Rights, TopicRights
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.console import commands
+from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
+from router.web.openapi.description import choice, number, text
 from router.web.parameters import Query
 
 PAGE_TOPICS: Final = 50
@@ -37,6 +39,11 @@ class TopicListViews:
         routes.post("/console/topics")(self.create)
         routes.post("/console/topics/<topic>/delete")(self.delete)
 
+    @page(
+        text("q", "Topics whose names hold this."),
+        number("page", "Which page, from 1 on."),
+        choice("dialog", ("create",), "Which dialog is open."),
+    )
     def listed(self) -> Response:
         """Answer the topics that the caller may see, those with a text in their names."""
         principal, query = self._parts.principal(), Query(request.environ)
@@ -58,6 +65,7 @@ class TopicListViews:
         }
         return self._parts.pages.answer("topics.html", data)
 
+    @action("name", optional=("partitions",), fails=("topic-exists", "conflict"))
     def create(self) -> Response:
         """Create a topic, which is then its creator's."""
         principal, fields = self._parts.principal(), Fields(request.environ)
@@ -80,6 +88,7 @@ class TopicListViews:
         }
         return self._parts.pages.done(data, f"/console/topics/{commands.segment(topic.local)}")
 
+    @action("confirm", fails=("conflict",))
     def delete(self, topic: str) -> Response:
         """Delete a topic whose name was written once more."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)

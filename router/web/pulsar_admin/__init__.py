@@ -19,6 +19,7 @@ from router.services.manage import Topics
 from router.services.rights import Rights
 from router.settings import Settings
 from router.web.access import Access
+from router.web.openapi.description import operation
 from router.web.pulsar_admin import paths
 from router.web.pulsar_admin.brokers import BrokerViews
 from router.web.pulsar_admin.door import Door
@@ -85,6 +86,7 @@ class PulsarAdmin:
         self._failures.register(routes)
         return routes
 
+    @operation(hidden=True)
     def other(self, rest: str) -> Response:
         """Refuse what is not served."""
         del rest

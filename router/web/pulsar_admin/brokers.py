@@ -11,6 +11,14 @@ from router.build import VERSION
 from router.errors import TopicNotFoundError
 from router.web.addresses import root
 from router.web.names import decode
+from router.web.openapi.description import (
+    OBJECT,
+    TEXT,
+    Reply,
+    answers_json,
+    operation,
+)
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.lookup import Addresses
@@ -38,6 +46,7 @@ class BrokerViews:
         routes.get(f"{ADMIN}/clusters")(self.clusters)
         routes.get(f"{ADMIN}/clusters/<cluster>")(self.cluster)
 
+    @operation(answers={200: Reply("It answers.", {"text/plain": TEXT})}, public=True)
     def health(self) -> Response:
         """Answer `ok` when the broker answers; everybody may ask."""
         try:
@@ -46,21 +55,30 @@ class BrokerViews:
             pass  # an answer like any other
         return Response("ok", mimetype="text/plain")
 
+    @operation(answers={200: Reply("The version.", {"text/plain": TEXT})}, public=True, fails=())
     def version(self) -> Response:
         """Answer the router's version; everybody may ask."""
         return Response(VERSION, mimetype="text/plain")
 
+    @operation(
+        answers=answers_json(shapes.NAMES, "Its address."),
+        refuses={404: "There is no such cluster."},
+    )
     def brokers(self, cluster: str = CLUSTER) -> Response:
         """Answer the only broker."""
         self._door.principal()
         _check(cluster)
         return answer([root(request.environ).partition("://")[2]])
 
+    @operation(answers=answers_json(shapes.NAMES, "Its name."))
     def clusters(self) -> Response:
         """Answer the only cluster."""
         self._door.principal()
         return answer([CLUSTER])
 
+    @operation(
+        answers=answers_json(OBJECT, "Its addresses."), refuses={404: "There is no such cluster."}
+    )
     def cluster(self, cluster: str) -> Response:
         """Answer where the only cluster is."""
         self._door.principal()

@@ -15,6 +15,12 @@ from router.backends.embedded.administration import Administration
 from router.settings import Settings
 from router.web.access import Right
 from router.web.addresses import root
+from router.web.openapi.description import (
+    OBJECT,
+    answers_json,
+    operation,
+)
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import answer
@@ -58,6 +64,11 @@ class LookupViews:
         """Add the route."""
         routes.get(LOOKUP)(self.look_up)
 
+    @operation(
+        answers=answers_json(OBJECT, "Its addresses."),
+        fails=shapes.LOOKING,
+        refuses=shapes.NO_NAME | {412: "The name is not allowed, or no Pulsar listener is on."},
+    )
     def look_up(self, **path: str) -> Response:
         """Answer the broker of a topic, whether the topic exists or not."""
         name = self._door.topic(Right.VIEW, path).topic

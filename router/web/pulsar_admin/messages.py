@@ -18,7 +18,16 @@ from router.backends.embedded.administration import Administration
 from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import TopicName
 from router.web.access import Right
+from router.web.openapi.description import (
+    TEXT,
+    Reply,
+    answers_json,
+    choice,
+    operation,
+)
+from router.web.openapi.description import number as number_of
 from router.web.parameters import MAX_NUMBER, Query, number
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import TOPIC, answer, subscription_name
@@ -77,6 +86,16 @@ class MessageViews:
         routes.get(f"{TOPIC}/examinemessage")(self.examine)
         routes.get(f"{TOPIC}/lastMessageId")(self.last_message_id)
 
+    @operation(
+        answers={
+            200: Reply(
+                "The entry's payload; its metadata is in headers.",
+                {"application/octet-stream": TEXT},
+            )
+        },
+        fails=(*shapes.LOOKING, "subscription-not-found", "read-failed"),
+        refuses=shapes.ONE,
+    )
     def peek(self, subscription: str, position: str, **path: str) -> Response:
         """Answer the nth entry that a subscription did not acknowledge."""
         name = self._readable(path)
@@ -84,6 +103,16 @@ class MessageViews:
         asked = pb.ReadEntry(topic=str(name), subscription=subscription_name(subscription), nth=nth)
         return told(self._read(name, asked, "Message not found"))
 
+    @operation(
+        answers={
+            200: Reply(
+                "The entry's payload; its metadata is in headers.",
+                {"application/octet-stream": TEXT},
+            )
+        },
+        fails=(*shapes.LOOKING, "read-failed"),
+        refuses=shapes.ONE,
+    )
     def message(self, ledger: str, entry: str, **path: str) -> Response:
         """Answer the entry of an id."""
         name = self._readable(path)
@@ -94,6 +123,18 @@ class MessageViews:
             raise RefusedError(404, "Message id not found")
         return told(found)
 
+    @operation(
+        choice("initialPosition", ("earliest", "latest"), "From where it is counted."),
+        number_of("messagePosition", "Which entry, from 1 on."),
+        answers={
+            200: Reply(
+                "The entry's payload; its metadata is in headers.",
+                {"application/octet-stream": TEXT},
+            )
+        },
+        fails=(*shapes.LOOKING, "read-failed"),
+        refuses=shapes.ONE,
+    )
     def examine(self, **path: str) -> Response:
         """Answer the nth entry from the earliest on, or from the latest back."""
         name = self._readable(path)
@@ -104,6 +145,11 @@ class MessageViews:
         setattr(asked, begin, True)
         return told(self._read(name, asked, "Message not found"))
 
+    @operation(
+        answers=answers_json(shapes.MESSAGE_ID, "The id."),
+        fails=(*shapes.LOOKING, "read-failed"),
+        refuses=shapes.ONE,
+    )
     def last_message_id(self, **path: str) -> Response:
         """Answer the id of the last message, entry -1 where there is none."""
         name = self._door.topic(Right.VIEW, path).topic

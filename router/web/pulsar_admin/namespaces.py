@@ -10,8 +10,18 @@ from flask import Blueprint, Response, request
 from router.backends.embedded.administration import MODES, Administration
 from router.errors import BadRequestError, ConflictError
 from router.web.names import decode
+from router.web.openapi.description import (
+    OBJECT,
+    TEXT,
+    answers_json,
+    answers_nothing,
+    choice,
+    operation,
+)
+from router.web.openapi.description import flag as flag_of
 from router.web.parameters import Query
 from router.web.pulsar_admin import policies as words
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import (
@@ -67,15 +77,20 @@ class NamespaceViews:
         routes.get(f"{NAMESPACE}/schemaValidationEnforced")(self.enforced)
         routes.post(f"{NAMESPACE}/schemaValidationEnforced")(self.set_enforced)
 
+    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.POLICY)
     def namespaces(self, tenant: str) -> Response:
         """Answer the namespaces of a tenant."""
         self._door.administrator()
         return answer(namespaces(self._administration, decode(tenant)))
 
+    @operation(answers=answers_json(OBJECT, "The policies."), fails=shapes.POLICY)
     def namespace(self, **path: str) -> Response:
         """Answer all policies of a namespace."""
         return answer(words.tell_all(self._policies(path), self._defaults))
 
+    @operation(
+        body=shapes.POLICIES, answers=answers_nothing(), fails=shapes.POLICY, refuses=shapes.REFUSED
+    )
     def create_namespace(self, **path: str) -> Response:
         """Make a namespace of a tenant that exists."""
         principal, name = self._door.administrator(), namespace_name(**path)
@@ -87,6 +102,12 @@ class NamespaceViews:
         _log.info("namespace-created", namespace=name, user=principal.name)
         return done()
 
+    @operation(
+        flag_of("force", "Delete its topics as well."),
+        answers=answers_nothing(),
+        fails=shapes.POLICY,
+        refuses=shapes.IN_USE,
+    )
     def delete_namespace(self, **path: str) -> Response:
         """Delete a namespace, by force with all its topics."""
         principal, name = self._door.administrator(), namespace_name(**path)
@@ -95,6 +116,11 @@ class NamespaceViews:
         _log.info("namespace-deleted", namespace=name, user=principal.name)
         return done()
 
+    @operation(
+        choice("mode", MODES, "Which topics."),
+        answers=answers_json(shapes.NAMES, "The names."),
+        fails=shapes.POLICY,
+    )
     def namespace_topics(self, **path: str) -> Response:
         """Answer the topics of a namespace that the caller may see, partitions by their names."""
         principal, name = self._door.principal(), namespace_name(**path)
@@ -103,65 +129,85 @@ class NamespaceViews:
         names = self._administration.names(name, mode)
         return answer(self._door.shown(principal, names))
 
+    @operation(answers=shapes.may_be_unset(shapes.RETENTION), fails=shapes.POLICY)
     def retention(self, **path: str) -> Response:
         """Answer the retention."""
         return _policy(words.tell_retention(self._policies(path), self._defaults))
 
+    @operation(body=shapes.body(shapes.RETENTION), answers=answers_nothing(), fails=shapes.POLICY)
     def set_retention(self, **path: str) -> Response:
         """Set the retention."""
         self._door.administrator()
         return self._change(path, words.read_retention(given_object()))
 
+    @operation(answers=answers_nothing(), fails=shapes.POLICY)
     def clear_retention(self, **path: str) -> Response:
         """Have the retention be as settings say."""
         return self._clear(path, "retention_ms", "retention_bytes")
 
+    @operation(answers=shapes.may_be_unset(shapes.FLAG), fails=shapes.POLICY)
     def deduplication(self, **path: str) -> Response:
         """Answer whether messages are deduplicated."""
         policies = self._policies(path)
         own = policies.HasField("deduplication")
         return _policy(policies.deduplication if own else None)
 
+    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
     def set_deduplication(self, **path: str) -> Response:
         """Say whether messages are deduplicated."""
         self._door.administrator()
         return self._change(path, pb.Policies(deduplication=given_flag()))
 
+    @operation(answers=answers_nothing(), fails=shapes.POLICY)
     def clear_deduplication(self, **path: str) -> Response:
         """Deduplicate as settings say."""
         return self._clear(path, "deduplication")
 
+    @operation(answers=shapes.may_be_unset(shapes.CREATION), fails=shapes.POLICY)
     def creation(self, **path: str) -> Response:
         """Answer how topics come into being by being used."""
         return _policy(words.tell_auto_creation(self._policies(path)))
 
+    @operation(body=shapes.body(shapes.CREATION), answers=answers_nothing(), fails=shapes.POLICY)
     def set_creation(self, **path: str) -> Response:
         """Say how topics come into being by being used."""
         self._door.administrator()
         return self._change(path, words.read_auto_creation(given_object()))
 
+    @operation(answers=answers_nothing(), fails=shapes.POLICY)
     def clear_creation(self, **path: str) -> Response:
         """Have topics come into being as settings say."""
         return self._clear(path, "auto_create", "auto_partitions")
 
+    @operation(answers=answers_json(OBJECT, "The quota."), fails=shapes.POLICY)
     def quotas(self, **path: str) -> Response:
         """Answer the quota of backlogs."""
         return answer(words.tell_quota(self._policies(path)))
 
+    @operation(
+        choice("backlogQuotaType", words.QUOTAS, "What is limited."),
+        body=shapes.body(shapes.QUOTA),
+        answers=answers_nothing(),
+        fails=shapes.POLICY,
+        refuses={412: "Only the size is limited, and the oldest messages go."},
+    )
     def set_quota(self, **path: str) -> Response:
         """Set the quota of backlogs."""
         self._door.administrator()
         kind = Query(request.environ).choice("backlogQuotaType", words.QUOTAS, words.STORAGE)
         return self._change(path, words.read_quota(given_object(), kind))
 
+    @operation(answers=answers_nothing(), fails=shapes.POLICY)
     def clear_quota(self, **path: str) -> Response:
         """Have the quota be as settings say."""
         return self._clear(path, "backlog_bytes")
 
+    @operation(answers=answers_json(TEXT, "The strategy."), fails=shapes.POLICY)
     def strategy(self, **path: str) -> Response:
         """Answer which schemas may follow one another."""
         return answer(words.tell_strategy(self._policies(path)))
 
+    @operation(body=shapes.body(shapes.STRATEGY), answers=answers_nothing(), fails=shapes.POLICY)
     def set_strategy(self, **path: str) -> Response:
         """Say which schemas may follow one another."""
         self._door.administrator()
@@ -172,19 +218,23 @@ class NamespaceViews:
             raise BadRequestError("the body is to be the name of a strategy")
         return self._change(path, pb.Policies(schema_compatibility=strategy))
 
+    @operation(answers=answers_json(shapes.FLAG, "Whether they may."), fails=shapes.POLICY)
     def auto_update(self, **path: str) -> Response:
         """Answer whether clients may bring new schemas."""
         return answer(words.updates(self._policies(path)))
 
+    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
     def set_auto_update(self, **path: str) -> Response:
         """Say whether clients may bring new schemas."""
         self._door.administrator()
         return self._change(path, pb.Policies(schema_auto_update=given_flag()))
 
+    @operation(answers=answers_json(shapes.FLAG, "Whether they do."), fails=shapes.POLICY)
     def enforced(self, **path: str) -> Response:
         """Answer whether producers need the schema that a topic has."""
         return answer(self._policies(path).schema_validation_enforced)
 
+    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
     def set_enforced(self, **path: str) -> Response:
         """Say whether producers need the schema that a topic has."""
         self._door.administrator()

@@ -22,7 +22,18 @@ from router.errors import (
 )
 from router.model import Schema, SchemaType, TopicName
 from router.web.access import Right
+from router.web.openapi.description import (
+    JSON,
+    OBJECT,
+    WHOLE,
+    Reply,
+    answers_json,
+    array,
+    operation,
+    shape,
+)
 from router.web.parameters import number
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.paths import SCHEMA, answer, given_object, texts
 from router.web.pulsar_admin.policies import Defaults, tell_strategy
@@ -58,6 +69,10 @@ class SchemaViews:
         routes.post(f"{SCHEMA}/compatibility")(self.compatibility)
         routes.post(f"{SCHEMA}/version")(self.version_of)
 
+    @operation(
+        answers=answers_json(shapes.SCHEMA, "The schema."),
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def newest_schema(self, **path: str) -> Response:
         """Answer the newest version."""
         found = list(self._versions(self._enter(Right.VIEW, path)))
@@ -65,6 +80,10 @@ class SchemaViews:
             raise SchemaNotFoundError("Schema not found")
         return answer(_told(found[-1]))
 
+    @operation(
+        answers=answers_json(shapes.SCHEMA, "The schema."),
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def schema(self, version: str, **path: str) -> Response:
         """Answer one version."""
         wanted = number("version", version)
@@ -73,11 +92,20 @@ class SchemaViews:
                 return answer(_told(found))
         raise SchemaNotFoundError("Schema not found")
 
+    @operation(
+        answers=answers_json(shape({"getSchemaResponses": array(shapes.SCHEMA)}), "The schemas."),
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def all_schemas(self, **path: str) -> Response:
         """Answer all versions."""
         name = self._enter(Right.VIEW, path)
         return answer({"getSchemaResponses": [_told(found) for found in self._versions(name)]})
 
+    @operation(
+        body=shapes.NEW_SCHEMA,
+        answers=answers_json(shape({"version": shape({"version": WHOLE})}), "The version."),
+        fails=(*(*shapes.LOOKING, "schema-not-found", "invalid-schema"), "incompatible-schema"),
+    )
     def post_schema(self, **path: str) -> Response:
         """Give a topic a schema, unless it has it already; answer its version."""
         name = self._enter(Right.MANAGE, path)
@@ -86,6 +114,10 @@ class SchemaViews:
         _log.info("schema-posted", topic=str(name), version=version)
         return answer({"version": {"version": version}})
 
+    @operation(
+        answers=answers_json(shape({"version": WHOLE}), "The version."),
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def delete_schema(self, **path: str) -> Response:
         """Let a topic have no schema from now on; answer the version that says so."""
         name = self._enter(Right.MANAGE, path)
@@ -94,6 +126,11 @@ class SchemaViews:
         _log.info("schemas-deleted", topic=str(name), version=version)
         return answer({"version": version})
 
+    @operation(
+        body=shapes.NEW_SCHEMA,
+        answers={202: Reply("Whether it could.", {JSON: OBJECT})},
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def compatibility(self, **path: str) -> Response:
         """Answer whether a topic could have a schema."""
         name = self._enter(Right.VIEW, path)
@@ -110,6 +147,11 @@ class SchemaViews:
         told = {"compatibility": compatible, "schemaCompatibilityStrategy": strategy}
         return answer(told, 202)
 
+    @operation(
+        body=shapes.NEW_SCHEMA,
+        answers=answers_json(shape({"version": {"type": "integer"}}), "The version."),
+        fails=(*shapes.LOOKING, "schema-not-found", "invalid-schema"),
+    )
     def version_of(self, **path: str) -> Response:
         """Answer the version of an equal schema, -1: there is none."""
         name = self._enter(Right.VIEW, path)

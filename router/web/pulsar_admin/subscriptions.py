@@ -12,7 +12,15 @@ from router.backends.embedded.administration import Administration
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
 from router.model import TopicName
 from router.web.access import Right
+from router.web.openapi.description import (
+    OBJECT,
+    answers_json,
+    answers_nothing,
+    operation,
+)
+from router.web.openapi.description import flag as flag_of
 from router.web.parameters import MAX_NUMBER, number
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.door import Door, Entered
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import (
@@ -57,11 +65,18 @@ class SubscriptionViews:
         routes.post(f"{SUBSCRIPTION}/resetcursor/<timestamp>")(self.reset_to_time)
         routes.post(f"{SUBSCRIPTION}/resetcursor")(self.reset_to_position)
 
+    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.LOOKING)
     def subscriptions(self, **path: str) -> Response:
         """Answer the names of a topic's subscriptions."""
         name = self._door.topic(Right.VIEW, path).topic
         return answer(self._looking.subscriptions(name))
 
+    @operation(
+        body=shapes.PLACE,
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.REFUSED | {405: "It is partitioned, or properties are given."},
+    )
     def create_subscription(self, subscription: str, **path: str) -> Response:
         """Make a subscription: from the id in the body on, else from the next message on."""
         entered, name = self._enter(path), subscription_name(subscription)
@@ -75,6 +90,11 @@ class SubscriptionViews:
         self._administration.ask(pb.CommandAdmin(create_subscription=made))
         return self._changed("subscription-created", entered, name)
 
+    @operation(
+        flag_of("force", "Delete it while it is read."),
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+    )
     def delete_subscription(self, subscription: str, **path: str) -> Response:
         """Delete a subscription that nobody reads, by force also one that somebody reads."""
         entered, name = self._enter(path), subscription_name(subscription)
@@ -82,6 +102,10 @@ class SubscriptionViews:
         self._administration.ask(pb.CommandAdmin(delete_subscription=gone), again=False)
         return self._changed("subscription-deleted", entered, name)
 
+    @operation(
+        answers=answers_json(OBJECT, "The properties."),
+        fails=(*shapes.LOOKING, "subscription-not-found"),
+    )
     def subscription_properties(self, subscription: str, **path: str) -> Response:
         """Answer the properties that a subscription was made with."""
         topic, name = self._door.topic(Right.VIEW, path).topic, subscription_name(subscription)
@@ -90,6 +114,9 @@ class SubscriptionViews:
                 return answer({pair.key: pair.value for pair in cursor.properties})
         raise SubscriptionNotFoundError(f"Subscription {name} not found for topic {topic}")
 
+    @operation(
+        answers=answers_nothing(), fails=shapes.MANAGING, refuses={405: "The topic is partitioned."}
+    )
     def skip(self, subscription: str, count: str, **path: str) -> Response:
         """Skip so many entries, of a topic without partitions."""
         entered = self._enter(path)
@@ -100,10 +127,12 @@ class SubscriptionViews:
             raise BadRequestError(f"at most {MAX_SKIP} messages are skipped at once")
         return self._skip(entered, subscription_name(subscription), {"count": skipped})
 
+    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
     def skip_all(self, subscription: str, **path: str) -> Response:
         """Skip everything that there is."""
         return self._skip(self._enter(path), subscription_name(subscription), {"all": True})
 
+    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
     def expire(self, subscription: str, seconds: str, **path: str) -> Response:
         """Skip what was stored longer ago."""
         entered = self._enter(path)
@@ -111,6 +140,7 @@ class SubscriptionViews:
             entered, subscription_name(subscription), {"before_ms": self._before(seconds)}
         )
 
+    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
     def expire_all(self, seconds: str, **path: str) -> Response:
         """Skip what was stored longer ago, for all subscriptions."""
         entered, before = self._enter(path), self._before(seconds)
@@ -118,6 +148,7 @@ class SubscriptionViews:
             self._skip(entered, name, {"before_ms": before})
         return done()
 
+    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
     def reset_to_time(self, subscription: str, timestamp: str, **path: str) -> Response:
         """Move a subscription to the first message that was stored at a time or later."""
         entered, name = self._enter(path), subscription_name(subscription)
@@ -129,6 +160,12 @@ class SubscriptionViews:
         self._administration.ask(pb.CommandAdmin(reset_subscription=moved))
         return self._changed("subscription-reset", entered, name)
 
+    @operation(
+        body=shapes.PLACE,
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses={405: "The topic is partitioned."},
+    )
     def reset_to_position(self, subscription: str, **path: str) -> Response:
         """Move a subscription to the message of this id, or behind it."""
         entered, name = self._enter(path), subscription_name(subscription)

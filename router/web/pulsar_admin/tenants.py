@@ -12,6 +12,13 @@ from router.backends.embedded.administration import Administration
 from router.errors import BadRequestError, ConflictError, NamespaceNotFoundError
 from router.model import Principal
 from router.web.names import decode
+from router.web.openapi.description import (
+    answers_json,
+    answers_nothing,
+    operation,
+)
+from router.web.openapi.description import flag as flag_of
+from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.brokers import CLUSTER
 from router.web.pulsar_admin.door import Door
 from router.web.pulsar_admin.errors import RefusedError
@@ -36,11 +43,13 @@ class TenantViews:
         routes.post(f"{TENANT}/<tenant>")(self.update_tenant)
         routes.delete(f"{TENANT}/<tenant>")(self.delete_tenant)
 
+    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.POLICY)
     def tenants(self) -> Response:
         """Answer the names of all tenants."""
         self._door.administrator()
         return answer([tenant.name for tenant in self._all()])
 
+    @operation(answers=answers_json(shapes.TENANT, "The tenant."), fails=shapes.POLICY)
     def tenant(self, tenant: str) -> Response:
         """Answer a tenant's roles and clusters."""
         self._door.administrator()
@@ -51,6 +60,12 @@ class TenantViews:
         clusters = list(found.allowed_clusters) or [CLUSTER]
         return answer({"adminRoles": list(found.admin_roles), "allowedClusters": clusters})
 
+    @operation(
+        body=shapes.body(shapes.TENANT),
+        answers=answers_nothing(),
+        fails=shapes.POLICY,
+        refuses=shapes.REFUSED | {412: "The clusters are not `standalone`."},
+    )
     def create_tenant(self, tenant: str) -> Response:
         """Make a tenant."""
         principal = self._door.administrator()
@@ -60,12 +75,24 @@ class TenantViews:
             raise RefusedError(409, "Tenant already exist") from None
         return self._changed("tenant-created", tenant, principal)
 
+    @operation(
+        body=shapes.body(shapes.TENANT),
+        answers=answers_nothing(),
+        fails=shapes.POLICY,
+        refuses={412: "The clusters are not `standalone`."},
+    )
     def update_tenant(self, tenant: str) -> Response:
         """Change a tenant."""
         principal = self._door.administrator()
         self._put(tenant, exists=True)
         return self._changed("tenant-updated", tenant, principal)
 
+    @operation(
+        flag_of("force", "Delete its namespaces as well."),
+        answers=answers_nothing(),
+        fails=shapes.POLICY,
+        refuses=shapes.IN_USE,
+    )
     def delete_tenant(self, tenant: str) -> Response:
         """Delete a tenant, by force with all its namespaces."""
         principal = self._door.administrator()

@@ -18,7 +18,15 @@ from router.model import TopicName
 from router.services.manage import Topics
 from router.services.rights import Rights, TopicRights
 from router.web.access import Right
-from router.web.pulsar_admin import stats
+from router.web.openapi.description import (
+    OBJECT,
+    WHOLE,
+    answers_json,
+    answers_nothing,
+    operation,
+)
+from router.web.openapi.description import flag as flag_of
+from router.web.pulsar_admin import shapes, stats
 from router.web.pulsar_admin.door import Door, Entered
 from router.web.pulsar_admin.errors import RefusedError
 from router.web.pulsar_admin.paths import (
@@ -70,6 +78,7 @@ class TopicViews:
         routes.post(f"{TOPIC}/terminate/partitions")(self.terminate_partitions)
         routes.put(f"{TOPIC}/unload")(self.unload)
 
+    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.LOOKING)
     def topics(self, domain: str, **path: str) -> Response:
         """Answer the topics of a namespace that the caller may see, partitions by their names."""
         principal, name = self._door.principal(), namespace_name(**path)
@@ -77,6 +86,7 @@ class TopicViews:
         mode = "PERSISTENT" if domain == "persistent" else "NON_PERSISTENT"
         return answer(self._door.shown(principal, self._administration.names(name, mode)))
 
+    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.LOOKING)
     def partitioned_topics(self, domain: str, **path: str) -> Response:
         """Answer the partitioned topics of a namespace that the caller may see."""
         principal, name = self._door.principal(), namespace_name(**path)
@@ -89,12 +99,24 @@ class TopicViews:
                 asked.after = page.topics[-1].topic
         return answer(self._door.shown(principal, found))
 
+    @operation(
+        body=shapes.PROPERTIES,
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.REFUSED,
+    )
     def create_topic(self, **path: str) -> Response:
         """Make a topic without partitions, with the properties in the body."""
         entered = self._enter(Right.CREATE, path)
         self._create(entered, 0, texts(given() or {}, "the body"))
         return done()
 
+    @operation(
+        body=shapes.PARTITIONS,
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.REFUSED | shapes.TOO_FEW,
+    )
     def create_partitioned(self, **path: str) -> Response:
         """Make a partitioned topic: the body is a number, or a number with properties."""
         entered = self._enter(Right.CREATE, path)
@@ -105,6 +127,12 @@ class TopicViews:
         self._create(entered, _partitions(wish), properties)
         return done()
 
+    @operation(
+        body=shapes.body(WHOLE),
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.TOO_FEW | {409: "The topic is not partitioned.", 422: "The topic has more."},
+    )
     def update_partitions(self, **path: str) -> Response:
         """Give a partitioned topic more partitions."""
         principal, name = self._enter(Right.MANAGE, path)
@@ -125,6 +153,12 @@ class TopicViews:
         _log.info("topic-grown", topic=str(name), partitions=wanted, user=principal.name)
         return done()
 
+    @operation(
+        flag_of("force", "Delete it while it is used."),
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.IN_USE | {409: "The topic is partitioned."},
+    )
     def delete_topic(self, **path: str) -> Response:
         """Delete a topic without partitions that nobody uses, by force also one in use."""
         entered = self._enter(Right.DELETE, path)
@@ -134,6 +168,12 @@ class TopicViews:
             )
         return self._delete(entered, force=flag("force"))
 
+    @operation(
+        flag_of("force", "Delete it while it is used."),
+        answers=answers_nothing(),
+        fails=shapes.MANAGING,
+        refuses=shapes.IN_USE,
+    )
     def delete_partitioned(self, **path: str) -> Response:
         """Delete a partitioned topic that nobody uses, by force also one in use."""
         entered = self._enter(Right.DELETE, path)
@@ -142,6 +182,13 @@ class TopicViews:
             raise RefusedError(404, f"Partitioned Topic {entered.topic} not found")
         return self._delete(entered, force=force)
 
+    @operation(
+        flag_of(
+            "checkAllowAutoCreation", "Answer for a missing topic what its first use would make."
+        ),
+        answers=answers_json(OBJECT, "The number."),
+        fails=shapes.LOOKING,
+    )
     def partitions(self, **path: str) -> Response:
         """Answer how many partitions a topic has; that is also how clients look for it."""
         name = self._enter(Right.VIEW, path).topic
@@ -150,29 +197,43 @@ class TopicViews:
             return answer(stats.metadata(self._looking.info(name)))
         return answer({"partitions": 0, "deleted": False})
 
+    @operation(answers=answers_json(OBJECT, "The properties."), fails=shapes.LOOKING)
     def topic_properties(self, **path: str) -> Response:
         """Answer the properties that a topic was made with."""
         info = self._looking.info(self._enter(Right.VIEW, path).topic)
         return answer({pair.key: pair.value for pair in info.properties})
 
+    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
     def topic_stats(self, **path: str) -> Response:
         """Answer what a topic or a partition holds, and who uses it."""
         return answer(stats.topic_stats(self._looking.one(self._enter(Right.VIEW, path).topic)))
 
+    @operation(
+        flag_of("perPartition", "Answer those of each partition too."),
+        answers=answers_json(OBJECT, "The statistics."),
+        fails=shapes.LOOKING,
+    )
     def partitioned_stats(self, **path: str) -> Response:
         """Answer what a partitioned topic holds, all in all and by partition."""
         each = flag("perPartition", default=True)
         name, found = self._partitioned(path)
         return answer(stats.partitioned_stats(name, found, each=each))
 
+    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
     def internal_stats(self, **path: str) -> Response:
         """Answer where a topic or a partition and its cursors stand."""
         return answer(stats.internal_stats(self._looking.one(self._enter(Right.VIEW, path).topic)))
 
+    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
     def partitioned_internal_stats(self, **path: str) -> Response:
         """Answer where the partitions of a topic and their cursors stand."""
         return answer(stats.partitioned_internal_stats(*self._partitioned(path)))
 
+    @operation(
+        answers=answers_json(shapes.MESSAGE_ID, "The last message's id."),
+        fails=shapes.MANAGING,
+        refuses={405: "The topic is partitioned."},
+    )
     def terminate(self, **path: str) -> Response:
         """Let a topic take no more messages; answer the last one."""
         entered = self._enter(Right.MANAGE, path)
@@ -181,6 +242,11 @@ class TopicViews:
         (last,) = self._terminate(entered)
         return answer(message_id(last))
 
+    @operation(
+        answers=answers_json(OBJECT, "The last message's id by partition."),
+        fails=shapes.MANAGING,
+        refuses={405: "The topic is not partitioned."},
+    )
     def terminate_partitions(self, **path: str) -> Response:
         """Let a partitioned topic take no more messages; answer the last one of each partition."""
         entered = self._enter(Right.MANAGE, path)
@@ -188,6 +254,7 @@ class TopicViews:
             raise RefusedError(405, f"Topic {entered.topic} is not partitioned")
         return answer({str(last.partition): message_id(last) for last in self._terminate(entered)})
 
+    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
     def unload(self, **path: str) -> Response:
         """Do nothing, successfully: no other broker could serve the topic."""
         self._looking.one(self._enter(Right.MANAGE, path).topic)

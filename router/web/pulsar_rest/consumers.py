@@ -15,8 +15,17 @@ from router.services.read import ReadBounds, Reading
 from router.web import addresses, forms, offload, streams
 from router.web.access import Right
 from router.web.names import consumer_name
+from router.web.openapi.description import (
+    JSON,
+    TEXT,
+    Reply,
+    answers_json,
+    answers_nothing,
+    operation,
+)
+from router.web.openapi.description import moment as moment_of
 from router.web.parameters import Query
-from router.web.pulsar_rest import dialects, ids, paths, schemas
+from router.web.pulsar_rest import dialects, ids, paths, schemas, shapes
 from router.web.pulsar_rest.dialects import Dialect
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
 from router.web.pulsar_rest.produce import Parts, json_body, messages_answer
@@ -44,6 +53,18 @@ class ConsumerViews:
             paths.route(routes, "GET", f"{one}/messages", self.fetch)
             paths.route(routes, "DELETE", one, self.delete)
 
+    @operation(
+        moment_of("start", "Where a subscription begins that does not exist yet."),
+        body=shapes.CREATED,
+        answers=answers_json(shapes.CONSUMER, "The consumer."),
+        fails=(
+            *shapes.CONSUME_FAILS,
+            "consumer-exists",
+            "subscription-limit",
+            "incompatible-schema",
+        ),
+        refuses={422: shapes.NUMBERED},
+    )
     def create(
         self, domain: str, tenant: str, namespace: str, topic: str, subscription: str
     ) -> Response:
@@ -68,6 +89,14 @@ class ConsumerViews:
             }
         )
 
+    @operation(
+        *shapes.FETCHING,
+        answers={
+            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: TEXT}),
+        },
+        fails=shapes.CONSUME_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def fetch(
         self,
         domain: str,
@@ -94,6 +123,7 @@ class ConsumerViews:
         told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
         return messages_answer(self._parts.unsent, told)
 
+    @operation(answers=answers_nothing("The consumer is deleted."), fails=shapes.CONSUME_FAILS)
     def delete(
         self,
         domain: str,

@@ -15,7 +15,12 @@ from router.services.read import Reading
 from router.web import forms
 from router.web.access import Right
 from router.web.names import consumer_name
-from router.web.pulsar_rest import ids, paths
+from router.web.openapi.description import (
+    answers_json,
+    answers_nothing,
+    operation,
+)
+from router.web.pulsar_rest import ids, paths, shapes
 from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
 from router.web.pulsar_rest.produce import Parts, json_body
 
@@ -39,6 +44,11 @@ class CursorViews:
         paths.route(routes, "GET", at, self.cursor)
         paths.route(routes, "POST", at, self.acknowledge)
 
+    @operation(
+        answers=answers_json(shapes.CURSOR, "Where it stands."),
+        fails=shapes.CONSUME_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def cursor(
         self, domain: str, tenant: str, namespace: str, topic: str, subscription: str
     ) -> Response:
@@ -51,6 +61,12 @@ class CursorViews:
         }
         return forms.answer({"cursor": told})
 
+    @operation(
+        body=shapes.ACKNOWLEDGED,
+        answers=answers_nothing("The messages are acknowledged."),
+        fails=shapes.CONSUME_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def acknowledge(
         self, domain: str, tenant: str, namespace: str, topic: str, subscription: str
     ) -> Response:

@@ -64,8 +64,17 @@ def number_of(error: RouterError) -> int:
     """Return the number of a failure; its first three digits are the status."""
     if isinstance(error, RefusedError):
         return error.number
-    found = NUMBERS.get(error.code)
-    return TABLE[error.code].status * 100 + 1 if found is None else found
+    return _number_of_code(error.code)
+
+
+def status_of_code(code: str) -> int:
+    """Return the status of a failure with this code."""
+    return _number_of_code(code) // 100
+
+
+def _number_of_code(code: str) -> int:
+    found = NUMBERS.get(code)
+    return TABLE[code].status * 100 + 1 if found is None else found
 
 
 def class_of(error: RouterError) -> int:

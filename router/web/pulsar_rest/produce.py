@@ -17,8 +17,12 @@ from router.services.topic_schemas import TopicSchemas
 from router.waiting import Offload, finish
 from router.web import bodies, forms, intake, trace_context
 from router.web.access import Access, Right
+from router.web.openapi.description import (
+    answers_json,
+    operation,
+)
 from router.web.parameters import number
-from router.web.pulsar_rest import dialects, paths, schemas, values
+from router.web.pulsar_rest import dialects, paths, schemas, shapes, values
 from router.web.pulsar_rest.errors import (
     BAD_MESSAGES,
     DIALECT,
@@ -60,10 +64,24 @@ class ProduceViews:
         paths.route(routes, "POST", "", self.produce)
         paths.route(routes, "POST", "/partitions/<partition>", self.produce_to_partition)
 
+    @operation(
+        *shapes.SENDING,
+        body=shapes.PRODUCED,
+        answers=answers_json(shapes.STORED, "Which messages are stored, and which are not."),
+        fails=shapes.PRODUCE_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def produce(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
         """Store messages; each where it says, or by its key, or in turn."""
         return self._produce(paths.topic_name(domain, tenant, namespace, topic), None)
 
+    @operation(
+        *shapes.SENDING,
+        body=shapes.PRODUCED,
+        answers=answers_json(shapes.STORED, "Which messages are stored, and which are not."),
+        fails=shapes.PRODUCE_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def produce_to_partition(
         self, domain: str, tenant: str, namespace: str, topic: str, partition: str
     ) -> Response:

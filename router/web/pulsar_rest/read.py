@@ -18,8 +18,16 @@ from router.services.read import After, Feed, ReadBounds, Reading, Whence
 from router.settings import Settings
 from router.web import forms, offload, streams
 from router.web.access import Right
+from router.web.openapi.description import (
+    JSON,
+    TEXT,
+    Reply,
+    operation,
+    text,
+)
+from router.web.openapi.description import flag as flag_of
 from router.web.parameters import BYTES, MILLISECONDS, Query, number
-from router.web.pulsar_rest import ids, paths, schemas
+from router.web.pulsar_rest import ids, paths, schemas, shapes
 from router.web.pulsar_rest.errors import number_of
 from router.web.pulsar_rest.produce import Parts, messages_answer
 from router.web.pulsar_rest.values import Shown
@@ -116,6 +124,18 @@ class ReadViews:
         paths.route(routes, "GET", "/partitions/<partition>/messages", self.read_partition)
         paths.route(routes, "GET", "/messages", self.stream_topic)
 
+    @operation(
+        *shapes.FETCHING,
+        *shapes.RESUMING,
+        text("start", "A message's id, which is included, `earliest`, `latest` or a time."),
+        text("after", "A message's id, which is not included."),
+        flag_of("include_schema", "Add the schemas that the messages were written by."),
+        answers={
+            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: TEXT}),
+        },
+        fails=(*shapes.READ_FAILS, "message-over-max-bytes"),
+        refuses={422: shapes.NUMBERED},
+    )
     def read_partition(
         self, domain: str, tenant: str, namespace: str, topic: str, partition: str
     ) -> Response:
@@ -140,6 +160,16 @@ class ReadViews:
             told["schemas"] = shown.schemas()
         return messages_answer(self._parts.unsent, told)
 
+    @operation(
+        shapes.STREAM,
+        *shapes.RESUMING,
+        shapes.SCHEMA_TYPE,
+        text("start", "`earliest`, `latest` or a time."),
+        text("after", "Refused: a message is in one partition."),
+        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT})},
+        fails=shapes.READ_FAILS,
+        refuses={422: shapes.NUMBERED},
+    )
     def stream_topic(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
         """Answer the messages of all partitions as a stream."""
         environ = request.environ

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
+from flask import Flask
 
+from router.app import create_app
+from router.settings import load
 from tests.unit.web.applications import Site
 
 
@@ -27,3 +31,12 @@ def sites() -> Iterator[Callable[..., Site]]:
 def site(sites: Callable[..., Site]) -> Site:
     """An application with the default settings."""
     return sites()
+
+
+@pytest.fixture
+def everything(tmp_path: Path) -> Iterator[Flask]:
+    """An application with all routes, Pulsar's administration among them; its broker is not up."""
+    given = {"data.dir": str(tmp_path), "broker.spawn": "false", "backend.timeout": "10ms"}
+    app = create_app(load(None, {}, given))
+    yield app
+    app.extensions["router.close"]()

@@ -11,8 +11,8 @@ from urllib.parse import quote
 import pytest
 
 from tests.unit.web.applications import Site
-from tests.unit.web.test_parameters import DMAAP, PIP64, SUBSCRIPTION
-from tests.unit.web.unreadable import cases
+from tests.unit.web.test_parameters import CONSOLE, DMAAP, PIP64, SUBSCRIPTION
+from tests.unit.web.unreadable import cases, tables
 
 PYTHON: Final = re.compile(
     r"\bNone\b|\bTrue\b|\bFalse\b|\bb'|\bobject at 0x|<class|\\\\x[0-9a-f]{2}|<[A-Za-z]+\.\w+"
@@ -75,10 +75,9 @@ def site() -> Iterator[Site]:
 
 
 def test_refused_parameters_are_told_in_words(site: Site) -> None:
-    for table in (DMAAP, PIP64):
-        for method, _, urls in cases(table):
-            for url in urls:
-                told_in_words(site.client.open(url, method=method).text, url)
+    for method, _, urls in cases(tables(site.app, DMAAP | PIP64 | CONSOLE)):
+        for url in urls:
+            told_in_words(site.client.open(url, method=method).text, url)
 
 
 def test_refused_bodies_are_told_in_words(site: Site) -> None:

@@ -1,0 +1,118 @@
+"""The dialects as the description has them: which blueprint speaks which, and how each fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from router.web.console.pages import PROBLEM
+from router.web.dmaap_errors import ErrorTexts
+from router.web.openapi.description import HTML, JSON, TEXT, WHOLE, Schema, shape
+from router.web.pulsar_admin.errors import STATUS
+from router.web.pulsar_rest.errors import status_of_code
+
+ERRORS: Final[Mapping[str, Schema]] = {
+    "DmaapError": {
+        "description": "Fields of the guide, and those that the original sends.",
+        **shape(
+            {
+                "httpStatusCode": WHOLE,
+                "mrErrorCode": WHOLE,
+                "errorMessage": TEXT,
+                "helpURL": TEXT,
+                "transactionid": TEXT,
+                "status": WHOLE,
+                "mrstatus": WHOLE,
+                "message": TEXT,
+            }
+        ),
+    },
+    "PulsarRestError": {
+        "description": "PIP 64's form, or `reason` for a request in Apache Pulsar's dialect."
+        " The first three digits of `error_code` are the status.",
+        "anyOf": [
+            shape({"error_code": WHOLE, "message": TEXT}),
+            shape({"reason": TEXT}),
+        ],
+    },
+    "PulsarAdminError": {
+        "description": "Apache Pulsar's form.",
+        **shape({"reason": TEXT}),
+    },
+    "Problem": {
+        "description": "A problem document (RFC 9457). `code` is stable, `hint` says what helps.",
+        **shape(
+            {"type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT, "code": TEXT}
+            | {"hint": TEXT}
+        ),
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """A group of routes with one form of errors; `status` maps a code and an endpoint.
+
+    `pages`: what a browser is told instead, as the content of an answer.
+    """
+
+    tag: str
+    meaning: str
+    error: str
+    status: Callable[[str, str], int]
+    kind: str = JSON
+    pages: Mapping[str, Any] = field(default_factory=dict)
+
+
+def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
+    """Return the dialect of each blueprint, with the statuses that settings ask for."""
+
+    def forbidden(status: int) -> int:
+        return texts.forbidden_status if status == 403 else status
+
+    def dmaap(code: str, endpoint: str) -> int:
+        return texts.of_code(code, endpoint).status
+
+    def pip64(code: str, endpoint: str) -> int:
+        del endpoint
+        return forbidden(status_of_code(code))
+
+    def pulsar(code: str, endpoint: str) -> int:
+        del endpoint
+        return forbidden(STATUS.get(code) or texts.of_code(code).status)
+
+    def problem(code: str, endpoint: str) -> int:
+        del endpoint
+        return texts.of_code(code).status
+
+    def of_dmaap(tag: str, meaning: str) -> Dialect:
+        return Dialect(tag, meaning, "DmaapError", dmaap)
+
+    def page(tag: str, meaning: str) -> Dialect:
+        html = {HTML: {"schema": TEXT}}
+        return Dialect(tag, meaning, "Problem", problem, PROBLEM, html)
+
+    events = of_dmaap("Events", "DMaaP: publish with POST, poll with GET, streams.")
+    topics = of_dmaap("Topics", "DMaaP: topics, their groups and access lists.")
+    admin = of_dmaap("Administration", "DMaaP: who polls, and which addresses are refused.")
+    ops = of_dmaap("Operation", "Health, readiness and metrics.")
+    return {
+        "events": events,
+        "event_streams": events,
+        "topics": topics,
+        "groups": topics,
+        "acls": topics,
+        "keys": of_dmaap("API keys", "DMaaP: keys with which requests are signed."),
+        "admin": admin,
+        "ops": ops,
+        "metrics": ops,
+        "pulsar_rest": Dialect(
+            "PIP 64", "Pulsar REST: produce, read, consume.", "PulsarRestError", pip64
+        ),
+        "pulsar_admin": Dialect(
+            "Pulsar administration", "Apache Pulsar's own paths.", "PulsarAdminError", pulsar
+        ),
+        "console": page("Console", "Pages and their JSON twins."),
+        "openapi": page("API", "This description."),
+    }

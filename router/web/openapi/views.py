@@ -1,0 +1,125 @@
+"""`/openapi.json`, and Swagger UI over it at `/docs`.
+
+Both are as open as `/`: they say what every router of this build has, and ask for no credentials.
+Swagger UI comes from the package `flask-swagger-ui`, of which nothing but the files is used. It
+needs inline styles, so its page has a policy of its own; its scripts are files, as the console's.
+"""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from html import escape
+from importlib import resources
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+
+import orjson
+from flask import Blueprint, Response, current_app, request
+
+from router.errors import PathNotFoundError
+from router.web.console.assets import AGAIN, FOREVER, TYPES
+from router.web.console.pages import HEADERS, base
+from router.web.failures import Failures
+from router.web.openapi.description import HTML, JSON, OBJECT, TEXT, Reply, operation
+from router.web.openapi.dialects import dialects
+from router.web.openapi.document import document, routes
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
+
+    from router.web.dmaap_errors import ErrorTexts
+
+SWAGGER_UI: Final = "flask_swagger_ui"
+FILES: Final = frozenset({"swagger-ui.css", "swagger-ui-bundle.js", "docs.js"})
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline';"
+    " img-src 'self' data:; connect-src 'self'; form-action 'self'; base-uri 'none';"
+    " frame-ancestors 'none'"
+)
+
+
+class OpenApi:
+    """The views of the description."""
+
+    def __init__(self, texts: ErrorTexts, failures: Failures, *, anonymous: bool) -> None:
+        self._texts = texts
+        self._failures = failures
+        self._anonymous = anonymous
+        self._made: dict[str, Any] = {}
+        self._digest = ""
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes."""
+        views = Blueprint("openapi", __name__)
+        views.get("/openapi.json")(self.description)
+        views.get("/docs")(self.docs)
+        views.get("/docs/static/<digest>/<name>")(self.file)
+        self._failures.register(views)
+        return views
+
+    @operation(
+        answers={
+            200: Reply("The description.", {JSON: OBJECT}),
+            304: Reply("It is what `If-None-Match` names."),
+        },
+        fails=(),
+        public=True,
+    )
+    def description(self) -> Response:
+        """Answer what you read: every route, in OpenAPI 3.1."""
+        body, tag = self._document(base())
+        answer = Response(body, mimetype=JSON, headers=HEADERS | {"Cache-Control": AGAIN})
+        answer.set_etag(tag)
+        answer.make_conditional(request.environ)
+        return answer
+
+    @operation(
+        answers={200: Reply("The page.", {HTML: TEXT})},
+        fails=(),
+        public=True,
+    )
+    def docs(self) -> Response:
+        """Answer Swagger UI, which shows the description and tries routes out."""
+        text = Template((_own() / "docs.html").read_text(encoding="utf-8")).substitute(
+            base=escape(base()), static=escape(f"{base()}/docs/static/{self._version()}")
+        )
+        headers = HEADERS | {"Content-Security-Policy": POLICY, "Cache-Control": AGAIN}
+        return Response(text, mimetype=HTML, headers=headers)
+
+    @operation(
+        answers={200: Reply("The file.", {"text/css": TEXT, "text/javascript": TEXT})},
+        fails=("path-not-found",),
+        public=True,
+    )
+    def file(self, digest: str, name: str) -> Response:
+        """Answer a file of Swagger UI."""
+        if name not in FILES:
+            raise PathNotFoundError(f"GET {request.path}"[:200])
+        kind = TYPES[name[name.rindex(".") :]]
+        answer = Response(_found(name).read_bytes(), content_type=kind, headers=HEADERS)
+        answer.headers["Cache-Control"] = FOREVER if digest == self._version() else AGAIN
+        return answer
+
+    def _document(self, where: str) -> tuple[bytes, str]:
+        """Return the description for clients that see the router at a base path, and its tag."""
+        if not self._made:
+            found = routes(current_app.url_map, current_app.view_functions)
+            self._made = document(found, dialects(self._texts), anonymous=self._anonymous)
+        body = orjson.dumps(self._made | {"servers": [{"url": where or "/"}]})
+        return body, blake2b(body, digest_size=16).hexdigest()
+
+    def _version(self) -> str:
+        """Return what changes with any of the files."""
+        if not self._digest:
+            whole = b"".join(_found(name).read_bytes() for name in sorted(FILES))
+            self._digest = blake2b(whole, digest_size=8).hexdigest()
+        return self._digest
+
+
+def _own() -> Traversable:
+    return resources.files(__package__) / "static"
+
+
+def _found(name: str) -> Traversable:
+    mine = _own() / name
+    return mine if mine.is_file() else resources.files(SWAGGER_UI) / "dist" / name
