@@ -65,7 +65,8 @@ class SignInViews:
     @action("user", "password", optional=("next",), fails=("unauthenticated", "too-many-requests"))
     def sign_in(self) -> Response:
         """Begin a session; a page tells why none is begun."""
-        environ, fields = request.environ, Fields(request.environ)
+        environ, in_json = request.environ, json_wanted(request.environ)
+        fields = Fields(environ)
         sessions = self._parts.visitors.sessions
         if sessions is None:
             raise NotSupportedError("This router has no users (auth.users) who could sign in.")
@@ -77,7 +78,7 @@ class SignInViews:
         try:
             session = sessions.begin(user, password, address, client)
         except (UnauthenticatedError, TooManyRequestsError) as error:
-            if json_wanted(environ):
+            if in_json:
                 raise
             return self._refused(error, goal, user)
         answer = self._pages.done({"user": user, "next": goal}, goal)
