@@ -6,7 +6,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 from flask import Flask
@@ -17,7 +17,7 @@ from router.access.reloading import reload_all
 from router.backends import Backend, Node
 from router.backends.opening import open_administration, open_backend, open_node
 from router.build import VERSION
-from router.errors import RouterError
+from router.errors import RouterError, SettingError
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
@@ -62,6 +62,7 @@ from router.web.ops import MetricsOwner, Ops
 from router.web.pulsar_admin import Keepers, PulsarAdmin
 from router.web.pulsar_rest import FetchDefaults, Parts, PulsarRest
 from router.web.pulsar_rest.errors import Failures
+from router.web.tracing import NoTracing
 from router.web.transaction import TransactionIds
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ if TYPE_CHECKING:
     from flask import Blueprint
 
     from router.access.tokens import Tokens
+    from router.web.spans import Spans
 
     class Views(Protocol):
         """What has routes."""
@@ -136,7 +138,7 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
             app.register_blueprint(views.blueprint())
     app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
     app.extensions["router.stop"] = services.stop
-    app.extensions["router.close"] = partial(_close, blacklist, owner)
+    app.extensions["router.close"] = partial(_close, blacklist, owner, services)
     app.extensions["router.reload"] = partial(_reload, blacklist)
     app.extensions["router.unread"] = errors.unread
     owner.start()
@@ -163,10 +165,15 @@ def _views(
     patience = settings.seconds("stream.write_timeout")
     figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
     publishing = reader, services.publisher
-    yield Events(access, publishing, services.subscriber, names, options, transactions)
+    parts = access, publishing, services.subscriber, names, options, transactions
+    spans = services.spans
+    yield Events(*parts) if spans is None else _traced_events(spans, *parts)
     yield (tails := EventStreams(access, services.reading, names, options.start, patience))
     yield PulsarRest(
-        Parts(access, services.schemas, reader, services.subscriber.unsent, _wall_ms),
+        Parts(
+            *(access, services.schemas, reader, services.subscriber.unsent, _wall_ms),
+            NoTracing() if spans is None else spans,
+        ),
         (services.producing, services.reading, services.fetcher),
         FetchDefaults.of(settings),
         Failures(int(settings.text("auth.forbidden_status"))),
@@ -203,6 +210,7 @@ class Services:
         partitions = settings.number("topics.auto_partitions")
         publishing, consuming = PublishOptions.of(settings), ConsumeOptions.of(settings)
         self._settings = settings
+        self.spans = _spans(settings)
         self.backend, self.node = backend, node
         self.keys = Keys(node.registry, timeout, CLOCK)
         self.rights = Rights(node.registry, timeout, CLOCK)
@@ -276,9 +284,31 @@ def _reload(blacklist: Blacklist) -> None:
         _log.warning("the blacklist is as it was last read", reason=str(error))
 
 
-def _close(blacklist: Blacklist, owner: MetricsOwner) -> None:
+def _close(blacklist: Blacklist, owner: MetricsOwner, services: Services) -> None:
     blacklist.stop()
     owner.stop()
+    if services.spans is not None:
+        services.spans.close()
+
+
+def _spans(settings: Settings) -> Spans | None:
+    """Return what records traces, None: nothing does; a start without pays for no import."""
+    if not settings.flag("tracing.enabled"):
+        return None
+    try:
+        from router.web.spans import Spans, provider_of  # noqa: PLC0415 - see above
+    except ImportError as error:
+        raise SettingError(
+            "tracing.enabled: install message-router with its extra `opentelemetry`, in a checkout"
+            " pip install '.[opentelemetry]'."
+        ) from error
+    return Spans(provider_of(os.environ))
+
+
+def _traced_events(spans: Spans, *parts: Any) -> Events:
+    from router.web.traced import TracedEvents  # noqa: PLC0415 - only a start that traces has it
+
+    return TracedEvents(spans, *parts)
 
 
 def _wrapped(settings: Settings, application: WSGIApplication) -> WSGIApplication:

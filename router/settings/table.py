@@ -281,6 +281,13 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         "Time after its last fetch at which a REST consumer is forgotten.",
     ),
     Setting(
+        "tracing.enabled",
+        flag,
+        "false",
+        "Record publishes and polls with OpenTelemetry (extra `opentelemetry`); OTEL_*"
+        " variables say where traces go.",
+    ),
+    Setting(
         "stream.connections", count, "200", "Streams of server-sent events of one worker at most."
     ),
     Setting(

@@ -316,7 +316,29 @@ class Events:
         except BaseException:
             watch.close()
             raise
-        return _answer((choice, f"/events/{name.local}"), poll, watch)
+        return self._answer(environ, (choice, f"/events/{name.local}"), poll, watch)
+
+    def _answer(
+        self,
+        environ: WSGIEnvironment,
+        form: tuple[Format, str],
+        poll: Poll,
+        watch: offload.Watch,
+    ) -> Answer:
+        """Return an answer in a format; CloudEvents that the router makes have that source."""
+        del environ
+        try:
+            body = _written(form, poll)
+        except BaseException:
+            poll.abandon()
+            watch.close()
+            raise
+        kind = _KINDS[form[0]]
+        headers = [("Content-Type", kind), *NO_STORE, ("Content-Length", str(len(body)))]
+        if not poll.messages:
+            watch.close()
+            return (body,), headers
+        return Delivery(poll, body, watch), headers
 
     def _wish(self, subscription: Subscription, consumer: str, query: Query) -> Wish:
         options = self._options
@@ -347,21 +369,6 @@ def _elapsed_ms(environ: WSGIEnvironment) -> int:
     """Return how long the request took up to now, in ms: the guide's `serverTimeMs` (seed 002)."""
     elapsed: float = environ[ELAPSED]()
     return round(elapsed * 1000)
-
-
-def _answer(form: tuple[Format, str], poll: Poll, watch: offload.Watch) -> Answer:
-    """Return an answer in a format; CloudEvents that the router makes have that source."""
-    try:
-        body = _written(form, poll)
-    except BaseException:
-        poll.abandon()
-        watch.close()
-        raise
-    headers = [("Content-Type", _KINDS[form[0]]), *NO_STORE, ("Content-Length", str(len(body)))]
-    if not poll.messages:
-        watch.close()
-        return (body,), headers
-    return Delivery(poll, body, watch), headers
 
 
 def _response(answer: Answer) -> Response:

@@ -44,7 +44,7 @@ def _applies(requirement: Requirement, extra: str) -> bool:
 
 
 def test_everything_that_is_needed_is_pinned_to_what_fits() -> None:
-    found = needed(NAME, frozenset({"test", "docs", "pipelines"}), set())
+    found = needed(NAME, frozenset({"test", "docs", "opentelemetry", "pipelines"}), set())
     assert len(found) > 100
     for requirement in found:
         name = canonicalize_name(requirement.name)

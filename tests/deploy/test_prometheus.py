@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -12,8 +13,15 @@ from typing import Any
 
 import pytest
 import yaml
+from opentelemetry.semconv._incubating.metrics import (
+    http_metrics,
+    messaging_metrics,
+    process_metrics,
+)
+from opentelemetry.semconv.metrics import http_metrics as stable
 
-from tests.deploy.tools import DEPLOY, run
+from router.metrics import FAMILIES, Metrics, render
+from tests.deploy.tools import DEPLOY, ROOT, run
 from tests.ports import free_port
 from tests.servers import maven
 from tests.servers.prometheus import Prometheus
@@ -65,29 +73,39 @@ def use(stack: Stack) -> None:
     assert ask(stack, "/events/orders", b"a", "wrong") == 401
 
 
+def mapped() -> list[tuple[str, str]]:
+    """Return the names of OpenTelemetry in the page's table, each with what is here."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    return re.findall(r"^\| `((?:messaging|http|process)\.[a-z_.]+)` \| `([^`]+)` \|", page, re.M)
+
+
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
-    """A Prometheus that has scraped a router that was used, before and after."""
-    folder = tmp_path_factory.mktemp("prometheus")
+def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A router that was used."""
+    folder = tmp_path_factory.mktemp("router")
     (folder / "users").write_text(f"anna:{HASHES['argon2']}\n")
     (folder / "users").chmod(0o600)
     stack = Stack(folder, "--workers", "1", auth_users=str(folder / "users"))
     stack.start()
     try:
         use(stack)
-        port = free_port()
-        with Prometheus(folder, port, f"127.0.0.1:{stack.port}") as prometheus:
-            # Rates need two samples of each series.
-            prometheus.wait_for('count_over_time(router_logins_total{outcome="refused"}[1m]) > 1')
-            prometheus.wait_for(
-                'count_over_time(router_process_open_fds{process="worker"}[1m]) > 1'
-            )
-            use(stack)
-            prometheus.wait_for("router_published_messages_total == 6")
-            prometheus.wait_for("increase(router_delivered_messages_total[1m]) > 0")
-            yield prometheus
+        yield stack
     finally:
         stack.stop()
+
+
+@pytest.fixture(scope="module")
+def watched(router: Stack, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prometheus]:
+    """A Prometheus that has scraped the router before it was used again, and after."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    with Prometheus(folder, free_port(), f"127.0.0.1:{router.port}") as prometheus:
+        # Rates need two samples of each series.
+        prometheus.wait_for('count_over_time(router_logins_total{outcome="refused"}[1m]) > 1')
+        prometheus.wait_for('count_over_time(router_process_open_fds{process="worker"}[1m]) > 1')
+        use(router)
+        prometheus.wait_for("router_published_messages_total == 6")
+        prometheus.wait_for("increase(router_delivered_messages_total[1m]) > 0")
+        yield prometheus
 
 
 @pytest.mark.system
@@ -114,6 +132,72 @@ def test_backlog_is_that_of_the_group(watched: Prometheus) -> None:
     assert series["metric"]["group"] == "g1"
     watched.wait_for('router_group_backlog_messages{group="g1"} == 4')
     watched.wait_for("router_backlog_messages == 4")
+
+
+@pytest.mark.system
+@pytest.mark.parametrize(("name", "selector"), mapped())
+def test_metric_of_opentelemetry_has_its_own_here(
+    watched: Prometheus, name: str, selector: str
+) -> None:
+    known = {
+        value
+        for module in (messaging_metrics, http_metrics, stable, process_metrics)
+        for value in vars(module).values()
+        if isinstance(value, str)
+    }
+    assert name in known
+    metric, brace, labels = selector.partition("{")
+    found = [f"{stem}{brace}{labels}" for stem in (metric, f"{metric}_count")]
+    assert any(watched.ask(expression) for expression in found), selector
+
+
+def test_metrics_of_messaging_are_all_mapped() -> None:
+    current = {
+        value
+        for name, value in vars(messaging_metrics).items()
+        if name.startswith(("MESSAGING_CLIENT_", "MESSAGING_PROCESS_")) and isinstance(value, str)
+    }
+    # Older names of the same.
+    current -= {"messaging.client.published.messages", "messaging.process.messages"}
+    assert current <= {name for name, _ in mapped()}
+
+
+def linted(page: bytes) -> str:
+    """Return what promtool has to say about a page of metrics."""
+    maven.require("promtool")
+    done = subprocess.run(
+        [str(maven.program("promtool")), "check", "metrics"],
+        input=page,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    return (done.stdout + done.stderr).decode() or f"status {done.returncode}"
+
+
+@pytest.mark.system
+def test_names_of_a_live_router_follow_the_rules_of_prometheus(router: Stack) -> None:
+    with urllib.request.urlopen(f"{router.url}/metrics", timeout=30) as answer:
+        assert linted(answer.read()) == "status 0"
+
+
+def test_names_of_all_metrics_follow_the_rules_of_prometheus() -> None:
+    metrics = Metrics()
+    for family in FAMILIES:
+        labels = dict.fromkeys(family.labels, "x")
+        if family.kind == "counter":
+            metrics.inc(family.name, 1, **labels)
+        elif family.kind == "gauge":
+            metrics.set_gauge(family.name, 1, **labels)
+        else:
+            metrics.observe(family.name, 1, **labels)
+    drained = metrics.drain()
+    page = render([*drained.counters, *drained.gauges])
+    assert all(f"\n{family.name}" in page for family in FAMILIES)
+    assert linted(page.encode()) == "status 0"
+    assert "abbreviated" in linted(
+        b"# HELP router_wait_ms x\n# TYPE router_wait_ms gauge\nrouter_wait_ms 1\n"
+    )
 
 
 def test_alerts_fire_when_they_should(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def attributes(environ: WSGIEnvironment) -> dict[str, str] | None:
     Raises BadCloudEventError for headers that cannot be read; whether the attributes are valid is
     not looked at. A body that is an event itself counts, and not the headers beside it.
     """
-    if HEADERS.isdisjoint(environ):
+    if environ.keys().isdisjoint(HEADERS):
         return None
     if media_type(environ.get("CONTENT_TYPE", "")).startswith(_IN_DOCUMENTS):
         return None

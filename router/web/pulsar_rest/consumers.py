@@ -119,7 +119,9 @@ class ConsumerViews:
             return forms.answer({})
         fetching = self._fetcher.consumer(group, consumer)
         shown = self._shown(fetching, named)
-        messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
+        with self._parts.tracing.receiving(environ, group.topic.local, group.name) as operation:
+            messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
+            operation.received(messages)
         told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
         return messages_answer(self._parts.unsent, told)
 

@@ -30,6 +30,7 @@ from router.web.pulsar_rest.errors import (
     TOPIC_NOT_FOUND,
     RefusedError,
 )
+from router.web.tracing import Tracing
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -50,6 +51,7 @@ class Parts:
     reader: bodies.BodyReader
     unsent: MemoryBudget
     wall_ms: Callable[[], int]
+    tracing: Tracing
 
 
 class ProduceViews:
@@ -106,7 +108,9 @@ class ProduceViews:
             wanted = offload(dialects.read, document, dialect, parts.reader.bounds.messages)
             del document
             sender = Sender(wanted.producer, _identity(principal, topic, key))
-            return self._stored(wanted, topic, partition, sender, offload)
+            with parts.tracing.publishing(environ, topic.local) as operation:
+                operation.stored(len(wanted.messages))
+                return self._stored(wanted, topic, partition, sender, offload)
 
     def _stored(
         self,

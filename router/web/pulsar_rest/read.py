@@ -152,9 +152,11 @@ class ReadViews:
             return self._stream(shown, starts, query, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        messages = held(
-            environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
-        )
+        with self._parts.tracing.receiving(environ, name.local, "") as operation:
+            messages = held(
+                environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
+            )
+            operation.received(messages)
         told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
         if with_schemas:
             told["schemas"] = shown.schemas()
