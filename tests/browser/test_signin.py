@@ -62,7 +62,7 @@ def sign_in(page: Page, password: str = PASSWORD) -> None:
 
 def topics(guarded: Stack) -> str:
     anna = {"Authorization": header("anna", PASSWORD)}
-    return ask(guarded, "GET", "/topics", None, anna).body.decode()
+    return ask(guarded, "GET", "/topics", b"", anna).body.decode()
 
 
 def test_user_signs_in_works_and_signs_out(visitor: Visitor, guarded: Stack) -> None:

@@ -24,7 +24,7 @@ from router.build import build_id
 from tests.ports import free_port
 from tests.processes import wait_until
 from tests.system.stack import Stack, children, command_line
-from tests.system.traffic import waiting
+from tests.system.traffic import ask, waiting
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 PATIENCE = 60.0
@@ -100,6 +100,20 @@ def test_serve_takes_any_free_port_when_told_port_0(tmp_path: Path) -> None:
         port = int(process.stdout.readline().rpartition(":")[2])
         socket.create_connection(("127.0.0.1", port), 5).close()
         process.terminate()
+
+
+def test_workers_know_where_their_settings_came_from(tmp_path: Path) -> None:
+    file = tmp_path / "router.cfg"
+    file.write_text("[log]\nlevel = warning\n[auth]\nadmin_secret = hunter2\n")
+    with started(tmp_path, "--config", str(file), "--backend", "memory", stream_buffer="2M") as own:
+        answer = ask(own, "GET", "/console/settings?format=json")
+    found = {row["name"]: (row["value"], row["origin"]) for row in answer.json["settings"]}
+    assert found["log.level"] == ("warning", str(file))
+    assert found["auth.admin_secret"] == ("***", str(file))
+    assert found["stream.buffer"] == ("2M", "variable ROUTER_STREAM_BUFFER")
+    assert found["server.port"] == (str(own.port), "command line")
+    assert found["broker.spawn"] == ("false", "router serve")
+    assert found["retention.time"] == ("7d", "default")
 
 
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:

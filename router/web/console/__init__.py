@@ -70,9 +70,10 @@ class Console:
         access, sessions, topic_name = asking
         visitors = Visitors(access, sessions)
         parts = Parts(pages, visitors, access, topic_name)
-        self.failures = ConsoleFailures(pages, visitors, texts)
+        sign_in = SignInViews(parts, texts)
+        self.failures = ConsoleFailures(pages, visitors, sign_in, texts)
         self._views = (
-            SignInViews(parts, texts),
+            sign_in,
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
             TopicPageViews(parts, services.topics, services.reading, services.publishing),

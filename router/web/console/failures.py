@@ -7,11 +7,18 @@ from typing import TYPE_CHECKING, Final
 
 from flask import Blueprint, Response, request
 
-from router.errors import RouterError, UnauthenticatedError
+from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError
 from router.web.console.formats import html_wanted, problem_wanted
 from router.web.console.hints import HINTS
 from router.web.console.pages import Pages
-from router.web.console.signin import FIRST_PAGE, SCHEME, SIGN_IN, asked_page
+from router.web.console.signin import (
+    ENDPOINT,
+    FIRST_PAGE,
+    SCHEME,
+    SIGN_IN,
+    SignInViews,
+    asked_page,
+)
 from router.web.console.visitors import Visitors, has_cookie, has_credentials
 from router.web.dmaap_errors import ErrorTexts, retry_after
 from router.web.errors import PROBLEMS, REALM
@@ -26,10 +33,13 @@ _EVENTS: Final = "text/event-stream"
 class ConsoleFailures(Failures):
     """Turns what the console's views raise into answers, with the statuses of DMaaP's dialect."""
 
-    def __init__(self, pages: Pages, visitors: Visitors, texts: ErrorTexts) -> None:
+    def __init__(
+        self, pages: Pages, visitors: Visitors, sign_in: SignInViews, texts: ErrorTexts
+    ) -> None:
         super().__init__(texts.forbidden_status)
         self._pages = pages
         self._visitors = visitors
+        self._sign_in = sign_in
         self._texts = texts
 
     def register(self, routes: Blueprint) -> None:
@@ -41,8 +51,11 @@ class ConsoleFailures(Failures):
         """Answer a failure; a browser without credentials is sent to the sign-in page."""
         environ = request.environ
         unknown = isinstance(error, UnauthenticatedError)
-        if unknown and self._visitors.sessions is not None and _may_sign_in(environ):
-            return self._sign_in(environ)
+        if request.endpoint == ENDPOINT and not problem_wanted(environ):
+            if isinstance(error, UnauthenticatedError | TooManyRequestsError):
+                return self._sign_in.refused(error)
+        elif unknown and self._visitors.sessions is not None and _may_sign_in(environ):
+            return self._to_sign_in(environ)
         row = self._texts.row(error)
         problem = {
             "type": "about:blank",
@@ -59,7 +72,7 @@ class ConsoleFailures(Failures):
             answer.headers["WWW-Authenticate"] = SCHEME if _is_script(environ) else REALM
         return answer
 
-    def _sign_in(self, environ: WSGIEnvironment) -> Response:
+    def _to_sign_in(self, environ: WSGIEnvironment) -> Response:
         if environ["REQUEST_METHOD"] not in {"GET", "HEAD"}:
             return self._pages.done({}, SIGN_IN, next=FIRST_PAGE)
         if environ.get("HTTP_SEC_FETCH_SITE") == "cross-site" and not has_cookie(environ):

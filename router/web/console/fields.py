@@ -26,17 +26,17 @@ class Fields:
     It may be made more than once for a request: the body is read once.
     """
 
-    def __init__(self, environ: WSGIEnvironment) -> None:
+    def __init__(self, environ: WSGIEnvironment, limit: int = MAX_FORM_BYTES) -> None:
         if _READ not in environ:
-            environ[_READ] = self._read(environ)
+            environ[_READ] = self._read(environ, limit)
         self._found: dict[str, str] = environ[_READ]
 
     @staticmethod
-    def _read(environ: WSGIEnvironment) -> dict[str, str]:
+    def _read(environ: WSGIEnvironment, limit: int) -> dict[str, str]:
         kind = media_type(environ.get("CONTENT_TYPE", ""))
         if kind != FORM:
             raise UnsupportedEncodingError(f"Content-Type: expected {FORM}, not {quoted(kind)}.")
-        body = intake.body(environ, MAX_FORM_BYTES)
+        body = intake.body(environ, limit)
         try:
             pairs = parse_qsl(
                 body.decode("ascii"),

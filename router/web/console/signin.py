@@ -6,6 +6,7 @@ import re
 from typing import Final
 from urllib.parse import quote
 
+import structlog
 from flask import Blueprint, Response, request
 
 from router.errors import (
@@ -29,6 +30,9 @@ FIRST_PAGE: Final = "/console/"
 SIGN_IN: Final = "/console/signin"
 SCHEME: Final = 'Session realm="message router"'
 """A challenge that no browser answers with a dialog of its own."""
+ENDPOINT: Final = "console.sign_in"
+MAX_SIGN_IN_BYTES: Final = 32 * 1024
+"""Of the form, which anybody may send."""
 MAX_NEXT_CHARACTERS: Final = 2_000
 _PATH_CHARACTERS: Final = r"A-Za-z0-9._~%!$&'()*+,;=:@\-"
 _OWN: Final = re.compile(
@@ -37,6 +41,8 @@ _OWN: Final = re.compile(
 # Browsers take these out of a path, escaped or not, and so may leave /console/.
 _DOTS: Final = re.compile(r"(?:\.|%2e){1,2}", re.I)
 _KEPT: Final = "/?%!$&'()*+,;=:@~"
+
+_log = structlog.get_logger(__name__)
 
 
 class SignInViews:
@@ -64,9 +70,10 @@ class SignInViews:
 
     @action("user", "password", optional=("next",), fails=("unauthenticated", "too-many-requests"))
     def sign_in(self) -> Response:
-        """Begin a session; a page tells why none is begun."""
-        environ, in_json = request.environ, json_wanted(request.environ)
-        fields = Fields(environ)
+        """Begin a session of the console."""
+        environ = request.environ
+        json_wanted(environ)  # a format that is none is refused before anything is done
+        fields = Fields(environ, MAX_SIGN_IN_BYTES)
         sessions = self._parts.visitors.sessions
         if sessions is None:
             raise NotSupportedError("This router has no users (auth.users) who could sign in.")
@@ -75,12 +82,8 @@ class SignInViews:
         user, password = fields.text("user"), fields.text("password")
         goal = own_page(fields.text("next", ""))
         address, client = environ.get("REMOTE_ADDR", ""), environ.get("gunicorn.socket")
-        try:
-            session = sessions.begin(user, password, address, client)
-        except (UnauthenticatedError, TooManyRequestsError) as error:
-            if in_json:
-                raise
-            return self._refused(error, goal, user)
+        session = sessions.begin(user, password, address, client)
+        _log.info("signed in to the console", user=user, address=address)
         answer = self._pages.done({"user": user, "next": goal}, goal)
         answer.headers["Set-Cookie"] = cookie(environ, session)
         return answer
@@ -93,9 +96,10 @@ class SignInViews:
         answer.headers["Set-Cookie"] = cookie(request.environ, None)
         return answer
 
-    def _refused(
-        self, error: UnauthenticatedError | TooManyRequestsError, goal: str, user: str
-    ) -> Response:
+    def refused(self, error: UnauthenticatedError | TooManyRequestsError) -> Response:
+        """Answer the form once more, and why no session is begun."""
+        fields = Fields(request.environ)
+        goal, user = own_page(fields.text("next", "")), fields.text("user", "")
         row = self._texts.row(error)
         after = retry_after(error, row)
         again = "" if after is None else f" Try again in {after} seconds."

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from router.backends import Record
@@ -9,7 +12,7 @@ from router.backends.memory.registry import MemoryRegistry
 from router.errors import BackendUnavailableError
 from router.model import REQUEST_PRODUCER
 from router.services.idempotency import NAME, RequestNames
-from router.services.shared_secret import KIND
+from router.services.shared_secret import KIND, SharedSecret
 
 IDENTITY = "user", "persistent://public/default/t", "key"
 
@@ -79,3 +82,16 @@ def test_a_registry_that_starts_again_is_waited_for() -> None:
     registry = _Restarting()
     assert RequestNames(registry, 30).producer(*IDENTITY).startswith(REQUEST_PRODUCER)
     assert registry.refusals == 0
+
+
+def test_all_that_ask_at_once_get_one_secret() -> None:
+    registry, start = MemoryRegistry(), threading.Barrier(8)
+
+    def ask(_: int) -> bytes:
+        start.wait(20)
+        return SharedSecret(registry, "console-session", 1).get()
+
+    with ThreadPoolExecutor(8) as pool:
+        found = set(pool.map(ask, range(8)))
+    assert len(found) == 1
+    assert SharedSecret(registry, "other", 1).get() not in found

@@ -18,7 +18,7 @@ from router.settings import load
 from router.web import offload
 from router.web.access import Passwords, passwords
 from tests.processes import ManualClock, wait_until
-from tests.unit.web.applications import HASHES, header
+from tests.unit.web.applications import CHEAP, HASHES, header
 
 WAIT = 20.0
 
@@ -237,3 +237,21 @@ def test_refusals_wait_where_that_costs_no_thread(
     with pytest.raises(TooManyRequestsError):
         held.check("a", "wrong")
     assert len(paused) == 1
+
+
+def test_check_of_an_old_password_is_not_shared_once_the_file_changed(
+    checks: Callable[..., Checks],
+) -> None:
+    """Who joined it would be given the new record's session for the old password."""
+    held = checks(cache="0s", attempts_per_minute="0")
+    held.free.clear()
+    first = held.begin("argon2")
+    wait_until(lambda: held.entered == ["argon2"], WAIT)
+    held.users.write_text(f"argon2:{CHEAP.hash('another')}\n")
+    held.clock.advance(1)
+    second = held.pool.submit(held.passwords.sign_in, "argon2", "secret", "10.0.0.1", None)
+    wait_until(lambda: len(held.passwords._checks) == 2, WAIT)
+    held.free.set()
+    for check in (first, second):
+        with pytest.raises(UnauthenticatedError):
+            check.result(WAIT)

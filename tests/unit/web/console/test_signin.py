@@ -9,6 +9,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from router.backends.memory.registry import MemoryRegistry
+from router.errors import BackendUnavailableError
 from router.web import offload
 from router.web.console.signin import FIRST_PAGE, own_page
 from tests.unit.web.applications import Site, header
@@ -393,3 +395,54 @@ def test_live_tail_takes_the_session(site: Site, browser: Browser) -> None:
     assert (answer.status_code, answer.mimetype) == (200, "text/event-stream")
     answer.close()
     assert browser.open("/events/t?stream").status_code == 401
+
+
+def test_tries_are_logged_with_their_addresses(
+    site: Site, capsys: pytest.CaptureFixture[str]
+) -> None:
+    browser = Browser(site)
+    browser.sign_in(password="wrong")
+    refused = capsys.readouterr().out
+    assert "request-refused" in refused
+    assert "address=127.0.0.1" in refused
+    browser.sign_in()
+    signed_in = capsys.readouterr().out
+    assert "signed in to the console" in signed_in
+    assert "user=anna" in signed_in
+    for said in (refused, signed_in):
+        assert PASSWORD not in said
+        assert "wrong" not in said.replace("password is wrong", "")
+
+
+def test_form_of_a_stranger_is_small(site: Site) -> None:
+    answer = Browser(site).sign_in(password="x" * 40_000)
+    assert answer.status_code == 413
+
+
+def test_credentials_of_the_request_go_before_the_session(site: Site, browser: Browser) -> None:
+    bert = {"Authorization": header("bert", PASSWORD)}
+    page = browser.open("/console/topics", headers=bert).text
+    assert "Signed in as <b>bert</b>" in page
+    assert "Sign out" not in page
+    wrong = {"Authorization": header("bert", "wrong")}
+    assert browser.open("/console/topics", headers=wrong).status_code == 401
+
+
+def test_registry_that_is_away_is_said_and_ends_no_session(
+    sites: Sites, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = sites(auth_users=str(folder / "users"), backend_timeout="10ms")
+    browser = Browser(site)
+    browser.sign_in()
+    fresh = Browser(site, site.worker(use_cookies=False))
+    fresh.cookie = browser.cookie
+
+    def away(*_: object) -> None:
+        raise BackendUnavailableError("the registry is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryRegistry, "get", away)
+        assert fresh.open("/console/topics").status_code == 503
+        # A worker that knows the secret already needs no registry.
+        assert browser.knows("anna")
+    assert fresh.knows("anna")
