@@ -286,7 +286,7 @@ class Reading:
 
         Raises TooManyRequestsError when the worker has as many as it may have.
         """
-        self._begin(mailbox)
+        self.begin(mailbox)
         try:
             anchored = self._anchored(topic, starts)
             return Stream(self, self.feed(topic, anchored, mailbox), mailbox, client)
@@ -296,10 +296,11 @@ class Reading:
 
     def repeated(self, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox) -> Repeated:
         """Begin a stream of fetches, each of which waits so many seconds; the caller closes it."""
-        self._begin(mailbox)
+        self.begin(mailbox)
         return Repeated(self, fetch, mailbox)
 
-    def _begin(self, mailbox: PollMailbox) -> None:
+    def begin(self, mailbox: PollMailbox) -> None:
+        """Count a stream, until `ended`; raise TooManyRequestsError if there are enough."""
         with self._lock:
             if len(self._streams) >= self.options.streams:
                 raise TooManyRequestsError(
@@ -325,6 +326,18 @@ class Reading:
         """Return a feed that begins there, which the caller closes; raise TopicNotFoundError."""
         try:
             return Feed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
+        except TopicNotFoundError:
+            self._directory.forget(topic)
+            raise
+
+    def reader(
+        self, topic: TopicName, partition: int, start: Start | int | Position, mailbox: Mailbox
+    ) -> Reader:
+        """Return a reader of one partition, which the caller closes; raise TopicNotFoundError."""
+        try:
+            return self._backend.read(
+                topic, partition, start, mailbox, self.options.backend_timeout
+            )
         except TopicNotFoundError:
             self._directory.forget(topic)
             raise

@@ -1,29 +1,38 @@
-"""Downloads of the messages that a topic's page shows."""
+"""Downloads of the messages that a topic's page is about."""
 
 from __future__ import annotations
 
 import csv
 import io
 import re
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import chain
 from typing import Final
 
 import orjson
 from flask import Blueprint, Response, request
 
-from router.model import Stored
+from router.model import Stored, TopicName, TopicStats
+from router.services.consume import PollMailbox
 from router.services.manage import Topics
 from router.services.read import Reading
-from router.services.recent import recent
+from router.services.scan import Scan, ScanBounds, end_of
 from router.web import bodies
 from router.web.access import Right
 from router.web.console import shown
 from router.web.console.described import FAILS, SIGN_IN
+from router.web.console.message_tab import look
 from router.web.console.pages import HEADERS, NO_STORE
-from router.web.console.parts import Parts, words
-from router.web.openapi.description import TEXT, Reply, choice, operation, text
+from router.web.console.parts import Parts
+from router.web.console.selection import SELECTION, Selection, read_selection, texts
+from router.web.openapi.description import TEXT, Reply, choice, operation
 from router.web.parameters import Query
 
-MOST_EXPORTED: Final = 1_000
+MAX_EXPORTED: Final = 1_000
+"""Messages of an export that names no place to begin: the last ones."""
+BOUNDS: Final = ScanBounds(100_000, 64 * 1024 * 1024, 60.0)
+"""What an export reads that names one."""
+PIECE_BYTES: Final = 64 * 1024
 KINDS: Final = {"ndjson": "application/x-ndjson", "csv": "text/csv; charset=utf-8"}
 COLUMNS: Final = ("time", "partition", "position", "key", "value", "headers")
 # What spreadsheets take for a formula, unless it is a number.
@@ -45,7 +54,7 @@ class ExportViews:
 
     @operation(
         choice("as", KINDS, "Of which type the file is."),
-        text("filter", "Messages whose text, key or headers hold these words."),
+        *SELECTION,
         answers={
             200: Reply("The file.", {kind.partition(";")[0]: TEXT for kind in KINDS.values()}),
             **SIGN_IN,
@@ -53,41 +62,106 @@ class ExportViews:
         fails=(*FAILS, "read-failed"),
     )
     def export(self, topic: str) -> Response:
-        """Answer the last messages of a topic that match the filter, as a file."""
+        """Answer the messages of a stretch that match the filters, as a file."""
         principal, name = self._parts.principal(), self._parts.topic_name(topic)
         self._parts.access.demand(principal, name, Right.SUBSCRIBE)
         query = Query(request.environ)
-        kind, wanted = query.choice("as", tuple(KINDS), "ndjson"), words(query, "filter")
-        found = recent(self._reading, self._topics.described(name), MOST_EXPORTED)
-        chosen = [stored for stored in found.messages if shown.matches(stored.message, wanted)]
-        data = _ndjson(chosen) if kind == "ndjson" else _csv(chosen)
-        answer = Response(data, content_type=KINDS[kind], headers=HEADERS | NO_STORE)
+        kind = query.choice("as", tuple(KINDS), "ndjson")
+        stats = self._topics.described(name)
+        partitions = self._reading.partitions(name)
+        chosen = read_selection(texts(query), partitions)
+        write = _ndjson if kind == "ndjson" else _csv
+        body = _File(self._reading, write, *self._messages(name, stats, chosen))
+        answer = Response(body, content_type=KINDS[kind], headers=HEADERS | NO_STORE)
         # A topic's name holds nothing that would end the quotes.
         answer.headers["Content-Disposition"] = f'attachment; filename="{name.local}.{kind}"'
         return answer
 
+    def _messages(
+        self, name: TopicName, stats: TopicStats, chosen: Selection
+    ) -> tuple[Iterable[Stored], Callable[[], None]]:
+        """Return the messages, and what ends reading them."""
+        if chosen.starts is None:
+            return look(self._reading, name, stats, chosen, MAX_EXPORTED).messages, _nothing
+        ends = {p: place for p, place in end_of(stats).items() if p in chosen.starts}
+        scan = Scan(self._reading, name, chosen.starts, ends, BOUNDS)
+        return filter(chosen.chosen.matches, scan), scan.close
 
-def _ndjson(messages: list[Stored]) -> bytes:
-    lines = (orjson.dumps(bodies.line(stored)) for stored in messages)
-    return b"".join(line + b"\n" for line in lines)
+
+class _File:
+    """The body of a download; it is read on as the client takes it."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        write: Callable[[Stored], bytes],
+        messages: Iterable[Stored],
+        close: Callable[[], None],
+    ) -> None:
+        self._reading = reading
+        self._close = close
+        self._mailbox = PollMailbox()
+        self._counted = False
+        try:
+            reading.begin(self._mailbox)
+            self._counted = True
+            pieces = _pieces(write, messages)
+            # What fails at once is answered as a failure.
+            self._pieces: Iterator[bytes] = chain([next(pieces, b"")], pieces)
+        except BaseException:
+            self.close()
+            raise
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """End; called by the server however it ended."""
+        self._close()
+        if self._counted:
+            self._reading.ended(self._mailbox)
 
 
-def _csv(messages: list[Stored]) -> bytes:
-    text = io.StringIO()
-    table = csv.writer(text)
-    table.writerow(COLUMNS)
+def _nothing() -> None:
+    pass
+
+
+def _pieces(write: Callable[[Stored], bytes], messages: Iterable[Stored]) -> Generator[bytes]:
+    parts, size = [_head() if write is _csv else b""], 0
     for stored in messages:
-        message, position = stored.message, stored.position
-        table.writerow(
-            (
-                shown.at(stored.publish_time),
-                max(0, position.partition),
-                shown.place(position),
-                _cell(shown.text(message.key or b"")[0]),
-                _cell(shown.text(message.value)[0]),
-                orjson.dumps(dict(message.properties)).decode(),
-            )
+        parts.append(write(stored))
+        size += len(parts[-1])
+        if size >= PIECE_BYTES:
+            yield b"".join(parts)
+            parts, size = [], 0
+    yield b"".join(parts)
+
+
+def _ndjson(stored: Stored) -> bytes:
+    return orjson.dumps(bodies.line(stored), option=orjson.OPT_APPEND_NEWLINE)
+
+
+def _head() -> bytes:
+    return _row(COLUMNS)
+
+
+def _csv(stored: Stored) -> bytes:
+    message, position = stored.message, stored.position
+    return _row(
+        (
+            shown.at(stored.publish_time),
+            max(0, position.partition),
+            shown.place(position),
+            _cell(shown.text(message.key or b"")[0]),
+            _cell(shown.text(message.value)[0]),
+            orjson.dumps(dict(message.properties)).decode(),
         )
+    )
+
+
+def _row(cells: Iterable[object]) -> bytes:
+    text = io.StringIO()
+    csv.writer(text).writerow(cells)
     return text.getvalue().encode()
 
 

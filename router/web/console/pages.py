@@ -21,7 +21,7 @@ from router.web.addresses import root
 from router.web.console.assets import Assets
 from router.web.console.commands import segment
 from router.web.console.formats import json_wanted, problem_wanted
-from router.web.console.shown import at, size
+from router.web.console.shown import at, size, visible, written
 from router.web.console.visitors import current
 from router.web.transaction import USER
 
@@ -64,7 +64,13 @@ class Pages:
             lstrip_blocks=True,
             auto_reload=False,
         )
-        self._templates.filters |= {"size": size, "at": at, "segment": segment}
+        self._templates.filters |= {
+            "size": size,
+            "at": at,
+            "segment": segment,
+            "visible": visible,
+            "written": written,
+        }
         # A global: macros do not see what a page is made with.
         self._templates.globals["csrf_token"] = _token
 

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import re
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final, NoReturn
 
-from router.model import Message, Position
+from router.model import Position
 
 _UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+MAX_DUMPED_BYTES: Final = 4_096
+BYTES_A_LINE: Final = 16
+MAX_TREE_NODES: Final = 300
+"""Of one message."""
+MAX_TREE_DEPTH: Final = 20
+# Line break and tab show themselves; the last ones turn the direction of what follows.
+_UNSEEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff]"
+)
+_CONSTANTS: Final[dict[Any, str]] = {True: "true", False: "false", None: "null"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -44,10 +56,94 @@ def place(position: Position) -> str:
     return f"{position.ledger}.{position.entry}{index}"
 
 
-def matches(message: Message, wanted: str) -> bool:
-    """Return whether value, key or a header hold a text, in either case."""
-    if not wanted:
-        return True
-    texts = [text(message.value)[0], text(message.key or b"")[0]]
-    texts += [f"{name}: {value}" for name, value in message.properties.items()]
-    return any(wanted.lower() in one.lower() for one in texts)
+def visible(written: str) -> str:
+    """Return a text in which control characters can be seen and change no direction of reading."""
+    return _UNSEEN.sub(_seen, written) if _UNSEEN.search(written) else written
+
+
+def _seen(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    if code < 0x20:
+        return chr(0x2400 + code)
+    return "\u2421" if code == 0x7F else f"[U+{code:04X}]"
+
+
+def written(messages: list[dict[str, Any]]) -> str:
+    """Return what the scripts of a page need of its messages, as JSON; long ones are null."""
+    names = ("key", "value", "text", "partition", "headers")
+    return json.dumps(
+        [None if one["left_out"] else {name: one[name] for name in names} for one in messages]
+    )
+
+
+def hexdump(value: bytes) -> str:
+    """Return the first bytes of a value as lines of 16, each with its offset and its ASCII."""
+    lines = []
+    for at in range(0, min(len(value), MAX_DUMPED_BYTES), BYTES_A_LINE):
+        part = value[at : at + BYTES_A_LINE]
+        plain = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in part)
+        lines.append(f"{at:08x}  {part.hex(' '):<{3 * BYTES_A_LINE - 1}}  |{plain}|")
+    return "\n".join(lines)
+
+
+def tree(written: str) -> dict[str, Any] | None:
+    """Return a JSON text as nodes, None: it is none.
+
+    A node has a `name`, a `kind` (object, array, text or other), a `text`, its `children`, and
+    how many `more` there are than MAX_TREE_NODES in all allow.
+    """
+    try:
+        value = json.loads(
+            written, parse_int=_Digits, parse_float=_Digits, parse_constant=_no_constant
+        )
+    except (ValueError, RecursionError):
+        return None
+    return _Tree().node("", value, 0)
+
+
+class _Digits(str):
+    """A number as it is written."""
+
+    __slots__ = ()
+
+
+class _Tree:
+    """Makes the nodes of one message."""
+
+    def __init__(self) -> None:
+        self._left = MAX_TREE_NODES
+
+    def node(self, name: str, value: Any, depth: int) -> dict[str, Any]:
+        """Return the node of a value."""
+        if isinstance(value, dict):
+            return self._parent(name, "object", list(value.items()), depth)
+        if isinstance(value, list):
+            named = [(str(index), one) for index, one in enumerate(value)]
+            return self._parent(name, "array", named, depth)
+        if isinstance(value, str) and not isinstance(value, _Digits):
+            kind, shown = "text", json.dumps(value, ensure_ascii=False)
+        else:
+            kind, shown = "other", _CONSTANTS.get(value) or str(value)
+        return _node(name, kind, shown)
+
+    def _parent(
+        self, name: str, kind: str, members: list[tuple[str, Any]], depth: int
+    ) -> dict[str, Any]:
+        marks = "{}" if kind == "object" else "[]"
+        made = _node(name, kind, f"{marks[0]}{len(members)}{marks[1]}")
+        children: list[dict[str, Any]] = made["children"]
+        for member, value in members:
+            if self._left <= 0 or depth >= MAX_TREE_DEPTH:
+                break
+            self._left -= 1
+            children.append(self.node(member, value, depth + 1))
+        made["more"] = len(members) - len(children)
+        return made
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _node(name: str, kind: str, shown: str) -> dict[str, Any]:
+    return {"name": name, "kind": kind, "text": shown, "children": [], "more": 0}

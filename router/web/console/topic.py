@@ -8,13 +8,12 @@ from urllib.parse import quote
 from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
-from router.model import Principal, Stored, TopicName, TopicStats
+from router.model import Principal, TopicName, TopicStats
 from router.quoting import quoted
 from router.services.groups import Group, grouped
 from router.services.manage import Topics
 from router.services.publish import Published, Publisher
 from router.services.read import Reading
-from router.services.recent import nothing, recent
 from router.waiting import Steps, finish
 from router.web import bodies
 from router.web.access import Right
@@ -22,11 +21,11 @@ from router.web.addresses import root
 from router.web.console import commands, shown
 from router.web.console.described import action, page
 from router.web.console.fields import Fields
-from router.web.console.pages import base
-from router.web.console.parts import Parts, words
-from router.web.openapi.description import choice, number, text
+from router.web.console.message_tab import UNTOLD, VIEWS, MessageTab
+from router.web.console.parts import Parts
+from router.web.console.selection import SELECTION
+from router.web.openapi.description import choice, number
 from router.web.parameters import Query
-from router.web.pulsar_rest import ids
 
 TABS: Final = ("publish", "messages", "groups", "settings")
 FORMATS: Final = {
@@ -34,14 +33,9 @@ FORMATS: Final = {
     "JSON": "application/json",
     "Cambria": "application/cambria",
 }
-SHOWN_MESSAGES: Final = 50
-"""Messages that are in the page before live ones come."""
-SHOWN_CHARACTERS: Final = 20_000
-"""Of one message; the rest is left out, and how much that is is said."""
 LINE_CHARACTERS: Final = 20_000
 """Of a message that is repeated in a command."""
 MOST_STORED: Final = 1_000_000
-_UNTOLD: Final = "This store does not tell what a topic holds."
 
 
 class TopicPageViews:
@@ -57,6 +51,7 @@ class TopicPageViews:
         self._parts = parts
         self._topics = topics
         self._reading = reading
+        self._messages = MessageTab(parts, reading)
         self._reader, self._publisher = publishing
 
     def add(self, routes: Blueprint) -> None:
@@ -66,7 +61,8 @@ class TopicPageViews:
 
     @page(
         choice("tab", TABS, "Which tab."),
-        text("filter", "Messages whose text, key or headers hold these words."),
+        *SELECTION,
+        choice("view", VIEWS, "How values are shown."),
         number("stored", "How many messages were stored, which the page says."),
         choice("with", FORMATS, "Which format is chosen."),
     )
@@ -89,7 +85,7 @@ class TopicPageViews:
         if tab == "publish":
             data |= self._publishing(query)
         elif tab == "messages":
-            data |= self._messages(principal, name, stats, words(query, "filter"))
+            data |= self._messages.data(principal, name, stats, query)
         elif tab == "groups":
             data |= _groups(principal, name, stats)
         else:
@@ -153,40 +149,13 @@ class TopicPageViews:
             "status": "" if count < 0 else _stored(count),
         }
 
-    def _messages(
-        self, principal: Principal, name: TopicName, stats: TopicStats | None, wanted: str
-    ) -> dict[str, Any]:
-        data: dict[str, Any] = {"messages": [], "stream": "", "filter": wanted, "note": ""}
-        if not self._parts.may(principal, name, Right.SUBSCRIBE):
-            return data | {"commands": [], "note": "You may not read this topic."}
-        if stats is None:
-            found = nothing(self._reading, name)
-            data["note"] = f"{_UNTOLD} Messages that come are shown."
-        else:
-            found = recent(self._reading, stats, SHOWN_MESSAGES)
-        places = [found.whence[partition] for partition in sorted(found.whence)]
-        if len(places) > ids.MOST_MARKS:
-            data["note"] = f"A live tail has at most {ids.MOST_MARKS} partitions."
-        else:
-            mark = quote(ids.write_marks(places), safe="")
-            path = f"/console/topics/{commands.segment(name.local)}/stream"
-            data["stream"] = f"{base()}{path}?last_event_id={mark}"
-        url = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
-        return data | {
-            "messages": [_shown(stored, wanted) for stored in found.messages],
-            "commands": [
-                commands.curl(principal, url, "-N"),
-                commands.router("sub", name.local),
-            ],
-        }
-
     def _settings(
         self, principal: Principal, name: TopicName, stats: TopicStats | None
     ) -> dict[str, Any]:
         url = f"{root(request.environ)}/topics/{commands.segment(name.local)}"
         data: dict[str, Any] = {
             "rows": {},
-            "note": _UNTOLD,
+            "note": UNTOLD,
             "commands": [
                 commands.curl(principal, url),
                 commands.curl(principal, url, "-X", "DELETE"),
@@ -218,26 +187,8 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
             for group in found
             if group.durable
         ],
-        "note": _UNTOLD if stats is None else "",
+        "note": UNTOLD if stats is None else "",
         "commands": [commands.curl(principal, url), commands.router("groups", "list", name.local)],
-    }
-
-
-def _shown(stored: Stored, wanted: str) -> dict[str, Any]:
-    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
-    message, position = stored.message, stored.position
-    value, plain = shown.text(message.value)
-    key, _ = shown.text(message.key or b"")
-    return {
-        "key": None if message.key is None else key,
-        "value": value[:SHOWN_CHARACTERS],
-        "left_out": max(0, len(value) - SHOWN_CHARACTERS),
-        "text": plain,
-        "time": shown.at(stored.publish_time),
-        "partition": max(0, position.partition),
-        "position": shown.place(position),
-        "headers": dict(message.properties),
-        "matches": shown.matches(message, wanted),
     }
 
 

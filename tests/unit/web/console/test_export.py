@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Iterator
 
 import orjson
 import pytest
 
 from router.backends import Batch
 from router.model import Message, TopicName
+from router.services import scan
 from tests.unit.web.applications import Site
 
 
@@ -51,8 +53,44 @@ def test_file_that_cannot_be_made_says_why(site: Site, path: str, status: int) -
     assert site.client.get(f"/console/topics/{path}").status_code == status
 
 
-def test_page_hides_what_the_filter_leaves_out(site: Site) -> None:
-    site.post("/events/t", "apple\npear")
-    page = site.client.get("/console/topics/t?tab=messages&filter=app")
-    assert page.text.count("<article hidden>") == 1
-    assert page.text.count("<article>") == 1
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        ("from=earliest", [f"{n}" for n in range(1_500)]),
+        ("", [f"{n}" for n in range(500, 1_500)]),
+        ("filter=49", ["49", "149", "249", *(f"{n}" for n in range(349, 1500) if "49" in f"{n}")]),
+        ("from=earliest&key=k1", ["1"]),
+        ("from=earliest&header=number=7", ["7"]),
+        ("from=earliest&path=$=12", ["12"]),
+        ("from=1:1499:-1", ["1499"]),
+        ("before=@1.2", ["0", "1"]),
+        ("from=2100-01-01T00:00Z", []),
+    ],
+)
+def test_stretch_that_matches_is_exported(
+    many: Site, query: str, values: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.05)
+    answer = many.client.get(f"/console/topics/t/export?{query}")
+    assert [orjson.loads(line)["value"] for line in answer.data.splitlines()] == values
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Site]:
+    """A site with a topic of 1,500 messages."""
+    site = Site({})
+    site.client.post("/topics/create", json={"topicName": "t"})
+    for n in range(1_500):
+        message = Message(b"%d" % n, b"k%d" % n, {"number": str(n)})
+        site.backend.publish(Batch(TopicName.parse("t"), -1, [message]), 5)
+    yield site
+    site.close()
+
+
+def test_export_is_one_of_the_streams_of_a_worker_until_it_ends(sites: Callable[..., Site]) -> None:
+    site = sites(stream_connections="1")
+    site.post("/events/t", "a")
+    begun = site.client.get("/console/topics/t/export?from=earliest")
+    assert site.client.get("/console/topics/t/export").status_code == 429
+    begun.close()
+    assert site.client.get("/console/topics/t/export").data.count(b"\n") == 1

@@ -1,0 +1,208 @@
+"""The tab Messages of a topic's page: the last messages, or those around a place."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+from urllib.parse import quote
+
+from flask import request
+
+from router.model import Principal, Stored, TopicName, TopicStats
+from router.services.read import Reading
+from router.services.scan import (
+    After,
+    Found,
+    Places,
+    ScanBounds,
+    Start,
+    Whence,
+    after,
+    before,
+    beginning,
+    end_of,
+)
+from router.web.access import Right
+from router.web.addresses import root
+from router.web.console import commands, shown
+from router.web.console.pages import base
+from router.web.console.parts import Parts
+from router.web.console.selection import Selection, read_selection, texts
+from router.web.parameters import Query
+from router.web.pulsar_rest import ids
+
+VIEWS: Final = ("text", "tree", "hex")
+SHOWN_MESSAGES: Final = 50
+"""Messages of one page."""
+SHOWN_CHARACTERS: Final = 20_000
+"""Of one message; the rest is left out, and how much that is is said."""
+UNTOLD: Final = "This store does not tell what a topic holds."
+BLIND_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 1.0)
+"""Of a store that does not tell where a topic ends: what comes in a second is shown."""
+
+
+class MessageTab:
+    """What the tab shows."""
+
+    def __init__(self, parts: Parts, reading: Reading) -> None:
+        self._parts = parts
+        self._reading = reading
+
+    def data(
+        self, principal: Principal, name: TopicName, stats: TopicStats | None, query: Query
+    ) -> dict[str, Any]:
+        """Return the data of the page."""
+        view = query.choice("view", VIEWS, VIEWS[0])
+        partitions = self._reading.partitions(name)
+        chosen = read_selection(texts(query), partitions)
+        data: dict[str, Any] = {
+            "view": view,
+            "views": VIEWS,
+            "selection": {one: chosen.given.get(one, "") for one in _GIVEN},
+            "partitions": len(partitions),
+            "live": chosen.live,
+            "messages": [],
+            "stream": "",
+            "older": "",
+            "newer": "",
+            "latest": "?" + chosen.query(),
+            "note": "",
+            "commands": [],
+        }
+        if not self._parts.may(principal, name, Right.SUBSCRIBE):
+            return data | {"note": "You may not read this topic."}
+        found = look(self._reading, name, stats, chosen, SHOWN_MESSAGES)
+        data["messages"] = [_shown(stored, view) for stored in found.messages]
+        data["note"] = _note(found, chosen, known=stats is not None)
+        data["commands"] = _commands(principal, name, chosen)
+        data |= _links(chosen, found, known=stats is not None)
+        if chosen.live:
+            data |= self._live(name, partitions, found, data["note"])
+        return data
+
+    def _live(
+        self, name: TopicName, partitions: list[int], found: Found, note: str
+    ) -> dict[str, str]:
+        """Return where live messages come from: behind those that the page has."""
+        if len(partitions) > ids.MOST_MARKS:
+            return {"note": f"A live tail has at most {ids.MOST_MARKS} partitions. {note}".strip()}
+        places = beginning(partitions, Start.LATEST) | found.end
+        mark = quote(ids.write_marks([places[partition] for partition in partitions]), safe="")
+        path = f"/console/topics/{commands.segment(name.local)}/stream"
+        return {"stream": f"{base()}{path}?last_event_id={mark}"}
+
+
+_GIVEN: Final = ("filter", "key", "header", "path", "partition", "from", "before")
+
+
+def look(
+    reading: Reading, name: TopicName, stats: TopicStats | None, chosen: Selection, most: int
+) -> Found:
+    """Return what a selection is about, at most so many messages; raise what reading raises."""
+    wanted = chosen.chosen.matches
+    if stats is None:
+        if chosen.starts is None:
+            none = beginning(chosen.partitions, Start.LATEST)
+            return Found((), none, none, 0, whole=True)
+        return after(reading, name, (chosen.starts, {}), most, wanted, BLIND_BOUNDS)
+    ends = _only(end_of(stats), chosen)
+    if chosen.starts is not None:
+        return after(reading, name, (chosen.starts, ends), most, wanted)
+    found = before(reading, stats, ends if chosen.ends is None else chosen.ends, most, wanted)
+    return found
+
+
+def _only(places: Places, chosen: Selection) -> Places:
+    """Return the places of the partitions that a selection is about."""
+    return {p: places.get(p, Start.EARLIEST) for p in chosen.partitions}
+
+
+def _links(chosen: Selection, found: Found, *, known: bool) -> dict[str, str]:
+    """Return the addresses of what is before and behind the messages of a page."""
+    links = {"older": "", "newer": ""}
+    forward = chosen.starts is not None
+    back = _begin(found) if forward else found.begin
+    if known and (forward or not found.whole) and _told(back) and (m := chosen.marks(back)):
+        links["older"] = "?" + chosen.query(before=m)
+    if not chosen.live and (mark := chosen.marks(found.end)):
+        links["newer"] = "?" + chosen.query(**{"from": mark})
+    return links
+
+
+def _begin(found: Found) -> Places:
+    """Return where a page begins that was found from a place on."""
+    begin = dict(found.begin)
+    for stored in reversed(found.messages):
+        begin[stored.position.partition] = stored.position
+    # A time is no place to go back from; where nothing came since, the end is.
+    return {p: found.end[p] if isinstance(place, int) else place for p, place in begin.items()}
+
+
+def _told(places: Places) -> bool:
+    """Return whether there may be messages before places."""
+    return any(not isinstance(place, Start) for place in places.values()) and not any(
+        isinstance(place, int) for place in places.values()
+    )
+
+
+def _note(found: Found, chosen: Selection, *, known: bool) -> str:
+    if not known and chosen.live:
+        return f"{UNTOLD} Messages that come are shown."
+    if not known and chosen.ends is not None:
+        return UNTOLD
+    if found.whole or len(found.messages) >= SHOWN_MESSAGES:
+        return ""
+    further = "Newer" if chosen.starts is not None else "Older"
+    return f"{found.looked} messages were looked at; {further} goes on."
+
+
+def _shown(stored: Stored, view: str) -> dict[str, Any]:
+    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
+    message, position = stored.message, stored.position
+    value, plain = shown.text(message.value)
+    key, _ = shown.text(message.key or b"")
+    return {
+        "key": None if message.key is None else key,
+        "value": value[:SHOWN_CHARACTERS],
+        "left_out": max(0, len(value) - SHOWN_CHARACTERS),
+        "text": plain,
+        "bytes": len(message.value),
+        "time": shown.at(stored.publish_time),
+        "partition": max(0, position.partition),
+        "position": shown.place(position),
+        "id": ids.write_colons(position),
+        "headers": dict(message.properties),
+        "dump": shown.hexdump(message.value) if view == "hex" else "",
+        "tree": shown.tree(value) if view == "tree" and plain else None,
+    }
+
+
+def _commands(principal: Principal, name: TopicName, chosen: Selection) -> list[str]:
+    """Return the lines that read the same messages, without the filters."""
+    start = chosen.given.get("from", "")
+    events = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
+    places = list((chosen.starts or {}).values())
+    if not places:
+        return [
+            commands.curl(principal, events, "-N"),
+            commands.router("sub", name.local),
+        ]
+    if isinstance(places[0], int | Start) and len(set(map(str, places))) == 1:
+        url = f"{events}&from={commands.segment(start)}"
+        return [
+            commands.curl(principal, url, "-N"),
+            commands.router("sub", name.local, "--from", start),
+        ]
+    if len(places) == 1:
+        return [commands.curl(principal, _partition_url(name, chosen.partitions[0], places[0]))]
+    mark = commands.segment(chosen.marks(chosen.starts or {}) or "")
+    return [commands.curl(principal, f"{events}&last_event_id={mark}", "-N")]
+
+
+def _partition_url(name: TopicName, partition: int, place: Whence) -> str:
+    """Return PIP 64's address of the messages of a partition from a place on."""
+    parts = "/".join(commands.segment(p) for p in (name.tenant, name.namespace, name.local))
+    path = f"{root(request.environ)}/topics/{parts}/partitions/{max(0, partition)}/messages"
+    if isinstance(place, After):
+        return f"{path}?after={ids.write_colons(place.position)}"
+    word = ids.write_colons(place) if not isinstance(place, Start | int) else ids.write_mark(place)
+    return f"{path}?start={word.removeprefix('@')}&max_messages={SHOWN_MESSAGES}"

@@ -1,0 +1,178 @@
+"""The tab of messages: filters, places, views."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from html import unescape
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from router.backends import Batch
+from router.model import Message, TopicName
+from router.services import scan
+from tests.unit.web.applications import Site
+
+PAGE = "/console/topics/t"
+TOPIC = TopicName.parse("t")
+
+
+@pytest.fixture(scope="module")
+def many() -> Iterator[Site]:
+    """A site with a topic of two partitions and 400 messages."""
+    site = Site({})
+    site.client.post("/topics/create", json={"topicName": "t", "partitionCount": 2})
+    for n in range(400):
+        message = Message(b'{"n":%d}' % n, b"k%d" % (n % 100), {"n": str(n)})
+        site.backend.publish(Batch(TOPIC, n % 2, [message]), 5)
+    yield site
+    site.close()
+
+
+def tab(site: Site, query: str) -> dict[str, Any]:
+    """Return the data of the tab."""
+    answer = site.client.get(f"{PAGE}?tab=messages&format=json&{query}")
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.get_json()
+    return found
+
+
+def numbers(found: dict[str, Any]) -> list[int]:
+    """Return the numbers of the messages of a page."""
+    return [int(message["headers"]["n"]) for message in found["messages"]]
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        ("key=k7", [7, 107, 207, 307]),
+        ("header=n=8", [8]),
+        ("path=$.n=9", [9]),
+        ("filter=n: 399", [399]),
+        ("key=k7&path=$.n=207", [207]),
+        ("partition=1&header=n=8", []),
+        ("partition=0&header=n=8", [8]),
+    ],
+)
+def test_filters_search_the_topic_and_not_the_last_page_alone(
+    many: Site, query: str, found: list[int]
+) -> None:
+    page = tab(many, quote(query, safe="=&$:"))
+    assert sorted(numbers(page)) == found
+    assert page["stream"]
+
+
+def test_pages_go_back_to_the_first_message_and_forward_to_the_last(many: Site) -> None:
+    page, seen = tab(many, ""), list[int]()
+    assert page["live"]
+    seen += numbers(page)
+    while page["older"]:
+        page = tab(many, page["older"][1:])
+        assert (page["live"], page["stream"]) == (False, "")
+        seen += numbers(page)
+    assert sorted(seen) == list(range(400))
+    page, seen = tab(many, "from=earliest"), []
+    while numbers(page):
+        seen += numbers(page)
+        page = tab(many, page["newer"][1:])
+    assert sorted(seen) == list(range(400))
+
+
+def test_filter_stays_while_pages_are_turned(many: Site) -> None:
+    page, seen = tab(many, "path=$.n&view=tree"), list[int]()
+    while page["older"]:
+        seen += numbers(page)
+        page = tab(many, page["older"][1:])
+        assert (page["view"], page["selection"]["path"]) == ("tree", "$.n")
+    assert sorted(seen + numbers(page)) == list(range(400))
+
+
+def test_message_has_a_link_of_its_own(many: Site) -> None:
+    message = tab(many, "header=n=123")["messages"][0]
+    page = tab(many, f"from={message['id']}")
+    assert numbers(page)[:2] == [123, 125]
+    assert page["selection"]["partition"] == "1"
+    [line] = page["commands"]
+    assert f"/topics/public/default/t/partitions/1/messages?start={message['id']}&" in line
+    found = many.client.get(line.split()[-1].strip("'").removeprefix("http://localhost"))
+    assert found.get_json()["messages"][0]["properties"] == {"n": "123"}
+    assert f"from={quote(message['id'], safe='')}" in unescape(
+        many.client.get(f"{PAGE}?tab=messages&header=n=123").text
+    )
+
+
+@pytest.mark.parametrize(
+    ("query", "first"), [("from=0", 0), ("from=1970-01-01T00:00Z", 0), ("from=1:5:0", 10)]
+)
+def test_jump_goes_to_a_time_or_position(many: Site, query: str, first: int) -> None:
+    page = tab(many, query)
+    assert (numbers(page)[0], page["live"]) == (first, False)
+    assert any("from" in line or "start" in line for line in page["commands"])
+
+
+def test_jump_behind_the_end_is_an_empty_page(many: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.05)
+    page = tab(many, "from=2100-01-01T00:00Z")
+    assert (page["messages"], page["live"]) == ([], False)
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("from=noon", "from"),
+        ("from=1:2:7", "from"),
+        ("from=1:2", "from"),
+        ("from=1.2", "from"),
+        ("before=x", "before"),
+        ("before=@1.2", "before"),
+        ("before=@5,@6", "before"),
+        ("path=x", "path"),
+        ("partition=2", "partition"),
+        ("partition=x", "partition"),
+        ("view=none", "view"),
+    ],
+)
+def test_place_or_filter_that_cannot_be_read_is_refused(many: Site, query: str, name: str) -> None:
+    for path in (f"{PAGE}?tab=messages&format=json&", f"{PAGE}/export?format=json&"):
+        if name == "view" and "export" in path:
+            continue
+        answer = many.client.get(path + query)
+        assert answer.status_code == 400, query
+        assert answer.get_json()["detail"].count(f"{name}: expected") == 1
+
+
+@pytest.mark.parametrize(
+    ("view", "holds"),
+    [
+        ("text", ['<pre>{"a":"<b>"}</pre>', "<pre>ff 00</pre>", "<pre>␛[31m[U+202E]x</pre>"]),
+        (
+            "tree",
+            ['<span class="text">"<b>"</span>', "<pre>ff 00</pre>", "<pre>␛[31m[U+202E]x</pre>"],
+        ),
+        ("hex", ['|{"a":"<b>"}|', "00000000  ff 00 ", "1b 5b 33 31 6d e2 80 ae 78"]),
+    ],
+)
+def test_views_show_values_calmly(site: Site, view: str, holds: list[str]) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    values = (b'{"a":"<b>"}', b"\xff\x00", "\x1b[31m\u202ex".encode())
+    for value in values:
+        site.backend.publish(Batch(TOPIC, -1, [Message(value, value)]), 5)
+    page = site.client.get(f"{PAGE}?tab=messages&view={view}").text
+    assert "<b>" not in page
+    for held in holds:
+        assert held in unescape(page)
+
+
+def test_page_tells_its_script_the_messages_but_the_long_ones(site: Site) -> None:
+    site.client.post("/topics/create", json={"topicName": "t"})
+    for value in (b"</script><b>", b"x" * 20_001):
+        site.backend.publish(Batch(TOPIC, -1, [Message(value)]), 5)
+    page = site.client.get(f"{PAGE}?tab=messages").text
+    block = page.partition('data-written="')[2].partition('"')[0]
+    assert [one and one["value"] for one in json.loads(unescape(block))] == [
+        "</script><b>",
+        None,
+    ]
+    assert "<b>" not in page
