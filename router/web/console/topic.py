@@ -72,6 +72,7 @@ class TopicPageViews:
         self._parts.access.demand(principal, name, Right.VIEW)
         query = Query(request.environ)
         tab = query.choice("tab", TABS, TABS[0])
+        query.choice("view", VIEWS, VIEWS[0])  # refused on any tab, if there is no such one
         data = {
             "topic": name.local,
             "tab": tab,
