@@ -53,7 +53,7 @@ class MessageTab:
         """Return the data of the page."""
         view = query.choice("view", VIEWS, VIEWS[0])
         partitions = self._reading.partitions(name)
-        chosen = read_selection(texts(query), partitions)
+        chosen = read_selection(texts(query) | {"view": view}, partitions)
         data: dict[str, Any] = {
             "view": view,
             "views": VIEWS,

@@ -81,7 +81,6 @@ def texts(query: Query) -> dict[str, str]:
         "partition": words(query, "partition"),
         "from": words(query, "from"),
         "before": words(query, "before"),
-        "view": words(query, "view"),
     }
 
 
