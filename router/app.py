@@ -21,6 +21,7 @@ from router.errors import RouterError, SettingError
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
+from router.services.dead_letters import DeadLetters
 from router.services.directory import Directory
 from router.services.fetch import Fetcher, FetchOptions
 from router.services.group_details import GroupInspection
@@ -47,6 +48,7 @@ from router.web.cors import Cors
 from router.web.dmaap import EventOptions, Events
 from router.web.dmaap_acls import AclViews
 from router.web.dmaap_admin import AdminViews
+from router.web.dmaap_dead_letters import DeadLetterViews
 from router.web.dmaap_errors import ErrorTexts
 from router.web.dmaap_groups import GroupViews
 from router.web.dmaap_keys import KeyViews
@@ -183,6 +185,7 @@ def _views(
     yield AclViews(access, lists, names)
     groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
     yield GroupViews(access, groups, inspection, names)
+    yield DeadLetterViews(access, topics, services.dead_letters, names)
     keys = ApiKeys(access, services.keys, node, timeout)
     yield KeyViews(access, keys)
     yield AdminViews(access, topics, keepers.blacklist, names)
@@ -190,7 +193,16 @@ def _views(
     console = Console(
         (access, services.sessions(), names),
         ConsoleServices(
-            topics, groups, inspection, rights, reading, publishing, tails, lists, keys
+            topics,
+            groups,
+            inspection,
+            services.dead_letters,
+            rights,
+            reading,
+            publishing,
+            tails,
+            lists,
+            keys,
         ),
         settings,
         texts,
@@ -223,6 +235,8 @@ class Services:
         parts = backend, directory, names
         self.publisher = Publisher(parts, publishing, metrics, CLOCK, offload=self.offload)
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
+        letters = backend, directory, self.publisher
+        self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, _wall_ms)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))

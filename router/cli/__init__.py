@@ -24,6 +24,7 @@ COMMANDS: Final[dict[str, str]] = {
     "check": "router.cli.check",
     "topics": "router.cli.topics",
     "groups": "router.cli.groups",
+    "dead-letters": "router.cli.dead_letters",
     "pub": "router.cli.pub",
     "sub": "router.cli.sub",
     "context": "router.cli.context",

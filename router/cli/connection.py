@@ -5,7 +5,7 @@ Every command is written once, over `Connection`; `local` and `remote` are its t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -109,6 +109,18 @@ class Connection(Protocol):
 
     def delete_group(self, topic: str, group: str) -> str:
         """End a group that nobody reads; return the topic's name in full."""
+        ...
+
+    def dead_letter_topics(self) -> list[dict[str, Any]]:
+        """Return the topics of dead letters, with how many wait and are stored."""
+        ...
+
+    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+        """Return letters that wait behind a place, as `page_told` has them."""
+        ...
+
+    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+        """Requeue or discard some letters, as parameters of the API choose; see `outcome_told`."""
         ...
 
     def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:

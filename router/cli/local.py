@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, Final
@@ -11,7 +11,7 @@ from typing import Any, Final
 from router import log
 from router.backends import ResetTarget, Start
 from router.cli.connection import Consumption, Tail, Topic, TopicDetails
-from router.cli.store import Store, clock
+from router.cli.store import Store, clock, wall_ms
 from router.errors import BadReadOptionError, BadRequestError
 from router.metrics import Metrics
 from router.model import (
@@ -29,6 +29,14 @@ from router.services.consume import (
     Present,
     Subscriber,
     Wish,
+)
+from router.services.dead_letters import (
+    Chosen,
+    DeadLetters,
+    outcome_told,
+    page_told,
+    read_letters,
+    read_marks,
 )
 from router.services.group_details import GroupInspection
 from router.services.groups import Group, Groups, Preview, grouped
@@ -108,12 +116,32 @@ class LocalConnection:
         self._groups().delete(subscription)
         return str(subscription.topic)
 
+    def dead_letter_topics(self) -> list[dict[str, Any]]:
+        """Return the topics of dead letters of all namespaces."""
+        letters = self._letters()
+        return letters.counted(letters.among(self._store.backend.list_topics(self._store.timeout)))
+
+    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+        """Return letters that wait behind a place."""
+        chosen = Chosen(None, read_marks("behind", behind))
+        return page_told(self._letters().look(self._store.topic(topic), chosen))
+
+    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+        """Requeue or discard some letters."""
+        letters, name = self._letters(), self._store.topic(topic)
+        if (named := wanted.get("position")) is not None:
+            chosen = Chosen(read_letters("--position", named))
+        else:
+            before = int(wanted.get("before", letters.now_ms()))
+            chosen = Chosen(None, read_marks("behind", wanted.get("behind", "")), before)
+        if action == "requeue":
+            return outcome_told(letters.requeue(name, chosen, lambda _: True), chosen)
+        return outcome_told(letters.discard(name, chosen), chosen)
+
     def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
         """Store messages; the backend's own producer tells its retries apart."""
         del request
-        if self._publisher is None:
-            self._publisher = _publisher(self._store)
-        return self._publisher.publish(self._store.topic(topic), messages, Principal()).count
+        return self._publishing().publish(self._store.topic(topic), messages, Principal()).count
 
     def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
         """Yield what is read without a group."""
@@ -145,6 +173,17 @@ class LocalConnection:
 
     def close(self) -> None:
         """Do nothing: the store is closed by who opened it."""
+
+    def _publishing(self) -> Publisher:
+        if self._publisher is None:
+            self._publisher = _publisher(self._store)
+        return self._publisher
+
+    def _letters(self) -> DeadLetters:
+        found = self._store
+        configured = ConsumeOptions.of(found.settings).dead_letter_topic
+        parts = found.backend, found.directory(), self._publishing()
+        return DeadLetters(parts, configured, found.timeout, wall_ms)
 
     def _groups(self) -> Groups:
         return Groups(self._store.backend, self._store.timeout)

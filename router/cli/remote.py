@@ -123,6 +123,27 @@ class RemoteConnection:
         self._ask_of(name, Request("DELETE", path, safe=False), group)
         return str(name)
 
+    def dead_letter_topics(self) -> list[dict[str, Any]]:
+        """Return the topics of dead letters that the user may see."""
+        found: list[dict[str, Any]] = self.client.ask(Request("GET", "/dead-letters")).json()[
+            "topics"
+        ]
+        return found
+
+    def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
+        """Return letters that wait behind a place."""
+        name = self._topic(topic)
+        request = Request("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
+        found: dict[str, Any] = self._ask_of(name, request)
+        return found
+
+    def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
+        """Requeue or discard some letters; again is harmless."""
+        name = self._topic(topic)
+        path = f"/dead-letters/{_segment(name.local)}/{action}"
+        found: dict[str, Any] = self._ask_of(name, Request("POST", path, dict(wanted)))
+        return found
+
     def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
         """Store messages; the request's name keeps a repeat from being stored twice."""
         name = self._topic(topic)

@@ -58,3 +58,8 @@ def parts(settings: Settings) -> Iterator[tuple[Node, Backend]]:
 def clock() -> float:
     """Return seconds that only go forward."""
     return time.monotonic()
+
+
+def wall_ms() -> int:
+    """Return the time in ms since 1970."""
+    return time.time_ns() // 1_000_000

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from flask import Blueprint
 
 from router.model import TopicName
+from router.services.dead_letters import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.manage import Topics
@@ -19,6 +20,7 @@ from router.web.access import Access, AccessLists, ApiKeys, Sessions
 from router.web.bodies import BodyReader
 from router.web.console.access import AccessViews
 from router.web.console.assets import Assets
+from router.web.console.dead_letters import DeadLetterPageViews
 from router.web.console.export import ExportViews
 from router.web.console.failures import ConsoleFailures
 from router.web.console.group import GroupDetailViews
@@ -46,6 +48,7 @@ class ConsoleServices:
     topics: Topics
     groups: Groups
     inspection: GroupInspection
+    dead_letters: DeadLetters
     rights: Rights
     reading: Reading
     publishing: tuple[BodyReader, Publisher]
@@ -84,6 +87,7 @@ class Console:
             AccessViews(parts, services.topics, services.lists),
             KeyPageViews(parts, services.keys),
             SettingsViews(parts, settings),
+            DeadLetterPageViews(parts, services.topics, services.dead_letters),
         )
 
     def blueprint(self) -> Blueprint:

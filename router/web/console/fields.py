@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
 
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024
-MAX_FIELDS: Final = 50
-MAX_DIGITS: Final = 9
+MAX_FIELDS: Final = 100
+MAX_DIGITS: Final = 15
 FORM: Final = "application/x-www-form-urlencoded"
 _READ: Final = "router.console.fields"
 
@@ -56,6 +56,10 @@ class Fields:
         if found is None:
             raise BadRequestError(f"{name}: the form has no such field.")
         return found.replace("\r\n", "\n")
+
+    def names(self, prefix: str) -> list[str]:
+        """Return the names of fields that begin so, in their order."""
+        return [name for name in reversed(self._found) if name.startswith(prefix)]
 
     def number(self, name: str) -> int | None:
         """Return a whole number, None: the field is empty or not there."""

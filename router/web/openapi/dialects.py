@@ -102,6 +102,7 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         "event_streams": events,
         "topics": topics,
         "groups": topics,
+        "dead_letters": of_dmaap("Dead letters", "What waits in dead-letter topics."),
         "acls": topics,
         "keys": of_dmaap("API keys", "DMaaP: keys with which requests are signed."),
         "admin": admin,

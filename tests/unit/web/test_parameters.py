@@ -25,7 +25,8 @@ Sites = Callable[..., Site]
 SUBSCRIPTION: Final = "/topics/public/default/t/subscription/s"
 POLL: Final = "/events/t/g/c"
 DMAAP: Final = {
-    "events", "event_streams", "topics", "groups", "acls", "keys", "admin", "ops", "metrics"
+    "events", "event_streams", "topics", "groups", "dead_letters",
+    "acls", "keys", "admin", "ops", "metrics",
 }  # fmt: skip
 PIP64: Final = {"pulsar_rest"}
 CONSOLE: Final = {"console", "openapi"}

@@ -29,6 +29,7 @@ FORMS: Final[Mapping[str, list[str]]] = {
     "schema_type": ["", "AVRO", "text"],
     "start": MOMENTS,
     "after": MOMENTS,
+    "behind": ["x", "1", "1:2", "1:2:0,"],
 }
 EXAMPLES: Final[Mapping[str, str]] = {
     "topic": "t",

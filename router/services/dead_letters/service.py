@@ -1,0 +1,259 @@
+"""The service behind dead-letter topics; the package says how it works."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from router.backends import Backend, Start
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    BadReadOptionError,
+    NotAllowedError,
+    NotSupportedError,
+    RouterError,
+    SubscriptionNotFoundError,
+    TopicNotFoundError,
+)
+from router.model import (
+    NOT_PARTITIONED,
+    Position,
+    Principal,
+    Stored,
+    Subscription,
+    TopicInfo,
+    TopicName,
+)
+from router.services.dead_letters.origin import as_it_was, is_undecoded, origin
+from router.services.dead_letters.scan import Letter, Marks, Scan, read_letter, write_letter
+from router.services.directory import Directory
+from router.services.publish import Publisher
+
+GROUP: Final = "router-dead-letters"
+SUFFIXES: Final = (".dlq", "-DLQ")
+MAX_BATCH: Final = 100
+"""Letters of one call."""
+MAX_BYTES: Final = 8 * 1024 * 1024
+"""Of the letters of one call."""
+# No user has such a name, so no request of a user's shares a producer with a requeued letter.
+_REQUEUER: Final = Principal("\x00dead-letters")
+
+_AWAY: Final = (BackendUnavailableError, BackendTimeoutError)
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Which letters are meant: those at `positions`, None: all behind `after`, from the first on.
+
+    `before_ms`: none that was published later. `limit` of them at most.
+    """
+
+    positions: tuple[Position, ...] | None = None
+    after: Marks = field(default_factory=dict)
+    before_ms: int | None = None
+    limit: int = MAX_BATCH
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Letters that wait; `after` is where the look ended, `more`: it did not see the end."""
+
+    letters: tuple[Letter, ...]
+    after: Marks
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a call did: how many letters are done with, and why others are not, by position.
+
+    `failure` is what ended the call before its time, "" if nothing did.
+    """
+
+    done: int
+    refused: Mapping[str, str]
+    after: Marks
+    more: bool
+    failure: str = ""
+
+
+class DeadLetters:
+    """Dead-letter topics; calls block, and may be made from many threads or greenlets."""
+
+    def __init__(
+        self,
+        parts: tuple[Backend, Directory, Publisher],
+        configured: TopicName | None,
+        timeout: float,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._backend, self._directory, self._publisher = parts
+        self._configured = configured
+        self._timeout = timeout
+        self.now_ms = now_ms
+
+    def among(self, topics: Sequence[TopicInfo]) -> list[TopicName]:
+        """Return those of the topics that are for dead letters, by their names."""
+        return [
+            info.topic
+            for info in topics
+            if info.topic == self._configured or info.topic.local.endswith(SUFFIXES)
+        ]
+
+    def count(self, topic: TopicName) -> tuple[int, int] | None:
+        """Return how many letters wait and how many messages are stored, None: it is not told.
+
+        Raises TopicNotFoundError.
+        """
+        try:
+            stats = self._backend.describe_topic(topic, self._timeout)
+        except (NotSupportedError, NotAllowedError):
+            return None
+        stored = sum(partition.messages for partition in stats.partitions)
+        own = [one.backlog for one in stats.subscriptions if one.name == GROUP]
+        return (sum(own) if own else stored), stored
+
+    def counted(self, topics: Sequence[TopicName]) -> list[dict[str, Any]]:
+        """Return what is told of dead-letter topics; those that are gone by now are left out."""
+        rows = list[dict[str, Any]]()
+        for topic in topics:
+            try:
+                counted = self.count(topic)
+            except TopicNotFoundError:
+                continue
+            waiting, stored = (None, None) if counted is None else counted
+            rows.append({"topic": topic.local, "waiting": waiting, "stored": stored})
+        return rows
+
+    def look(self, topic: TopicName, chosen: Chosen) -> Page:
+        """Return letters that wait, and change nothing; raise TopicNotFoundError."""
+        letters, size, more = list[Letter](), 0, False
+        with closing(self._scan(topic)) as scan:
+            partitions = self._partitions(topic)
+            for stored in scan.waiting(partitions, chosen.after, chosen.before_ms):
+                if len(letters) >= min(chosen.limit, MAX_BATCH) or size >= MAX_BYTES:
+                    more = True
+                    break
+                letters.append(self._letter(topic, stored))
+                size += stored.message.size()
+                scan.had(stored)
+            return Page(tuple(letters), scan.marks, more or scan.exhausted)
+
+    def requeue(
+        self, topic: TopicName, chosen: Chosen, may_publish: Callable[[TopicName], bool]
+    ) -> Outcome:
+        """Publish letters to the topics that they came from, and acknowledge them then.
+
+        Letters that cannot be are left, with the reason. Raises TopicNotFoundError.
+        """
+        page, refused = self._chosen(topic, chosen)
+        done, failure = list[Position](), ""
+        for letter in page.letters:
+            place = letter.stored.position
+            try:
+                reason = self._publish(topic, letter, may_publish)
+            except _AWAY as error:
+                failure = str(error) or error.code
+                break
+            if reason:
+                refused[write_letter(place)] = reason
+            else:
+                done.append(place)
+        self._acknowledge(topic, done)
+        if failure:
+            return Outcome(len(done), refused, chosen.after, more=False, failure=failure)
+        return Outcome(len(done), refused, page.after, page.more)
+
+    def discard(self, topic: TopicName, chosen: Chosen) -> Outcome:
+        """Acknowledge letters, so that they do not wait any more; raise TopicNotFoundError."""
+        page, refused = self._chosen(topic, chosen)
+        done = [letter.stored.position for letter in page.letters]
+        self._acknowledge(topic, done)
+        return Outcome(len(done), refused, page.after, page.more)
+
+    def _chosen(self, topic: TopicName, chosen: Chosen) -> tuple[Page, dict[str, str]]:
+        """Return the letters that are meant, and why some are not to be had."""
+        if chosen.positions is None:
+            return self.look(topic, chosen), {}
+        single = self._partitions(topic) == [NOT_PARTITIONED]
+        letters, missing = list[Letter](), dict[str, str]()
+        with closing(self._scan(topic)) as scan:
+            for named in chosen.positions[:MAX_BATCH]:
+                place = replace(named, partition=NOT_PARTITIONED) if single else named
+                stored = scan.one(place)
+                if stored is None:
+                    missing[write_letter(named)] = "It does not wait any more."
+                else:
+                    letters.append(self._letter(topic, stored))
+        return Page(tuple(letters), chosen.after, more=False), missing
+
+    def _scan(self, topic: TopicName) -> Scan:
+        try:
+            cursors = self._backend.cursors(Subscription(topic, GROUP), self._timeout)
+        except SubscriptionNotFoundError:
+            cursors = []  # nothing was requeued or discarded yet
+        states = {state.partition: state for state in cursors}
+        return Scan(self._backend, topic, states, self._timeout)
+
+    def _partitions(self, topic: TopicName) -> list[int]:
+        count = self._directory.partitions(topic)
+        return list(range(count)) if count else [NOT_PARTITIONED]
+
+    def _letter(self, topic: TopicName, stored: Stored) -> Letter:
+        found = origin(stored.message, topic)
+        obstacle = ""
+        if is_undecoded(stored.message):
+            obstacle = "Its value is not what was sent, but its stored form."
+        elif found.topic is None:
+            obstacle = "Its properties do not name the topic that it came from."
+        elif found.topic == topic:
+            obstacle = "It came from this topic itself."
+        elif _home(found.topic) != _home(topic):
+            obstacle = f"It came from another namespace, {found.topic}."
+        return Letter(stored, found, obstacle)
+
+    def _publish(
+        self, topic: TopicName, letter: Letter, may_publish: Callable[[TopicName], bool]
+    ) -> str:
+        """Publish a letter to where it came from; return why that is not to be, "" if it is done.
+
+        Raises what says that the store is away: the next letter would meet the same.
+        """
+        to, stored = letter.origin.topic, letter.stored
+        if letter.obstacle or to is None:
+            return letter.obstacle
+        if not may_publish(to):
+            return f"You may not publish to {to.local}."
+        # A topic of the same name that was made since begins at the same positions, but later.
+        name = f"{topic}:{write_letter(stored.position)}:{stored.publish_time}"
+        try:
+            self._directory.partitions(to)
+            self._publisher.publish(to, [as_it_was(stored.message)], _REQUEUER, name)
+        except TopicNotFoundError:
+            return f"There is no topic {to.local}."
+        except _AWAY:
+            raise
+        except RouterError as error:
+            return str(error) or error.code
+        return ""
+
+    def _acknowledge(self, topic: TopicName, done: Sequence[Position]) -> None:
+        if done:
+            group = Subscription(topic, GROUP)
+            self._backend.subscribe(group, Start.EARLIEST, self._timeout)
+            self._backend.acknowledge(group, done, False, self._timeout)
+
+
+def read_letters(option: str, text: str) -> tuple[Position, ...]:
+    """Read positions of letters with commas between them; raise BadReadOptionError."""
+    parts = text.split(",", MAX_BATCH)
+    if len(parts) > MAX_BATCH:
+        raise BadReadOptionError(f"{option}: expected at most {MAX_BATCH} positions.")
+    return tuple(read_letter(option, part) for part in parts)
+
+
+def _home(topic: TopicName) -> tuple[str, str, str]:
+    return topic.domain, topic.tenant, topic.namespace

@@ -1,0 +1,349 @@
+"""Dead letters: what waits, where it came from, requeueing and discarding; stops in the middle."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import pytest
+
+from router.backends import Batch, Start
+from router.backends.memory import MemoryNode
+from router.errors import (
+    BackendTimeoutError,
+    BadReadOptionError,
+    PublishRefusedError,
+    TopicNotFoundError,
+)
+from router.metrics import Metrics
+from router.model import UNDECODED, Message, Policies, Position, Subscription, TopicName
+from router.services.consume import PollMailbox
+from router.services.dead_letters import (
+    GROUP,
+    Chosen,
+    DeadLetters,
+    Origin,
+    origin,
+    read_letters,
+    read_marks,
+    scan,
+    service,
+    write_letter,
+    write_marks,
+)
+from router.services.directory import Directory
+from router.services.idempotency import RequestNames
+from router.services.publish import Publisher, PublishOptions
+from tests.unit.web.applications import Troubled
+
+DEAD = TopicName.parse("orders.dlq")
+ORDERS = TopicName.parse("orders")
+FROM_ORDERS = {"router-topic": "orders", "router-error": "no JSON", "router-partition": "0"}
+
+
+class KilledError(BaseException):
+    """The process ends here."""
+
+
+class Losing(Troubled):
+    """A store that may end before it takes an acknowledgement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing: BaseException | None = None
+
+    def acknowledge(
+        self,
+        subscription: Subscription,
+        positions: Sequence[Position],
+        cumulative: bool,
+        timeout: float,
+    ) -> None:
+        if (failing := self.failing) is not None:
+            self.failing = None
+            raise failing
+        super().acknowledge(subscription, positions, cumulative, timeout)
+
+
+class Desk:
+    """Dead letters over the memory backend, with a topic that they came from."""
+
+    def __init__(self, partitions: int = 0) -> None:
+        self.backend = Losing()
+        self.now = 4_000_000_000_000
+        for topic, count in ((DEAD, partitions), (ORDERS, 0)):
+            self.backend.create_topic(topic, count, Policies(), {}, 1)
+        directory = Directory(self.backend, 0, 1, time.monotonic)
+        names = RequestNames(MemoryNode().registry, 1)
+        parts, options = (self.backend, directory, names), PublishOptions(1 << 20, 5, True)
+        publisher = Publisher(parts, options, Metrics(), time.monotonic)
+        own = self.backend, directory, publisher
+        self.letters = DeadLetters(own, None, 5, lambda: self.now)
+
+    def bury(
+        self, *values: bytes, partition: int = -1, notes: dict[str, str] | None = None
+    ) -> None:
+        """Store letters in one entry."""
+        properties = FROM_ORDERS | {"colour": "red"} | (notes or {})
+        messages = [Message(value, b"key", properties) for value in values]
+        self.backend.publish(Batch(DEAD, partition, messages), 1)
+
+    def waiting(self) -> list[bytes]:
+        return [one.stored.message.value for one in self.letters.look(DEAD, Chosen()).letters]
+
+    def ids(self) -> list[str]:
+        look = self.letters.look(DEAD, Chosen())
+        return [write_letter(one.stored.position) for one in look.letters]
+
+    def orders(self, topic: TopicName = ORDERS) -> list[Message]:
+        reader = self.backend.read(topic, -1, Start.EARLIEST, PollMailbox(), 1)
+        found = [stored.message for stored in reader.receive(10_000, 1 << 30, 1)]
+        reader.close()
+        return found
+
+
+@pytest.fixture
+def desk() -> Desk:
+    return Desk()
+
+
+def anywhere(_: TopicName) -> bool:
+    return True
+
+
+def test_letters_wait_until_they_are_done_with(desk: Desk) -> None:
+    desk.bury(b"1", b"2")
+    desk.bury(b"3")
+    assert desk.waiting() == [b"1", b"2", b"3"]
+    assert desk.letters.count(DEAD) == (3, 3)
+    chosen = Chosen(read_letters("position", desk.ids()[1]))
+    assert desk.letters.discard(DEAD, chosen).done == 1
+    assert desk.waiting() == [b"1", b"3"]
+    assert desk.letters.count(DEAD) == (2, 3)
+    again = desk.letters.discard(DEAD, chosen)
+    assert (again.done, list(again.refused.values())) == (0, ["It does not wait any more."])
+    assert desk.letters.discard(DEAD, Chosen()).done == 2
+    assert desk.waiting() == []
+    assert desk.letters.count(DEAD) == (0, 3)
+    assert desk.orders() == []
+
+
+def test_looking_makes_no_group(desk: Desk) -> None:
+    desk.bury(b"1")
+    desk.waiting()
+    assert desk.backend.describe_topic(DEAD, 1).subscriptions == ()
+
+
+def test_requeued_letters_are_what_they_were(desk: Desk) -> None:
+    desk.bury(b"1", b"2")
+    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert (outcome.done, outcome.refused, outcome.more, outcome.failure) == (2, {}, False, "")
+    assert [(m.value, m.key, dict(m.properties)) for m in desk.orders()] == [
+        (b"1", b"key", {"colour": "red"}),
+        (b"2", b"key", {"colour": "red"}),
+    ]
+    assert desk.waiting() == []
+
+
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_a_stop_in_the_middle_loses_and_doubles_nothing(desk: Desk, index: int) -> None:
+    desk.bury(b"1", b"2")
+    desk.bury(b"3")
+    real, left = desk.backend.publish, [index]
+
+    def publish(batch: Batch, timeout: float) -> object:
+        if batch.topic == ORDERS and not left[0]:
+            left[0] = -1
+            raise KilledError
+        left[0] -= batch.topic == ORDERS
+        return real(batch, timeout)
+
+    desk.backend.publish = publish  # type: ignore[method-assign, assignment] # it ends once
+    with pytest.raises(KilledError):
+        desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert desk.letters.requeue(DEAD, Chosen(), anywhere).done == 3
+    assert [message.value for message in desk.orders()] == [b"1", b"2", b"3"]
+    assert desk.waiting() == []
+
+
+def test_a_stop_before_the_acknowledgement_doubles_nothing(desk: Desk) -> None:
+    desk.bury(b"1", b"2")
+    desk.backend.failing = KilledError()
+    with pytest.raises(KilledError):
+        desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert desk.waiting() == [b"1", b"2"]
+    assert desk.letters.requeue(DEAD, Chosen(), anywhere).done == 2
+    assert [message.value for message in desk.orders()] == [b"1", b"2"]
+
+
+def test_letters_of_a_topic_made_again_are_not_taken_for_the_old_ones(desk: Desk) -> None:
+    desk.bury(b"1")
+    desk.letters.requeue(DEAD, Chosen(), anywhere)
+    ledger = desk.backend.describe_topic(DEAD, 1).partitions[0].ledger
+    desk.backend.delete_topic(DEAD, 1)
+    desk.backend._ledgers = ledger - 1  # as where positions begin at the same number, over Kafka
+    time.sleep(0.002)
+    desk.backend.create_topic(DEAD, 0, Policies(), {}, 1)
+    desk.bury(b"2")
+    desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert [message.value for message in desk.orders()] == [b"1", b"2"]
+
+
+def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> None:
+    desk.bury(b"1", notes={UNDECODED: "oversized"})
+    desk.bury(b"2", notes={"router-topic": "orders.dlq"})
+    desk.bury(b"3", notes={"router-topic": "absent"})
+    desk.bury(b"4", notes={"router-topic": "other/place/orders"})
+    desk.bury(b"5", notes={"router-topic": "secret"})
+    desk.bury(b"6", notes={"router-topic": "<b>"})
+    desk.bury(b"7")
+    desk.backend.create_topic(TopicName.parse("secret"), 0, Policies(), {}, 1)
+    outcome = desk.letters.requeue(DEAD, Chosen(), lambda topic: topic.local != "secret")
+    assert outcome.done == 1
+    assert list(outcome.refused.values()) == [
+        "Its value is not what was sent, but its stored form.",
+        "It came from this topic itself.",
+        "There is no topic absent.",
+        "It came from another namespace, persistent://other/place/orders.",
+        "You may not publish to secret.",
+        "Its properties do not name the topic that it came from.",
+    ]
+    assert desk.waiting() == [b"1", b"2", b"3", b"4", b"5", b"6"]
+    assert [message.value for message in desk.orders()] == [b"7"]
+    assert [str(info.topic.local) for info in desk.backend.list_topics(1)] == [
+        "orders",
+        "orders.dlq",
+        "secret",
+    ]
+
+
+def test_a_letter_that_the_store_refuses_holds_up_no_other(desk: Desk) -> None:
+    desk.bury(b"1", b"2")
+    desk.backend.publishing = [PublishRefusedError("too large")]
+    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert (outcome.done, list(outcome.refused.values())) == (1, ["too large"])
+    assert desk.waiting() == [b"1"]
+
+
+def test_a_store_that_is_away_ends_the_call_and_what_is_done_counts(desk: Desk) -> None:
+    desk.bury(b"1", b"2", b"3")
+    desk.backend.publishing = [None, BackendTimeoutError("too slow")]
+    outcome = desk.letters.requeue(DEAD, Chosen(), anywhere)
+    assert (outcome.done, outcome.more, outcome.failure) == (1, False, "too slow")
+    assert desk.waiting() == [b"2", b"3"]
+
+
+def test_all_are_done_with_in_bounded_calls(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "MAX_BATCH", 10)
+    for number in range(25):
+        desk.bury(b"%d" % number, notes={} if number % 5 else {"router-topic": "absent"})
+    chosen, calls, done, refused = Chosen(before_ms=desk.now), 0, 0, 0
+    while True:
+        outcome = desk.letters.requeue(DEAD, chosen, anywhere)
+        calls, done, refused = calls + 1, done + outcome.done, refused + len(outcome.refused)
+        if not outcome.more:
+            break
+        after = read_marks("after", write_marks(outcome.after))
+        chosen = Chosen(None, after, chosen.before_ms)
+    assert (calls, done, refused) == (3, 20, 5)
+    assert len(desk.waiting()) == 5
+
+
+def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
+    desk.bury(b"1")
+    last = desk.letters.look(DEAD, Chosen()).letters[-1].stored.publish_time
+    time.sleep(0.005)
+    desk.bury(b"2")
+    assert desk.letters.discard(DEAD, Chosen(before_ms=last)).done == 1
+    assert desk.waiting() == [b"2"]
+
+
+def test_partitions_are_looked_at_one_after_the_other() -> None:
+    desk = Desk(partitions=3)
+    for partition in range(3):
+        desk.bury(b"a%d" % partition, b"b%d" % partition, partition=partition)
+    page = desk.letters.look(DEAD, Chosen(limit=4))
+    assert ([one.stored.message.value for one in page.letters], page.more) == (
+        [b"a0", b"b0", b"a1", b"b1"],
+        True,
+    )
+    rest = desk.letters.look(DEAD, Chosen(None, page.after))
+    assert ([one.stored.message.value for one in rest.letters], rest.more) == (
+        [b"a2", b"b2"],
+        False,
+    )
+    named = read_letters("position", ",".join(desk.ids()[1::2]))
+    assert desk.letters.discard(DEAD, Chosen(named)).done == 3
+    assert desk.waiting() == [b"a0", b"a1", b"a2"]
+
+
+def test_what_is_done_with_is_passed_over_without_reading_it_all(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scan, "SKIP_ENTRIES", 10)
+    monkeypatch.setattr(scan, "TAKE_MESSAGES", 5)
+    monkeypatch.setattr(scan, "MAX_READ", 60)
+    for number in range(101):
+        desk.bury(b"%d" % number)
+    group = Subscription(DEAD, GROUP)
+    desk.backend.subscribe(group, Start.EARLIEST, 1)
+    ledger = desk.backend.describe_topic(DEAD, 1).partitions[0].ledger
+    done = [Position(ledger, entry) for entry in range(1, 100)]
+    desk.backend.acknowledge(group, done, False, 1)
+    assert desk.waiting() == [b"0", b"100"]
+    desk.backend.acknowledge(group, [Position(ledger, 100)], False, 1)
+    desk.backend.reset(group, Start.EARLIEST, 1)
+    page = desk.letters.look(DEAD, Chosen())
+    assert (len(page.letters), page.more) == (60, True)
+
+
+def test_topics_of_dead_letters_are_known_by_their_names(desk: Desk) -> None:
+    for name in ("orders-billing-DLQ", "x.dlq.y"):
+        desk.backend.create_topic(TopicName.parse(name), 0, Policies(), {}, 1)
+    listed = desk.backend.list_topics(1)
+    names = [name.local for name in desk.letters.among(listed)]
+    assert names == ["orders-billing-DLQ", "orders.dlq"]
+    with pytest.raises(TopicNotFoundError):
+        desk.letters.look(TopicName.parse("absent"), Chosen())
+
+
+NOTES = {
+    "oversized": {
+        "router-origin-topic": str(ORDERS),
+        "router-origin-group": "g",
+        "router-origin-position": "1:2:-1",
+    },
+    "pipeline": FROM_ORDERS | {"router-position": "1:2"},
+    "client": {
+        "REAL_TOPIC": f"{ORDERS}-partition-2",
+        "REAL_SUBSCRIPTION": "s",
+        "ORIGIN_MESSAGE_ID": "1:2:2",
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("notes", "expected"),
+    [
+        (
+            NOTES["oversized"],
+            Origin(ORDERS, "", "1:2:-1", "Larger than any answer, in group g"),
+        ),
+        (NOTES["pipeline"], Origin(ORDERS, "0", "1:2", "no JSON")),
+        (
+            NOTES["client"],
+            Origin(ORDERS, "2", "1:2:2", "Given back too often by subscription s"),
+        ),
+        ({"REAL_TOPIC": str(ORDERS)}, Origin(ORDERS)),
+        ({"router-topic": "a/b"}, Origin(None)),
+        ({}, Origin(None)),
+    ],
+)
+def test_origin_is_what_the_properties_say(notes: dict[str, str], expected: Origin) -> None:
+    assert origin(Message(b"", properties=notes), DEAD) == expected
+
+
+@pytest.mark.parametrize("text", ["", "5", "5:17", "a:b:c", "5:17:0,", "1:2:3:4:5"])
+def test_positions_of_letters_that_cannot_be_read_are_refused(text: str) -> None:
+    with pytest.raises(BadReadOptionError, match=r"^position: expected"):
+        read_letters("position", text)
