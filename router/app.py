@@ -199,6 +199,7 @@ def _views(
             services.dead_letters,
             rights,
             reading,
+            services.schemas,
             publishing,
             tails,
             lists,

@@ -6,7 +6,12 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from router.backends import Backend
-from router.errors import SchemaNotFoundError, TopicNotFoundError
+from router.errors import (
+    NotAllowedError,
+    NotSupportedError,
+    SchemaNotFoundError,
+    TopicNotFoundError,
+)
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check
 from router.services.remembered import Remembered
@@ -44,6 +49,13 @@ class TopicSchemas:
         try:
             return self.get(topic, version)
         except (SchemaNotFoundError, TopicNotFoundError):
+            return None
+
+    def newest(self, topic: TopicName) -> Schema | None:
+        """Return the newest version of a topic's schema, None: it has none."""
+        try:
+            return self._backend.schemas.get(topic, None, self._timeout)
+        except (SchemaNotFoundError, TopicNotFoundError, NotSupportedError, NotAllowedError):
             return None
 
     def put(self, topic: TopicName, schema: Schema) -> bytes:

@@ -15,6 +15,7 @@ from router.services.manage import Topics
 from router.services.publish import Publisher
 from router.services.read import Reading
 from router.services.rights import Rights
+from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings
 from router.web.access import Access, AccessLists, ApiKeys, Sessions
 from router.web.bodies import BodyReader
@@ -29,6 +30,7 @@ from router.web.console.home import HomeViews
 from router.web.console.keys import KeyPageViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
+from router.web.console.publish_tab import PublishTab
 from router.web.console.settings import SettingsViews
 from router.web.console.signin import SignInViews
 from router.web.console.stream import StreamViews
@@ -51,6 +53,7 @@ class ConsoleServices:
     dead_letters: DeadLetters
     rights: Rights
     reading: Reading
+    schemas: TopicSchemas
     publishing: tuple[BodyReader, Publisher]
     streams: EventStreams
     lists: AccessLists
@@ -79,7 +82,8 @@ class Console:
             sign_in,
             HomeViews(parts, assets, ready, backend),
             TopicListViews(parts, services.topics, services.rights),
-            TopicPageViews(parts, services.topics, services.reading, services.publishing),
+            publish := PublishTab(parts, services.schemas, services.publishing),
+            TopicPageViews(parts, services.topics, services.reading, publish),
             StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
             GroupPageViews(parts, services.topics, services.groups),

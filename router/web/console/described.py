@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from router.web.console.fields import FORM
+from router.web.console.fields import FORM, MULTIPART
 from router.web.console.formats import FORMATS
 from router.web.openapi.description import (
     HTML,
@@ -39,12 +39,16 @@ def page(*parameters: Parameter, fails: tuple[str, ...] = FAILS) -> Callable[[Vi
 
 
 def action(
-    *fields: str, optional: tuple[str, ...] = (), fails: tuple[str, ...] = ()
+    *fields: str,
+    optional: tuple[str, ...] = (),
+    fails: tuple[str, ...] = (),
+    multipart: bool = False,
 ) -> Callable[[View], View]:
     """Return a decorator that describes what a form with these fields does."""
+    form = shape(dict.fromkeys(fields, TEXT), dict.fromkeys(optional, TEXT))
     return operation(
         FORMAT,
-        body=Body({FORM: shape(dict.fromkeys(fields, TEXT), dict.fromkeys(optional, TEXT))}),
+        body=Body({FORM: form} | ({MULTIPART: form} if multipart else {})),
         answers={
             200: Reply("What was done.", {JSON: OBJECT, HTML: TEXT}),
             303: Reply("Done; `Location` is the page that shows it."),

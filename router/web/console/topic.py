@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 from typing import Any, Final
-from urllib.parse import quote
 
 from flask import Blueprint, Response, request
 
-from router.errors import BadRequestError, NotAllowedError, NotSupportedError
+from router.errors import NotAllowedError, NotSupportedError
 from router.model import Principal, TopicName, TopicStats
-from router.quoting import quoted
 from router.services.groups import Group, grouped
 from router.services.manage import Topics
-from router.services.publish import Published, Publisher
 from router.services.read import Reading
-from router.waiting import Steps, finish
-from router.web import bodies
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.console import commands, shown
-from router.web.console.described import action, page
-from router.web.console.fields import Fields
+from router.web.console.described import page
 from router.web.console.message_tab import UNTOLD, VIEWS, MessageTab
 from router.web.console.parts import Parts
+from router.web.console.publish_tab import FORMATS, PublishTab
 from router.web.console.selection import SELECTION
 from router.web.openapi.description import choice, number
 from router.web.parameters import Query
 
 TABS: Final = ("publish", "messages", "groups", "settings")
-FORMATS: Final = {
-    "Text": "text/plain",
-    "JSON": "application/json",
-    "Cambria": "application/cambria",
-}
-LINE_CHARACTERS: Final = 20_000
-"""Of a message that is repeated in a command."""
-MOST_STORED: Final = 1_000_000
 
 
 class TopicPageViews:
@@ -46,18 +33,17 @@ class TopicPageViews:
         parts: Parts,
         topics: Topics,
         reading: Reading,
-        publishing: tuple[bodies.BodyReader, Publisher],
+        publish: PublishTab,
     ) -> None:
         self._parts = parts
         self._topics = topics
         self._reading = reading
         self._messages = MessageTab(parts, reading)
-        self._reader, self._publisher = publishing
+        self._publish = publish
 
     def add(self, routes: Blueprint) -> None:
         """Add the routes."""
         routes.get("/console/topics/<topic>")(self.topic)
-        routes.post("/console/topics/<topic>/publish")(self.publish)
 
     @page(
         choice("tab", TABS, "Which tab."),
@@ -84,7 +70,7 @@ class TopicPageViews:
         }
         stats = self._stats(name)
         if tab == "publish":
-            data |= self._publishing(query)
+            data |= self._publish.data(name, query)
         elif tab == "messages":
             data |= self._messages.data(principal, name, stats, query)
         elif tab == "groups":
@@ -93,47 +79,6 @@ class TopicPageViews:
             data |= self._settings(principal, name, stats)
         return self._parts.pages.answer(f"topic_{tab}.html", data)
 
-    @action(
-        optional=("format", "key", "message"),
-        fails=(
-            "bad-framing",
-            "bad-json",
-            "message-too-large",
-            "publish-refused",
-            "disk-full",
-            "topic-terminated",
-            "topic-held",
-            "quota-exceeded",
-            "partial-publish",
-            "outcome-unknown",
-        ),
-    )
-    def publish(self, topic: str) -> Response:
-        """Store what a form holds."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.PUBLISH)
-        fields = Fields(request.environ)
-        chosen, key, message = (fields.text(field, "") for field in ("format", "key", "message"))
-        if chosen not in FORMATS:
-            known = ", ".join(FORMATS)
-            raise BadRequestError(f"format: expected one of {known}, not {quoted(chosen, 40)}.")
-        body = bodies.Body(FORMATS[chosen], "", message.encode(), key.encode() or None)
-        count = finish(self._published(principal, name, body)).count
-        data = {
-            "stored": count,
-            "status": _stored(count),
-            "commands": _publishing(principal, name, (chosen, key, message)),
-        }
-        path = f"/console/topics/{commands.segment(name.local)}"
-        return self._parts.pages.done(data, path, stored=str(count), **{"with": chosen})
-
-    def _published(
-        self, principal: Principal, name: TopicName, body: bodies.Body
-    ) -> Steps[Published]:
-        messages, reserved = yield from self._reader.messages(body)
-        with reserved:
-            return (yield from self._publisher.publishing(name, messages, principal, None))
-
     def _stats(self, name: TopicName) -> TopicStats | None:
         """Return what the store tells of a topic; raise TopicNotFoundError."""
         try:
@@ -141,14 +86,6 @@ class TopicPageViews:
         except (NotSupportedError, NotAllowedError):
             self._reading.partitions(name)
             return None
-
-    def _publishing(self, query: Query) -> dict[str, Any]:
-        count = query.number("stored", -1, MOST_STORED)
-        return {
-            "formats": list(FORMATS),
-            "format": query.choice("with", tuple(FORMATS), "Text"),
-            "status": "" if count < 0 else _stored(count),
-        }
 
     def _settings(
         self, principal: Principal, name: TopicName, stats: TopicStats | None
@@ -193,26 +130,7 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
     }
 
 
-def _stored(count: int) -> str:
-    return f"{count} message stored" if count == 1 else f"{count} messages stored"
-
-
 def _bound(value: int | None, unit: str) -> str:
     if value is None:
         return "as settings say"
     return "no bound" if value < 0 else f"{value} {unit}"
-
-
-def _publishing(principal: Principal, name: TopicName, sent: tuple[str, str, str]) -> list[str]:
-    chosen, key, message = sent
-    if len(message) > LINE_CHARACTERS:
-        return []
-    query = f"?partitionKey={quote(key, safe='')}" if key else ""
-    url = f"{root(request.environ)}/events/{commands.segment(name.local)}{query}"
-    # --data would read a file for a text that begins with @.
-    kind = ("-H", f"Content-Type: {FORMATS[chosen]}", "--data-raw", message)
-    lines = [commands.curl(principal, url, *kind)]
-    if chosen == "Text":
-        keyed = ["--key", key] if key else []
-        lines.append(commands.piped(message, ["pub", name.local, *keyed]))
-    return lines

@@ -17,7 +17,7 @@ from router.errors import ForbiddenError
 from router.model import Principal
 from router.web.access import Access, Session, Sessions
 from router.web.addresses import root
-from router.web.console.fields import FORM, Fields
+from router.web.console.fields import FORM, MULTIPART, Fields
 from router.web.cors import is_foreign
 from router.web.media import media_type
 from router.web.transaction import USER
@@ -113,7 +113,7 @@ def _is_secure(environ: WSGIEnvironment) -> bool:
 
 def _demand_token(environ: WSGIEnvironment, session: Session) -> None:
     given = environ.get(_HEADER, "")
-    if not given and media_type(environ.get("CONTENT_TYPE", "")) == FORM:
+    if not given and media_type(environ.get("CONTENT_TYPE", "")) in {FORM, MULTIPART}:
         given = Fields(environ).text(FIELD, "")
     if not hmac.compare_digest(given.encode(), session.token.encode()):
         raise ForbiddenError(

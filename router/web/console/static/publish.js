@@ -4,7 +4,67 @@ import { commands, send } from "./console.js";
 const form = document.getElementById("publish");
 const status = document.getElementById("status");
 const done = document.getElementById("done");
-const button = form.querySelector("button");
+const button = form.querySelector("button.main");
+const message = document.getElementById("message");
+const written = document.getElementById("headers");
+const rows = document.getElementById("rows");
+
+// Headers as rows of a name and a value, which become the lines that the form sends.
+function row(name = "", value = "") {
+  const made = document.createElement("div");
+  made.className = "bar";
+  for (const [label, text] of [["Header name", name], ["Header value", value]]) {
+    const field = document.createElement("input");
+    field.value = text;
+    field.setAttribute("aria-label", label);
+    field.placeholder = label === "Header name" ? "name" : "value";
+    field.autocomplete = "off";
+    field.addEventListener("input", gather);
+    made.append(field);
+  }
+  const remove = document.createElement("button");
+  remove.type = "button";
+  remove.textContent = "Remove";
+  remove.addEventListener("click", () => {
+    made.remove();
+    gather();
+  });
+  made.append(remove);
+  return made;
+}
+
+function gather() {
+  const lines = Array.from(rows.querySelectorAll("div"), (one) =>
+    Array.from(one.querySelectorAll("input"), (field) => field.value));
+  written.value = lines.filter(([name]) => name !== "").map(([name, value]) => `${name}: ${value}`).join("\n");
+}
+
+const adding = document.createElement("button");
+adding.type = "button";
+adding.textContent = "Add header";
+adding.addEventListener("click", () => {
+  adding.before(row());
+  adding.previousElementSibling.querySelector("input").focus();
+});
+rows.append(adding);
+for (const line of written.value.split("\n").filter((one) => one.includes(":"))) {
+  const at = line.indexOf(":");
+  adding.before(row(line.slice(0, at).trim(), line.slice(at + 1).trim()));
+}
+rows.hidden = false;
+written.hidden = true;
+document.querySelector("label[for=headers]").htmlFor = "";
+document.getElementById("header-lines").hidden = true;
+
+// What the router found wrong with JSON is shown in its place.
+function point(detail) {
+  const found = /line (\d+), column (\d+)/.exec(detail ?? "");
+  if (found === null || form.elements.file.files.length > 0) return;
+  const lines = message.value.split("\n").slice(0, Number(found[1]) - 1);
+  const at = lines.reduce((sum, line) => sum + line.length + 1, 0) + Number(found[2]) - 1;
+  message.focus();
+  message.setSelectionRange(at, at + 1);
+}
 
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
@@ -15,11 +75,12 @@ form.addEventListener("submit", async (event) => {
   try {
     const answer = await send(`${form.action}?format=json`, {
       method: "POST",
-      body: new URLSearchParams(new FormData(form)),
+      body: new FormData(form),
     });
     const found = await answer.json();
     status.textContent = answer.ok ? found.status : found.detail;
     status.classList.toggle("bad", !answer.ok);
+    if (!answer.ok) point(found.detail);
     if (answer.ok && found.commands.length > 0) done.append(commands(found.commands));
   } catch {
     status.textContent = "The router did not answer.";
