@@ -15,6 +15,7 @@ from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from router.model import Message, Principal, TopicName
 from router.quoting import quoted
 from router.services.publish import Published, Publisher
+from router.services.schema_values import schema_messages
 from router.services.topic_schemas import TopicSchemas
 from router.waiting import Steps, finish
 from router.web import bodies
@@ -24,7 +25,6 @@ from router.web.console import commands
 from router.web.console.described import action
 from router.web.console.fields import Fields, Upload
 from router.web.console.parts import Parts
-from router.web.console.schema_values import schema_messages
 from router.web.parameters import Query
 
 FORMATS: Final = {
@@ -247,14 +247,12 @@ def _pip64(principal: Principal, name: TopicName, form: _Form, messages: Sequenc
         body["schema_version"] = int.from_bytes(messages[0].schema_version)
     try:
         values = (
-            [orjson.loads(form.message)]
+            _listed(orjson.loads(form.message))
             if form.by_schema
             else [message.value.decode() for message in messages]
         )
     except ValueError:  # bytes that are no text, or several values of a schema
         return ""
-    if form.by_schema and isinstance(values[0], list):
-        [values] = values
     body["messages"] = [
         {"value": value}
         | ({"key": message.key.decode("utf-8", "replace")} if message.key else {})
@@ -265,6 +263,10 @@ def _pip64(principal: Principal, name: TopicName, form: _Form, messages: Sequenc
     url = f"{root(request.environ)}/topics/{parts}"
     kind = ("-H", "Content-Type: application/json")
     return commands.curl(principal, url, *kind, "--data-raw", orjson.dumps(body).decode())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _router(name: TopicName, form: _Form) -> str:

@@ -64,7 +64,7 @@ def test_headers_that_cannot_be_read_are_refused(site: Site, headers: str) -> No
     ],
 )
 def test_file_takes_the_place_of_the_message(
-    site: Site, form: dict[str, str], values: list[bytes]
+    site: Site, form: dict[str, Any], values: list[bytes]
 ) -> None:
     found = send(site, message="unused", file=(io.BytesIO(b"one\r\ntwo"), "a b.txt"), **form)
     assert [one.message.value for one in stored(site)] == values

@@ -1,4 +1,4 @@
-"""Values that a form has as JSON, encoded by the newest schema of their topic."""
+"""Values as JSON, encoded by the newest schema of their topic."""
 
 from __future__ import annotations
 
