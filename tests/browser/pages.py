@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Browser, Page, StorageState, expect
 
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
@@ -12,6 +14,8 @@ from tests.system.traffic import ask, create, poll, post
 
 TOPIC = "orders.europe"
 GROUP = "billing"
+ANYBODY, STRANGER, USER = "anybody", "stranger", "anna"
+PASSWORD = "secret"
 BINARY = {"Content-Type": "application/octet-stream"}
 
 
@@ -22,8 +26,10 @@ class Entry:
     name: str
     path: str
     heading: str
-    # The names of a button, and of the dialog that it opens.
+    # The name of a button that opens a dialog.
     dialog: str = ""
+    # Who looks: ANYBODY at the open router, STRANGER or USER at the one with users.
+    viewer: str = ANYBODY
 
 
 PAGES = (
@@ -38,6 +44,8 @@ PAGES = (
     Entry("groups", "/console/groups", "Groups"),
     Entry("reset-dialog", f"/console/groups?topic={TOPIC}", "Groups", dialog="Reset"),
     Entry("reset", f"/console/topics/{TOPIC}/groups/{GROUP}/reset?to=earliest", "Reset"),
+    Entry("group", f"/console/topics/{TOPIC}/groups/{GROUP}", GROUP),
+    Entry("reset-group", f"/console/topics/{TOPIC}/groups/{GROUP}", GROUP, dialog="Reset"),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
@@ -46,7 +54,13 @@ PAGES = (
     Entry("signin", "/console/signin", "Sign in"),
     Entry("settings", "/console/settings", "Settings"),
     Entry("about", "/console/about", "About"),
-    Entry("failure", "/console/topics/no-such-topic", "Topic not found"),
+    Entry("failure", "/console/topics/no-such-topic", "Not Found"),
+    Entry("signin-form", "/console/", "Sign in", viewer=STRANGER),
+    Entry("topics-user", "/console/topics", "Topics", viewer=USER),
+    Entry("access-users", "/console/access", "Access", viewer=USER),
+    Entry("access-topics-user", "/console/access/topics", "Access", viewer=USER),
+    Entry("access-topic", "/console/access/topics/owned", "Access", viewer=USER),
+    Entry("access-keys-user", "/console/access/keys", "Access", viewer=USER),
 )
 STATUSES = {"failure": 404}
 
@@ -64,6 +78,34 @@ def fill(site: Stack) -> None:
     poll(site, f"{TOPIC}/{GROUP}/1", 2, "from=earliest&limit=3")
     poll(site, f"{TOPIC}/shipping/1", 0, "from=earliest&limit=1")
     poll(site, "payments/ledger/1", 2, "from=earliest")
+
+
+@dataclass(frozen=True, slots=True)
+class Routers:
+    """The router that is open to all of this machine, and one whose users sign in."""
+
+    site: Stack
+    guarded: Stack
+    session: StorageState
+
+    @contextlib.contextmanager
+    def visitor(self, browser: Browser, viewer: str) -> Iterator[Visitor]:
+        """Give one who looks at pages; what went wrong there fails the test at the end."""
+        url = (self.site if viewer == ANYBODY else self.guarded).url
+        options = {"storage_state": self.session} if viewer == USER else {}
+        with Visitor(browser, url, **options) as made:
+            for status in STATUSES.values():
+                made.expect_status(status)
+            yield made
+            made.check()
+
+
+def sign_in(page: Page, user: str = USER) -> None:
+    """Fill the form on the page that asks for it."""
+    page.get_by_role("textbox", name="User", exact=True).fill(user)
+    page.get_by_role("textbox", name="Password", exact=True).fill(PASSWORD)
+    page.get_by_role("button", name="Sign in", exact=True).click()
+    expect(page.get_by_role("button", name="Sign out")).to_be_visible()
 
 
 def opened(visitor: Visitor, entry: Entry) -> Page:

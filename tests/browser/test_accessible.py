@@ -9,9 +9,7 @@ from typing import Literal
 import pytest
 from playwright.sync_api import Browser, Page
 
-from tests.browser.pages import PAGES, STATUSES, Entry, opened
-from tests.browser.visitor import Visitor
-from tests.system.stack import Stack
+from tests.browser.pages import PAGES, Entry, Routers, opened
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -23,13 +21,11 @@ THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 @pytest.fixture(scope="module", params=PAGES, ids=lambda entry: entry.name)
-def page(request: pytest.FixtureRequest, browser: Browser, filled: Stack) -> Iterator[Page]:
+def page(request: pytest.FixtureRequest, browser: Browser, routers: Routers) -> Iterator[Page]:
     """A page of the table, with its dialog open; both tests of it share it."""
     entry: Entry = request.param
-    with Visitor(browser, filled.url) as visitor:
-        visitor.expect_status(STATUSES.get(entry.name, 200))
+    with routers.visitor(browser, entry.viewer) as visitor:
         yield opened(visitor, entry)
-        visitor.check()
 
 
 def test_axe_finds_nothing_in_either_theme(page: Page) -> None:
