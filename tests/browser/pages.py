@@ -59,7 +59,7 @@ PAGES = (
     Entry("topics-user", "/console/topics", "Topics", viewer=USER),
     Entry("access-users", "/console/access", "Access", viewer=USER),
     Entry("access-topics-user", "/console/access/topics", "Access", viewer=USER),
-    Entry("access-topic", "/console/access/topics/owned", "Access", viewer=USER),
+    Entry("access-topic-user", "/console/access/topics/owned", "Access", viewer=USER),
     Entry("access-keys-user", "/console/access/keys", "Access", viewer=USER),
 )
 STATUSES = {"failure": 404}

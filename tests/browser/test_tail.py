@@ -21,7 +21,7 @@ SECONDS = int(os.environ.get("SOAK_TAIL_SECONDS", "10"))
 POSTS_A_SECOND = 10
 MAX_ARTICLES = 500
 STORED = 100_000
-POST_LINES = 2_000
+POST_LINES = 20_000
 # What the page's own EventSource hands to the page, beside it.
 NOTE_EVENTS = """
 window.seen = [];
