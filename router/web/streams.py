@@ -85,8 +85,8 @@ class Pace:
         self._clock = clock
         self._began = -_SAMPLE_SECONDS
         self._left = 0
-        self.skipped = 0
-        self.last: str = ""
+        self._skipped = 0
+        self._last: dict[int, Stored] = {}
 
     def passes(self) -> bool:
         """Return whether the next message may be sent."""
@@ -98,17 +98,24 @@ class Pace:
         self._left -= 1
         return True
 
-    def skip(self, place: str) -> None:
-        """Count a message that is not sent; reading goes on at a place behind it."""
-        self.skipped += 1
-        self.last = place
+    def skip(self, stored: Stored) -> None:
+        """Count a message that is not sent."""
+        self._skipped += 1
+        self._last[stored.position.partition] = stored
 
-    def notice(self) -> bytes:
-        """Return the event that says how many were skipped since the last one, if any were."""
-        count, self.skipped = self.skipped, 0
-        return (
-            b"id: %s\nevent: skipped\ndata: %d\n\n" % (self.last.encode(), count) if count else b""
-        )
+    def notice(self, behind: Callable[[Stored], str]) -> bytes:
+        """Return the event that says how many were skipped since the last one, if any were.
+
+        `behind` says where reading goes on; it is told the last of each partition.
+        """
+        count, place = self._skipped, ""
+        for stored in self._last.values():
+            place = behind(stored)
+        self._skipped = 0
+        self._last.clear()
+        if not count:
+            return b""
+        return b"id: %s\nevent: skipped\ndata: %d\n\n" % (place.encode(), count)
 
 
 class EventStream:
@@ -148,7 +155,7 @@ class EventStream:
         try:
             for messages in self._source:
                 yield self._piece(messages) or ALIVE
-            if self._pace is not None and (notice := self._pace.notice()):
+            if self._pace is not None and (notice := self._pace.notice(self._words.behind)):
                 yield notice
         except ClientGoneError:
             return
@@ -164,12 +171,12 @@ class EventStream:
     def _sampled(self, pace: Pace, messages: list[Stored]) -> Iterator[bytes]:
         for stored in messages:
             if pace.passes():
-                yield pace.notice()
+                yield pace.notice(self._words.behind)
                 yield self._event(stored)
             else:
-                pace.skip(self._words.behind(stored))
+                pace.skip(stored)
         if not messages:
-            yield pace.notice()
+            yield pace.notice(self._words.behind)
 
     def _event(self, stored: Stored) -> bytes:
         place, line = self._words.event(stored)

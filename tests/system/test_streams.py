@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 import requests
 
@@ -64,13 +65,13 @@ def opened(topic: str, **headers: str) -> requests.Response:
         time.sleep(0.05)
 
 
-def reading_slowly(stack: Stack, topic: str) -> socket.socket:
+def reading_slowly(stack: Stack, topic: str, buffer: int = 4096) -> socket.socket:
     """Open a stream as `opened` does, and read its first line only, with little room for more."""
     path = topic.removeprefix(stack.url)
     end = time.monotonic() + PATIENCE
     while True:
         slow = socket.create_connection(("127.0.0.1", stack.port), PATIENCE)
-        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
         slow.sendall(
             f"GET {path}/partitions/0/messages?stream HTTP/1.1\r\nHost: localhost\r\n\r\n".encode()
         )
@@ -125,6 +126,22 @@ def test_reader_that_takes_nothing_is_cut_off(stack: Stack, topic: str) -> None:
         produce(topic, *("x" * 500_000 for _ in range(4)))
     with reading_slowly(stack, topic):
         opened(topic).close()
+
+
+def test_reader_that_is_slow_gets_all(stack: Stack, topic: str) -> None:
+    sent = [f"{number}-{'x' * 2000}" for number in range(2_000)]
+    for begin in range(0, len(sent), 500):
+        produce(topic, *sent[begin : begin + 500])
+    found: list[Any] = []
+    with reading_slowly(stack, topic, 128 * 1024) as slow:
+        rest = b""
+        while len(found) < len(sent):
+            time.sleep(0.005)  # the router waits meanwhile, with more than the connection holds
+            part = slow.recv(64 * 1024)
+            assert part
+            *lines, rest = (rest + part).split(b"\n")
+            found += [orjson.loads(line[6:])["value"] for line in lines if line[:6] == b"data: "]
+    assert found == sent
 
 
 def test_stop_ends_streams_whole_and_at_once(stack: Stack, topic: str) -> None:

@@ -76,8 +76,9 @@ def _synthesised(stored: Stored, source: str) -> tuple[dict[str, str], str | Non
         "id": _id(stored.position),
         "source": source,
         "type": SYNTHESISED_TYPE,
-        "time": _time(stored.publish_time),
     }
+    if time := _time(stored.publish_time):
+        found["time"] = time
     if message.key and (key := _text(message.key)) and is_allowed(key):
         found["partitionkey"] = key
     tracing = {name: properties[name] for name in _TRACING if name in properties}
@@ -91,8 +92,12 @@ def _id(position: Position) -> str:
     return f"{place}:{position.batch_index}" if position.batch_index >= 0 else place
 
 
-def _time(milliseconds: int) -> str:
-    moment = _EPOCH + timedelta(milliseconds=milliseconds)
+def _time(milliseconds: int) -> str | None:
+    """Return a time as RFC 3339 has it, None: it has none that late, as publishers may say."""
+    try:
+        moment = _EPOCH + timedelta(milliseconds=milliseconds)
+    except OverflowError:
+        return None
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 

@@ -79,11 +79,16 @@ class Response(ClosingResponse):
 def check(request: Any) -> None:
     """Raise gunicorn's InvalidHeader for a request without a host that it could be meant for.
 
+    It is raised as well for an attribute of a CloudEvent that is there twice: of both gunicorn
+    would make one.
     Its chunks are bounded from here on.
     """
     host = next((value for name, value in request.headers if name == "HOST"), None)
     if wrong := bad_host(host, request.version):
         raise InvalidHeader(wrong, req=request)
+    attributes = [name for name, _ in request.headers if name.startswith("CE-")]
+    if len(set(attributes)) < len(attributes):
+        raise InvalidHeader("an attribute of a CloudEvent is there twice", req=request)
     reader = request.body.reader
     if measure := getattr(reader, "parse_chunk_size", None):
         reader.parse_chunk_size = partial(_measured, measure)

@@ -21,7 +21,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.backends import Batch
-from router.model import Message, TopicName
+from router.model import Message, Position, Stored, TopicName
+from router.web.bodies import event_line
 from router.web.bodies.event_attributes import MAX_ATTRIBUTES
 from router.web.bodies.events import EVENT, EVENT_BATCH
 from tests.unit.web.applications import BOTH, Site
@@ -398,6 +399,16 @@ def test_message_that_is_no_event_gets_attributes(
         "source": "/events/t",
         "type": "message-router.message",
     }
+
+
+def test_time_that_no_calendar_has_is_left_out() -> None:
+    for milliseconds, expected in (
+        (2**62, None),
+        (-(2**62), None),
+        (0, "1970-01-01T00:00:00.000Z"),
+    ):
+        stored = Stored(Message(b"x"), Position(0, 1), milliseconds)
+        assert json.loads(event_line(stored, "/events/t")).get("time") == expected
 
 
 def test_event_of_kafkas_structured_mode_is_emitted_as_it_is(site: Site) -> None:

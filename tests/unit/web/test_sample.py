@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.model import Message, Position, Stored
 from router.web.streams import Pace
 from tests.processes import ManualClock
 from tests.unit.web.applications import Site
@@ -31,15 +32,23 @@ def test_no_second_has_more_messages_than_the_rate_and_none_goes_uncounted(
         if pace.passes():
             sent.append(clock())
         else:
-            pace.skip("7")
+            pace.skip(Stored(Message(b""), Position(1, skipped, skipped % 3), 0))
             skipped += 1
     assert skipped + len(sent) == len(steps)
     # A window begins with a message: any second touches two windows at most.
     for begin in sent:
         assert sum(begin <= moment < begin + 1 for moment in sent) <= 2 * rate
-    expected = b"id: 7\nevent: skipped\ndata: %d\n\n" % skipped if skipped else b""
-    assert pace.notice() == expected
-    assert pace.notice() == b""
+    told: list[Position] = []
+
+    def behind(stored: Stored) -> str:
+        told.append(stored.position)
+        return "7"
+
+    notice = pace.notice(behind)
+    assert notice == (b"id: 7\nevent: skipped\ndata: %d\n\n" % skipped if skipped else b"")
+    # Where reading goes on needs the last of each partition, and no other.
+    assert sorted(position.entry for position in told) == list(range(skipped))[-3:]
+    assert pace.notice(str) == b""
 
 
 @pytest.mark.parametrize("path", PATHS)
