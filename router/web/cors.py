@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Pages may sign as well; a Date of its own a browser lets no page send.
 ALLOWED_HEADERS: Final = (
     "Authorization, Content-Type, Idempotency-Key, Last-Event-ID,"
-    " X-CambriaAuth, X-CambriaDate, X-Auth, X-Date, X-Nonce"
+    " X-CambriaAuth, X-CambriaDate, X-Auth, X-Date, X-Nonce, traceparent, tracestate"
 )
 EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
 ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"

@@ -36,6 +36,7 @@ from router.web.openapi.description import (
     STORE,
     TEXT,
     TOPIC,
+    TRACED,
     WHOLE,
     Body,
     Reply,
@@ -92,12 +93,14 @@ _SENDING: Final = (
     text("partitionKey", "Key of the messages whose format gives them none."),
     header("Idempotency-Key", "A repeat with the same key is not stored again."),
     header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
+    *TRACED,
 )
 _PUBLISH_FAILS: Final = (
     *TOPIC,
     *STORE,
     "bad-framing",
     "bad-json",
+    "bad-cloud-event",
     "message-too-large",
     "not-allowed",
     "publish-refused",

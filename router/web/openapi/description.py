@@ -87,6 +87,13 @@ def header(name: str, meaning: str) -> Parameter:
     return Parameter(name, meaning, place="header")
 
 
+TRACED: Final = (
+    header("traceparent", "The W3C trace context that the messages carry; ignored if invalid."),
+    header("tracestate", "What else belongs to that context."),
+)
+"""Headers of a route that stores messages."""
+
+
 @dataclass(frozen=True, slots=True)
 class Body:
     """A request's body, by its media types; `examples` by the same."""

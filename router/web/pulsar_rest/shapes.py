@@ -10,6 +10,7 @@ from router.web.openapi.description import (
     STORE,
     TEXT,
     TOPIC,
+    TRACED,
     WHOLE,
     Body,
     Parameter,
@@ -160,6 +161,7 @@ CURSOR: Final = shape(
 SENDING: Final = (
     header("Idempotency-Key", "A repeat with the same key is not stored again."),
     header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
+    *TRACED,
 )
 SCHEMA_TYPE: Final = text(
     "schema_type", "How values without a schema are read: `bytes`, or a type without a definition."
