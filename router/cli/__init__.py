@@ -27,6 +27,7 @@ COMMANDS: Final[dict[str, str]] = {
     "dead-letters": "router.cli.dead_letters",
     "pub": "router.cli.pub",
     "sub": "router.cli.sub",
+    "bench": "router.cli.bench",
     "context": "router.cli.context",
     "completion": "router.cli.completion",
     "user": "router.cli.user",

@@ -123,8 +123,12 @@ class Connection(Protocol):
         """Requeue or discard some letters, as parameters of the API choose; see `outcome_told`."""
         ...
 
-    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
-        """Store messages and return how many; `request` names this call alone among all calls."""
+    def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
+        """Store messages and return how many.
+
+        `request` names this call alone among all calls, so that it can be repeated after a lost
+        answer; None: it is not repeated then, which is faster for small requests.
+        """
         ...
 
     def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
@@ -133,6 +137,10 @@ class Connection(Protocol):
 
     def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
         """Open a consumer of a group, which begins at `start` if it is new."""
+        ...
+
+    def sibling(self) -> Connection:
+        """Return another connection to the same place, for another thread, to be closed."""
         ...
 
     def close(self) -> None:

@@ -138,7 +138,7 @@ class LocalConnection:
             return outcome_told(letters.requeue(name, chosen, lambda _: True), chosen)
         return outcome_told(letters.discard(name, chosen), chosen)
 
-    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
+    def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages; the backend's own producer tells its retries apart."""
         del request
         return self._publishing().publish(self._store.topic(topic), messages, Principal()).count
@@ -170,6 +170,10 @@ class LocalConnection:
         )
         wish = Wish(Subscription(self._store.topic(topic), group), consumer, 0.0, 1, start=start)
         return _Polls(subscriber, wish)
+
+    def sibling(self) -> LocalConnection:
+        """Return another connection over the same store, which threads may share."""
+        return LocalConnection(self._store)
 
     def close(self) -> None:
         """Do nothing: the store is closed by who opened it."""

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
-from router.cli.options import examples, settings_for, store, zookeeper
+from router.cli import output
+from router.cli.options import as_json, examples, settings_for, store, zookeeper
 from router.cli.store import Store, opened
 from router.errors import SettingError
 from router.migration import cipher
@@ -54,6 +55,7 @@ ROOT_PROPERTY: Final = "config.zk.root"
 @click.option("--iv", metavar="BASE64", help=f"{cipher.IV}.")
 @click.option("--apply", is_flag=True, help="Import; without it nothing is written.")
 @click.option("--overwrite", is_flag=True, help="Import what is here already and differs, too.")
+@as_json
 @store
 @zookeeper
 def command(
@@ -62,8 +64,7 @@ def command(
     properties: Path | None,
     apply: bool,
     overwrite: bool,
-    config: Path | None,
-    **flags: str | None,
+    **flags: Any,
 ) -> None:
     """Import API keys, topic owners, access lists and blacklist from an original's ZooKeeper.
 
@@ -71,9 +72,9 @@ def command(
     secrets are not printed. The original's tree is only read. Exit status 1 says that something
     could not be read or written.
     """
-    key, iv = flags.pop("key"), flags.pop("iv")
+    key, iv, as_json = flags.pop("key"), flags.pop("iv"), flags.pop("as_json")
     given = {} if properties is None else cipher.properties(properties)
-    settings = settings_for(config, **flags)
+    settings = settings_for(flags.pop("config"), **flags)
     lock = _cipher(key or given.get(cipher.KEY, ""), iv or given.get(cipher.IV, ""))
     where = servers or given.get(SERVERS, "")
     if not where:
@@ -83,13 +84,15 @@ def command(
     with opened(settings) as ours:
         original = _read(where, root or given.get(ROOT_PROPERTY) or ROOT, lock, ours)
         steps = compare(original.found, ours.node.registry, ours.timeout)
-        click.echo("\n".join(_told(steps, original, overwrite)))
-        for line in _absent(steps, ours):
-            click.echo(line)
-        failures = []
+        absent, failures = list(_absent(steps, ours)), []
+        if not as_json:
+            click.echo("\n".join([*_told(steps, original, overwrite), *absent]))
         if apply:
             failures = write(steps, ours.node.registry, overwrite, ours.timeout)
-    click.echo(_sum(steps, original, apply, overwrite))
+    if as_json:
+        output.emit(_document(steps, original, [*map(str, failures)], absent) | {"applied": apply})
+    else:
+        click.echo(_sum(steps, original, apply, overwrite))
     for failure in failures:
         click.echo(f"not written: {failure}", err=True)
     raise SystemExit(1 if original.unreadable or failures else 0)
@@ -109,6 +112,25 @@ def _read(servers: str, root: str, lock: cipher.Cipher | None, ours: Store) -> O
         if not original.found and not original.unreadable and not found.children(root):
             raise SettingError(f"{servers}: there is nothing below {root}; name it with --root")
     return original
+
+
+def _document(
+    steps: list[Step], original: Original, failures: list[str], warnings: list[str]
+) -> dict[str, Any]:
+    return {
+        "records": [
+            {
+                "kind": step.found.kind,
+                "name": step.found.name,
+                "standing": step.standing.value,
+                "says": step.found.said,
+            }
+            for step in steps
+        ],
+        "unreadable": list(original.unreadable),
+        "warnings": warnings,
+        "failures": failures,
+    }
 
 
 def _told(steps: list[Step], original: Original, overwrite: bool) -> Iterator[str]:

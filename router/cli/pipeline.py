@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from router import log
-from router.cli.options import examples, store
+from router.cli import output
+from router.cli.options import as_json, examples, store
 from router.settings import Settings, config_file, load
 
 if TYPE_CHECKING:
@@ -46,12 +47,26 @@ def command() -> None:
 
 
 @command.command("list", epilog=examples("router pipeline list"))
+@as_json
 @folder
-def list_(folder: Path) -> None:
+def list_(folder: Path, as_json: bool) -> None:
     """Print the pipelines of the folder, and the shipped ones to begin with."""
     from router.pipelines.finding import found  # noqa: PLC0415 - only when it is used
 
     known = list(found(folder))
+    if as_json:
+        output.emit(
+            [
+                {
+                    "name": one.name,
+                    "shipped": one.shipped,
+                    "file": str(one.file),
+                    "says": one.sentence(),
+                }
+                for one in known
+            ]
+        )
+        return
     width = max((len(one.name) for one in known), default=0)
     for one in known:
         origin = "shipped" if one.shipped else str(one.file.parent)
@@ -66,12 +81,14 @@ def list_(folder: Path) -> None:
 )
 @click.argument("name")
 @click.option("--from", "template", default="", metavar="SHIPPED", help="Begin with this one.")
+@as_json
 @folder
-def new(name: str, template: str, folder: Path) -> None:
+def new(name: str, template: str, as_json: bool, folder: Path) -> None:
     """Write a commented declaration to change."""
     from router.pipelines.finding import write_new  # noqa: PLC0415 - only when it is used
 
-    click.echo(write_new(name, template, folder))
+    said = write_new(name, template, folder)
+    output.emit({"name": name, "says": str(said)}) if as_json else click.echo(said)
 
 
 @command.command(
@@ -83,16 +100,20 @@ def new(name: str, template: str, folder: Path) -> None:
 )
 @click.argument("name")
 @click.option("--offline", is_flag=True, help="Do not ask whether the topics are there.")
+@as_json
 @folder
 @store
-def check_(name: str, folder: Path, config: Path | None, offline: bool, **given: Any) -> None:
+def check_(name: str, folder: Path, offline: bool, as_json: bool, **given: Any) -> None:
     """Say what is wrong with a pipeline, with the line, without starting Spark."""
     from router.pipelines.finding import named  # noqa: PLC0415 - only when it is used
     from router.pipelines.run import check  # noqa: PLC0415 - only when it is used
 
     pipeline = named(name, folder)
-    check(pipeline, _settings(pipeline, config, given), topics=not offline)
-    click.echo(f"{pipeline.file}: in order")
+    check(pipeline, _settings(pipeline, given.pop("config"), given), topics=not offline)
+    if as_json:
+        output.emit({"name": name, "file": str(pipeline.file), "in_order": True})
+    else:
+        click.echo(f"{pipeline.file}: in order")
 
 
 @command.command(
@@ -162,9 +183,10 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
     epilog=examples("router pipeline status orders-table", "router pipeline status replay")
 )
 @click.argument("name")
+@as_json
 @folder
 @store
-def status(name: str, folder: Path, config: Path | None, **given: Any) -> None:
+def status(name: str, folder: Path, as_json: bool, config: Path | None, **given: Any) -> None:
     """Print how far the present run of a pipeline is, or the last one was.
 
     Exit status 1: it never ran, or it failed.
@@ -174,8 +196,11 @@ def status(name: str, folder: Path, config: Path | None, **given: Any) -> None:
 
     pipeline = _known(name, folder)
     lines, well = told(name, state_folder(pipeline, _settings(pipeline, config, given)))
-    for line in lines:
-        click.echo(line)
+    if as_json:
+        output.emit({"name": name, "well": well, "says": list(lines)})
+    else:
+        for line in lines:
+            click.echo(line)
     raise SystemExit(0 if well else 1)
 
 
@@ -186,7 +211,8 @@ def status(name: str, folder: Path, config: Path | None, **given: Any) -> None:
     )
 )
 @click.option("--jars", is_flag=True, help="Print their paths with commas, as Spark takes them.")
-def install(jars: bool) -> None:
+@as_json
+def install(jars: bool, as_json: bool) -> None:
     """Fetch Spark's connectors for Kafka and Delta from Maven Central, each checked by its hash.
 
     Spark's classes are archived as well, which takes most of a minute, and a third off each later
@@ -200,6 +226,9 @@ def install(jars: bool) -> None:
     paths = connectors.jars(connectors.CONNECTORS)
     if not jars and not session.install(say):
         click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
+    if as_json:
+        output.emit({"folder": str(found), "jars": [*map(str, paths)]})
+        return
     click.echo(",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order")
 
 

@@ -144,16 +144,18 @@ class RemoteConnection:
         found: dict[str, Any] = self._ask_of(name, Request("POST", path, dict(wanted)))
         return found
 
-    def publish(self, topic: str, messages: Sequence[Message], request: str) -> int:
+    def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages; the request's name keeps a repeat from being stored twice."""
         name = self._topic(topic)
         plain = all(not (m.properties or m.null or m.key == b"") for m in messages) and all(
             m.event_time is None for m in messages
         )
-        headers = {**(_PLAIN if plain else _DESCRIBED), "Idempotency-Key": request}
+        headers = dict(_PLAIN if plain else _DESCRIBED)
+        if request is not None:
+            headers["Idempotency-Key"] = request
         body = cambria.framed(messages) if plain else ndjson.framed(messages)
         path = f"/events/{_segment(name.local)}"
-        answer = self._ask_of(name, Request("POST", path, body=body, headers=headers))
+        answer = self._ask_of(name, Request("POST", path, None, body, headers, request is not None))
         count: int = answer["count"]
         return count
 
@@ -167,6 +169,10 @@ class RemoteConnection:
         parsed = self._topic(topic)
         where = start.value if isinstance(start, Start) else str(start)
         return _Fetches(self.client, parsed, (group, consumer, where), self._report)
+
+    def sibling(self) -> RemoteConnection:
+        """Return another connection to the same server."""
+        return RemoteConnection(self.context, self._report)
 
     def close(self) -> None:
         """Close the connections."""

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from router.cli.options import config, examples, settings_for
+from router.cli import output
+from router.cli.options import as_json, config, examples, settings_for
 from router.errors import BadRequestError, SettingError
 from router.settings.parsing import duration
 
@@ -66,9 +67,14 @@ def command() -> None:
     metavar="F",
     help="Where the public key goes, for auth.token_public_key.",
 )
+@as_json
 @config
 def make_key(
-    private_key: Path | None, public_key: Path | None, config: Path | None, **flags: str | None
+    private_key: Path | None,
+    public_key: Path | None,
+    as_json: bool,
+    config: Path | None,
+    **flags: str | None,
 ) -> None:
     """Make a secret, or a pair of keys on the curve P-256; never over one that is there.
 
@@ -80,12 +86,18 @@ def make_key(
     if private_key is None or public_key is None:
         path = _secret_file(config, flags)
         _write(path, secrets.token_bytes(SECRET_BYTES), 0o600)
-        click.echo(f"Made the secret {path}; name it in auth.token_secret_file")
+        _made(
+            as_json, {"secret": str(path)}, f"the secret {path}; name it in auth.token_secret_file"
+        )
         return
     private, public = _pair()
     _write(private_key, private, 0o600)
     _write(public_key, public, 0o644)
-    click.echo(f"Made {private_key} and {public_key}; name the latter in auth.token_public_key")
+    _made(
+        as_json,
+        {"private_key": str(private_key), "public_key": str(public_key)},
+        f"{private_key} and {public_key}; name the latter in auth.token_public_key",
+    )
 
 
 @command.command(
@@ -103,21 +115,25 @@ def make_key(
 )
 @secret_file
 @private_file
+@as_json
 @config
-def create(
-    role: str, ttl: str, private_key: Path | None, config: Path | None, **flags: str | None
-) -> None:
+def create(role: str, ttl: str, as_json: bool, config: Path | None, **given: Any) -> None:
     """Print a token for a role."""
     from router.access import tokens  # noqa: PLC0415 - no other command needs it
 
     if not 1 <= len(role) <= tokens.LONGEST_NAME:
         raise BadRequestError(f"a role has 1 to {tokens.LONGEST_NAME} characters")
-    claim = settings_for(config, **flags).text("auth.token_claim")
+    private_key = given.pop("private_key")
+    claim = settings_for(config, **given).text("auth.token_claim")
     now = int(time.time())  # noqa: TID251 - what the token is stamped with
     claims: dict[str, Any] = {claim: role, "iat": now}
     if (seconds := _seconds(ttl)) is not None:
         claims["exp"] = now + seconds
-    click.echo(tokens.signed(_key(private_key, config, flags), claims))
+    token = tokens.signed(_key(private_key, config, given), claims)
+    if as_json:
+        output.emit({"token": token, "claims": claims})
+    else:
+        click.echo(token)
 
 
 @command.command(
@@ -126,17 +142,32 @@ def create(
         "router token create --role anna --secret-file token.key | router token show",
     )
 )
-def show() -> None:
+@as_json
+def show(as_json: bool) -> None:
     """Print what the token on standard input says; whether it is genuine is not looked at."""
     text = sys.stdin.readline().strip()
     try:
-        header, body, _ = text.split(".")
-        for part in (header, body):
-            padded = part + "=" * (-len(part) % 4)
-            said = orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-            click.echo(orjson.dumps(said).decode())
+        first, second, _ = text.split(".")
+        header, claims = _said(first), _said(second)
     except ValueError as error:
         raise BadRequestError("this is no token") from error
+    if as_json:
+        output.emit({"header": header, "claims": claims})
+    else:
+        click.echo(orjson.dumps(header))
+        click.echo(orjson.dumps(claims))
+
+
+def _said(part: str) -> Any:
+    padded = part + "=" * (-len(part) % 4)
+    return orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+
+
+def _made(as_json: bool, document: dict[str, str], sentence: str) -> None:
+    if as_json:
+        output.emit(document)
+    else:
+        click.echo(f"Made {sentence}")
 
 
 def _seconds(ttl: str) -> int | None:

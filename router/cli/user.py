@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from router.cli.options import config, examples, settings_for
+from router.cli import output
+from router.cli.options import as_json, config, examples, settings_for
 from router.errors import BadRequestError, SettingError
 
 # argon2id as OWASP has it: 19 MiB, two passes, one lane.
@@ -46,9 +47,12 @@ def command() -> None:
 @command.command(epilog=examples("router user add anna --file users"))
 @click.argument("name")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@as_json
 @file_option
 @config
-def add(name: str, password_stdin: bool, config: Path | None, **flags: str | None) -> None:
+def add(
+    name: str, password_stdin: bool, as_json: bool, config: Path | None, **flags: str | None
+) -> None:
     """Add a user, or change the password of one."""
     if not _NAME.fullmatch(name):
         raise BadRequestError(f"user name {name!r}: no colon, no control characters, not empty")
@@ -63,30 +67,43 @@ def add(name: str, password_stdin: bool, config: Path | None, **flags: str | Non
     known = name in users
     users[name] = hashed(password)
     write(path, users)
-    click.echo(f"{'Changed' if known else 'Added'} {name} in {path}")
+    _told(as_json, "Changed" if known else "Added", name, f"in {path}")
 
 
 @command.command(epilog=examples("router user remove anna --file users"))
 @click.argument("name")
+@as_json
 @file_option
 @config
-def remove(name: str, config: Path | None, **flags: str | None) -> None:
+def remove(name: str, as_json: bool, config: Path | None, **flags: str | None) -> None:
     """Remove a user; fails when there is none of that name."""
     path = _users_file(config, flags)
     users = read(path)
     if users.pop(name, None) is None:
         raise BadRequestError(f"{path} has no user {name}")
     write(path, users)
-    click.echo(f"Removed {name} from {path}")
+    _told(as_json, "Removed", name, f"from {path}")
 
 
 @command.command("list", epilog=examples("router user list --file users"))
+@as_json
 @file_option
 @config
-def list_users(config: Path | None, **flags: str | None) -> None:
+def list_users(as_json: bool, config: Path | None, **flags: str | None) -> None:
     """Print the names of all users."""
-    for name in sorted(read(_users_file(config, flags))):
+    names = sorted(read(_users_file(config, flags)))
+    if as_json:
+        output.emit(names)
+        return
+    for name in names:
         click.echo(name)
+
+
+def _told(as_json: bool, done: str, name: str, where: str) -> None:
+    if as_json:
+        output.emit({"user": name, "done": done.lower()})
+    else:
+        click.echo(f"{done} {name} {where}")
 
 
 def hashed(password: str) -> str:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from router.cli.options import config, examples, settings_for, zookeeper
+from router.cli import output
+from router.cli.options import as_json, config, examples, settings_for, zookeeper
 from router.errors import SettingError
 from router.model import TopicName
 from router.settings import Settings
@@ -69,10 +70,9 @@ def show(topic: str | None, as_json: bool, config: Path | None, **flags: str | N
 @click.argument("topic")
 @click.argument("group")
 @click.argument("partition", type=click.IntRange(0), required=False)
+@as_json
 @_options
-def release(
-    topic: str, group: str, partition: int | None, config: Path | None, **flags: str | None
-) -> None:
+def release(topic: str, group: str, partition: int | None, as_json: bool, **given: Any) -> None:
     """Take the partitions of a group from the nodes that hold them.
 
     No message is lost: a node whose lease is taken acknowledges nothing any more, and the next one
@@ -81,10 +81,13 @@ def release(
     """
     from router.coordination.zookeeper import inspection  # noqa: PLC0415 - the same
 
-    settings = settings_for(config, **flags)
+    settings = settings_for(given.pop("config"), **given)
     name, timeout = str(_topic(topic, settings)), settings.seconds("backend.timeout")
     taken = inspection.release(*_where(settings), name, group, partition, timeout)
-    click.echo(f"Took {taken} leases of {topic}, group {group}, from their holders")
+    if as_json:
+        output.emit({"topic": topic, "group": group, "taken": taken})
+    else:
+        click.echo(f"Took {taken} leases of {topic}, group {group}, from their holders")
 
 
 def listed(views: list[GroupView], settings: Settings) -> Iterator[str]:

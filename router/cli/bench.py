@@ -1,0 +1,214 @@
+"""`router bench`: how fast a router publishes, is read, and hands messages on."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from router.cli import connection, output
+from router.cli.options import anywhere, as_json, examples, warn
+from router.errors import RouterError
+
+if TYPE_CHECKING:
+    from router.cli.connection import Connection
+    from router.cli.load import Outcome, Plan, Run
+
+MAX_SECONDS: Final = 600.0
+MAX_MESSAGES: Final = 10_000_000
+MAX_SIZE: Final = 1_000_000
+MAX_CLIENTS: Final = 64
+MAX_BATCH: Final = 5_000
+MAX_RATE: Final = 1_000_000.0
+BAR: Final = 40
+
+
+def _options(**defaults: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return what gives a command the options of a run, with its own defaults."""
+
+    def give(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            click.option(
+                "--rate",
+                type=click.FloatRange(0, MAX_RATE),
+                default=defaults.get("rate", 0.0),
+                show_default=True,
+                help="Messages a second, all clients together; latency counts from when each is"
+                " due. 0: as fast as it goes.",
+            ),
+            click.option(
+                "--batch",
+                type=click.IntRange(1, MAX_BATCH),
+                default=defaults.get("batch", 100),
+                show_default=True,
+                help="Messages of a request.",
+            ),
+            click.option(
+                "--clients",
+                type=click.IntRange(1, MAX_CLIENTS),
+                default=1,
+                show_default=True,
+                help="Clients at the same time; the topic has as many partitions.",
+            ),
+            click.option(
+                "--size",
+                type=click.IntRange(1, MAX_SIZE),
+                default=1_000,
+                show_default=True,
+                help="Bytes of a message.",
+            ),
+            click.option(
+                "--messages",
+                type=click.IntRange(1, MAX_MESSAGES),
+                default=defaults.get("messages"),
+                show_default=True,
+                help="Stop after so many.",
+            ),
+            click.option(
+                "--duration",
+                type=click.FloatRange(0, MAX_SECONDS, min_open=True),
+                default=5.0,
+                show_default=True,
+                metavar="SECONDS",
+                help="Stop after this time.",
+            ),
+        ):
+            command = option(command)
+        return as_json(anywhere(command))
+
+    return give
+
+
+@click.group(
+    epilog=examples(
+        "router bench publish                                   on the data folder",
+        "router bench publish --clients 4 --rate 2000 --context prod",
+        "router bench subscribe --messages 50000",
+        "router bench latency --rate 500 --duration 30 --json",
+    )
+)
+def command() -> None:
+    """Measure publishing, reading, and the time from one to the other.
+
+    Each run makes a topic of its own, bench-…, and deletes it at the end, also after Ctrl-C. It
+    publishes 4 GiB at most.
+    """
+
+
+@command.command(
+    epilog=examples(
+        "router bench publish --duration 10",
+        "router bench publish --clients 4 --rate 2000 --size 200 --server http://127.0.0.1:3904",
+    )
+)
+@_options()
+def publish(as_json: bool, config: Path | None, **given: Any) -> None:
+    """Publish for a while; the latency is that of a request, until it is on disk."""
+    plan = _plan(given)
+    with _topic(config, given, plan.clients) as (there, topic):
+        outcome = _run(there, topic, plan).publish()
+    _report("publish", plan, outcome, as_json)
+
+
+@command.command(epilog=examples("router bench subscribe --messages 50000 --clients 2"))
+@_options(messages=20_000)
+def subscribe(as_json: bool, config: Path | None, **given: Any) -> None:
+    """Publish messages, then have a group read and acknowledge them; the latency is a fetch's.
+
+    --rate and --duration are those of publishing.
+    """
+    plan = _plan(given)
+    with _topic(config, given, plan.clients) as (there, topic):
+        published = _run(there, topic, plan).publish()
+        wanted = replace(plan, messages=max(1, published.messages))
+        outcome = _run(there, topic, wanted).subscribe()
+    outcome.lost = published.messages - outcome.messages
+    _report("subscribe", plan, outcome, as_json)
+
+
+@command.command(epilog=examples("router bench latency --rate 500 --duration 30"))
+@_options(rate=100.0, batch=1)
+def latency(as_json: bool, config: Path | None, **given: Any) -> None:
+    """Send messages one by one, and take the time from when each is due until a tail has it.
+
+    --clients and --batch are 1 here.
+    """
+    plan = replace(_plan(given), clients=1, batch=1)
+    with _topic(config, given, 1) as (there, topic):
+        outcome = _run(there, topic, plan).latency()
+    _report("latency", plan, outcome, as_json)
+
+
+def _plan(given: dict[str, Any]) -> Plan:
+    """Return the plan of the options, which are taken away from the others."""
+    from router.cli.load import Plan  # noqa: PLC0415 - `--help` does without
+
+    names = ("duration", "messages", "size", "clients", "batch", "rate")
+    return Plan(*(given.pop(name) for name in names))
+
+
+def _run(there: Connection, topic: str, plan: Plan) -> Run:
+    from router.cli.load import Run  # noqa: PLC0415 - as above
+
+    return Run(there, topic, plan)
+
+
+@contextmanager
+def _topic(
+    config: Path | None, given: dict[str, Any], partitions: int
+) -> Iterator[tuple[Connection, str]]:
+    """Make a topic, and delete it however the run ends."""
+    topic = f"bench-{secrets.token_hex(6)}"
+    with connection.connected(config, **given) as there:
+        there.create_topic(topic, 0 if partitions == 1 else partitions)
+        try:
+            yield there, topic
+        finally:
+            try:
+                there.delete_topic(topic)
+            except RouterError as error:
+                warn(f"{error} The topic {topic} is still there.")
+
+
+def _report(kind: str, plan: Plan, outcome: Outcome, as_json: bool) -> None:
+    seconds = max(outcome.seconds, 1e-6)
+    rate = outcome.messages / seconds
+    if as_json:
+        output.emit(
+            {
+                "bench": kind,
+                "messages": outcome.messages,
+                "requests": outcome.requests,
+                "bytes": outcome.messages * plan.size,
+                "seconds": round(seconds, 3),
+                "messages_per_second": round(rate, 1),
+                "lost": outcome.lost,
+                "latency_ms": outcome.latency.as_json(),
+            }
+        )
+    else:
+        _print(kind, outcome, f"{rate:,.0f} messages/s, {rate * plan.size / 1e6:,.2f} MB/s")
+    if outcome.lost > 0:
+        raise RouterError(f"{outcome.lost} messages were stored and did not come in time.")
+
+
+def _print(kind: str, outcome: Outcome, rate: str) -> None:
+    click.echo(f"{kind}: {outcome.messages:,} messages in {outcome.seconds:.1f} s: {rate}")
+    summary = outcome.latency.summary()
+    for line in output.table(
+        ("latency", *summary),
+        [("ms", *("-" if value is None else f"{value:.3f}" for value in summary.values()))],
+    ):
+        click.echo(line)
+    rows = list(outcome.latency.doublings())
+    most = max((count for _, count in rows), default=1)
+    for line in output.table(
+        ("below ms", "count", ""),
+        [(f"{bound:g}", count, "#" * -(-count * BAR // most)) for bound, count in rows],
+    ):
+        click.echo(line)
