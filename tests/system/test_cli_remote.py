@@ -38,8 +38,8 @@ def stack(tmp_path_factory: pytest.TempPathFactory, https: tuple[str, Path]) -> 
     """A router with users, over HTTP and HTTPS, for all tests of this module."""
     folder = tmp_path_factory.mktemp("stack")
     url, ca = https
-    tls = ("--cert", str(ca.with_name("server.pem")), "--key", str(ca.with_name("server.key")))
-    tls += ("--tls-port", url.rpartition(":")[2])
+    tls = ["--cert", str(ca.with_name("server.pem")), "--key", str(ca.with_name("server.key"))]
+    tls += ["--tls-port", url.rpartition(":")[2]]
     users = folder / "users"
     subprocess.run(
         [*ROUTER, "user", "add", "anna", "--password-stdin", "--file", str(users)],
