@@ -23,6 +23,7 @@ from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.dead_letters import DeadLetters
 from router.services.directory import Directory
+from router.services.ended_sessions import EndedSessions
 from router.services.fetch import Fetcher, FetchOptions
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
@@ -271,8 +272,10 @@ class Services:
         if self._passwords is None:
             return None
         settings = self._settings
-        secret = SharedSecret(self.node.registry, RECORD, settings.seconds("backend.timeout"))
-        return Sessions(self._passwords, secret, settings.seconds("auth.session"), _wall_ms)
+        registry, timeout = self.node.registry, settings.seconds("backend.timeout")
+        secret = SharedSecret(registry, RECORD, timeout)
+        ended = EndedSessions(registry, timeout, CLOCK, _wall_ms)
+        return Sessions(self._passwords, secret, ended, settings.seconds("auth.session"), _wall_ms)
 
     def _credentials(self) -> Authorization | None:
         """Return what reads the header Authorization, None: nobody has to say who they are."""

@@ -1,8 +1,9 @@
 """Sessions of signed-in users: signed texts that browsers keep, and the tokens that go with them.
 
-A session names its user, the version of the password and when it ends; nothing of it is kept on
-the server. Any node can check it, since all share the secret that signs it. The version is a keyed
-hash of the stored password record, so a changed password or a removed user ends the session.
+A session names its user, the version of the password and when it ends; the server keeps nothing of
+it but that it was ended. Any node can check it, since all share the secret that signs it. The
+version is a keyed hash of the stored password record, so a changed password or a removed user ends
+the session.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from router.errors import BadRequestError
+from router.services.ended_sessions import EndedSessions
 from router.services.shared_secret import SharedSecret
 from router.web.access.passwords import Passwords
 
@@ -27,7 +29,7 @@ RECORD: Final = "console-session"
 """The name of the secret in the registry."""
 MAX_SESSION_BYTES: Final = 3_800
 """Of a session as text: browsers drop cookies of more than 4,096 bytes, names included."""
-_NONCE_BYTES: Final = 16
+_ID_BYTES: Final = 16
 # What is signed says what it is for, so that no signature stands for another.
 _SESSION: Final = b"session\0"
 _VERSION: Final = b"password\0"
@@ -40,6 +42,8 @@ class Session:
 
     user: str
     token: str
+    id: str
+    ends_ms: int
 
 
 class Sessions:
@@ -49,11 +53,13 @@ class Sessions:
         self,
         passwords: Passwords,
         secret: SharedSecret,
+        ended: EndedSessions,
         lifetime: float,
         wall_ms: Callable[[], int],
     ) -> None:
         self._passwords = passwords
         self._secret = secret
+        self._ended = ended
         self._lifetime_ms = int(lifetime * 1000)
         self._wall_ms = wall_ms
 
@@ -74,7 +80,7 @@ class Sessions:
             "user": name,
             "password": self._version(name, record),
             "ends": self._wall_ms() + self._lifetime_ms,
-            "nonce": secrets.token_urlsafe(_NONCE_BYTES),
+            "id": secrets.token_hex(_ID_BYTES),
         }
         payload = urlsafe_b64encode(orjson.dumps(held))
         text = b".".join((payload, self._signature(_SESSION, payload))).decode()
@@ -95,7 +101,13 @@ class Sessions:
             return None
         if not hmac.compare_digest(self._version(user, record), held["password"]):
             return None
-        return Session(user, self._signature(_TOKEN, payload).decode())
+        if self._ended.has(held["id"]):
+            return None
+        return Session(user, self._signature(_TOKEN, payload).decode(), held["id"], held["ends"])
+
+    def end(self, session: Session) -> None:
+        """End a session at all nodes."""
+        self._ended.add(session.id, session.ends_ms)
 
     def _version(self, name: str, record: str) -> str:
         return self._signature(_VERSION, orjson.dumps([name, record])).decode()

@@ -90,8 +90,11 @@ class SignInViews:
 
     @action()
     def sign_out(self) -> Response:
-        """Remove the session from the browser."""
-        self._parts.visitors.session(request.environ)
+        """End the session, and remove it from the browser."""
+        visitors, session = self._parts.visitors, self._parts.visitors.session(request.environ)
+        if session is not None and visitors.sessions is not None:
+            visitors.sessions.end(session)
+            _log.info("signed out of the console", user=session.user)
         answer = self._pages.done({"signed_in": False}, SIGN_IN)
         answer.headers["Set-Cookie"] = cookie(request.environ, None)
         return answer

@@ -177,6 +177,17 @@ def test_sign_out_removes_the_cookie(site: Site, browser: Browser) -> None:
     assert flags == ["Path=/console", "HttpOnly", "SameSite=Strict", "Max-Age=0"]
 
 
+def test_sign_out_ends_the_session_at_all_workers(site: Site, browser: Browser) -> None:
+    """A copy of the cookie that was taken before is good for nothing."""
+    other, again = Browser(site), Browser(site, site.worker(use_cookies=False))
+    other.sign_in()
+    again.cookie = browser.cookie
+    browser.open("/console/signout", "POST", data={"csrf_token": browser.token()})
+    assert browser.open("/console/topics").status_code == 303
+    assert again.open("/console/topics").status_code == 303
+    assert other.knows("anna")
+
+
 def test_user_of_basic_credentials_is_named_and_cannot_sign_out(site: Site) -> None:
     known = {"Authorization": header("anna", PASSWORD)}
     page = site.client.get("/console/topics", headers=BROWSER | known).text
@@ -434,6 +445,7 @@ def test_registry_that_is_away_is_said_and_ends_no_session(
     site = sites(auth_users=str(folder / "users"), backend_timeout="10ms")
     browser = Browser(site)
     browser.sign_in()
+    token = browser.token()
     fresh = Browser(site, site.worker(use_cookies=False))
     fresh.cookie = browser.cookie
 
@@ -441,8 +453,11 @@ def test_registry_that_is_away_is_said_and_ends_no_session(
         raise BackendUnavailableError("the registry is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MemoryRegistry, "get", away)
+        for name in ("get", "put", "list"):
+            patch.setattr(MemoryRegistry, name, away)
         assert fresh.open("/console/topics").status_code == 503
-        # A worker that knows the secret already needs no registry.
+        # A worker that has seen the session needs no registry.
         assert browser.knows("anna")
+        answer = browser.open("/console/signout", "POST", data={"csrf_token": token})
+        assert "Max-Age=0" in answer.headers["Set-Cookie"]
     assert fresh.knows("anna")
