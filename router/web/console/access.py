@@ -11,7 +11,7 @@ from router.model import Principal, TopicInfo, TopicName
 from router.quoting import quoted
 from router.services.manage import Topics
 from router.services.rights import NOBODY, TopicRights
-from router.web.access import AccessLists
+from router.web.access import AccessLists, Right
 from router.web.addresses import root
 from router.web.console import commands
 from router.web.console.described import action, page
@@ -96,6 +96,7 @@ class AccessViews:
         principal, name = self._parts.principal(), self._parts.topic_name(topic)
         rights = self._lists.rights(principal, name)
         data = _shown(name, rights) | {
+            "permitted": {role: self._permitted(name, rights, role) for role in ROLES},
             "enforced": self._parts.access.enforced,
             "may_change": self._lists.may_change(principal, name, rights),
             "commands": _showing(principal, commands.segment(name.local)),
@@ -126,6 +127,12 @@ class AccessViews:
         }
         path = f"/console/access/topics/{commands.segment(name.local)}"
         return self._parts.pages.done(data, path)
+
+    def _permitted(self, topic: TopicName, rights: TopicRights, role: str) -> list[str]:
+        """Return whom the file of permissions names, where lists leave it to that."""
+        right = Right.SUBSCRIBE if ROLES[role] else Right.PUBLISH
+        own = rights.readers if ROLES[role] else rights.writers
+        return [] if own or rights.owner else self._parts.access.users(topic, right)
 
     def _users(self) -> list[str]:
         sessions = self._parts.visitors.sessions

@@ -121,6 +121,18 @@ def test_owner_changes_lists_as_the_api_does(site: Site, role: str) -> None:
     assert data(site, "/console/access/topics/private")[role] == []
 
 
+def test_topic_without_owner_names_whom_the_file_of_permissions_lets(site: Site) -> None:
+    site.post("/events/orders.us", "a", headers=known("anna"))
+    found = data(site, "/console/access/topics/orders.us", "anna")
+    assert found["permitted"] == {
+        "producers": ["anna", "ops"],
+        "consumers": ["anna", "ops", "team"],
+    }
+    assert "names anna, ops." in page(site, "/console/access/topics/orders.us", "anna")
+    owned = data(site, "/console/access/topics/orders.eu")
+    assert owned["permitted"] == {"producers": [], "consumers": []}
+
+
 def test_others_change_no_list_and_see_why(site: Site) -> None:
     text = page(site, "/console/access/topics/orders.eu", "anna")
     assert len(re.findall(r"<button[^>]*disabled title", text)) == 2
