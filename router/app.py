@@ -6,6 +6,7 @@ import os
 import time
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
@@ -31,6 +32,7 @@ from router.services.idempotency import RequestNames
 from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
+from router.services.pipelines import Pipelines
 from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
@@ -205,6 +207,7 @@ def _views(
             tails,
             lists,
             keys,
+            services.pipelines,
         ),
         settings,
         texts,
@@ -239,6 +242,8 @@ class Services:
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
         letters = backend, directory, self.publisher
         self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, _wall_ms)
+        declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
+        self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))

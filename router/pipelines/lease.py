@@ -26,17 +26,15 @@ from router.errors import (
     ConflictError,
     RouterError,
 )
-from router.model import NOT_PARTITIONED, Subscription, TopicName
+from router.model import NOT_PARTITIONED, Subscription
+from router.services.pipelines import LEASES, LOCK, holder
 
-TOPIC: Final = TopicName("router", "pipelines", "runs")
 CONSUMER: Final = "run"
-LOCK: Final = "run.lock"
 # A run that ended a moment ago, here or on another node, may still be letting go.
 HANDOVER: Final = 3.0
 REGAIN: Final = 60.0
 GLANCE: Final = 0.5
 LOOK: Final = 0.5
-_LARGEST_NOTE: Final = 4096
 
 
 class RunningError(ConflictError):
@@ -85,20 +83,6 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
-def holder(folder: Path) -> str | None:
-    """Return who holds the lock of a folder, None: nobody does."""
-    try:
-        with (folder / LOCK).open("r", encoding="utf-8") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                note = json.loads(file.read(_LARGEST_NOTE) or "{}")
-                return f"process {note.get('pid', '?')} on {note.get('host', '?')}"
-    except (OSError, ValueError):
-        return None
-    return None
-
-
 class _Mailbox:
     """Wakes who waits for the lease."""
 
@@ -130,7 +114,7 @@ class Lease:
     def acquire(self) -> None:
         """Take the lease within a few seconds; raise RunningError, BackendUnavailableError."""
         self._claim = self._node.claim(
-            Subscription(TOPIC, self._pipeline), CONSUMER, 0, self._mailbox, self._timeout
+            Subscription(LEASES, self._pipeline), CONSUMER, 0, self._mailbox, self._timeout
         )
         until = self._clock() + HANDOVER
         while not self._held() and (left := until - self._clock()) > 0:

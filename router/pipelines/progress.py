@@ -17,8 +17,8 @@ from typing import Any, Final
 
 from router.pipelines.declaration import DEAD_LETTERS
 from router.pipelines.formats import COUNTS
+from router.services.pipelines import STATUS
 
-STATUS: Final = "status.json"
 # More partitions are summed up: a status is read by people.
 MOST_LAGS: Final = 1_000
 
@@ -142,15 +142,6 @@ def write_status(folder: Path, status: Mapping[str, Any]) -> None:
     scratch = folder / f".{STATUS}.{os.getpid()}"
     scratch.write_text(json.dumps(status, indent=1, sort_keys=True) + "\n", "utf-8")
     scratch.replace(folder / STATUS)
-
-
-def read_status(folder: Path) -> dict[str, Any] | None:
-    """Return what the last run wrote, None: there was none."""
-    try:
-        found = json.loads((folder / STATUS).read_text("utf-8"))
-    except (OSError, ValueError):
-        return None
-    return found if isinstance(found, dict) else None
 
 
 def _take(sink: SinkProgress, event: Mapping[str, Any]) -> None:

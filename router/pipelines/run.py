@@ -40,6 +40,7 @@ from router.pipelines.metrics import serve
 from router.pipelines.progress import Progress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
 from router.pipelines.reading import DeclarationError
+from router.services.pipelines import FOLDER
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -77,7 +78,7 @@ def state_folder(pipeline: Pipeline, settings: Settings) -> Path:
     folder = pipeline.checkpoint.removeprefix("file://")
     if folder and is_local(pipeline.checkpoint):
         return Path(folder)
-    return Path(settings.text("data.dir")) / "pipelines" / pipeline.name
+    return Path(settings.text("data.dir")) / FOLDER / pipeline.name
 
 
 def placed(pipeline: Pipeline, settings: Settings) -> Pipeline:

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
-from router.pipelines.lease import holder
-from router.pipelines.progress import read_status
-
-ALIVE = ("starting", "running")
+from router.services.pipelines import read_status, run_state
 
 
 def told(name: str, folder: Path) -> tuple[list[str], bool]:
@@ -18,7 +13,7 @@ def told(name: str, folder: Path) -> tuple[list[str], bool]:
     found = read_status(folder)
     if found is None:
         return [f"{name}: never ran with the checkpoint {folder}"], False
-    state = _state(found, folder)
+    state = run_state(found, folder)
     lines = [
         f"{name}: {state}, process {found.get('pid')} on {found.get('host')},"
         f" since {found.get('started')}, told at {found.get('updated')}"
@@ -31,27 +26,6 @@ def told(name: str, folder: Path) -> tuple[list[str], bool]:
     if found.get("dead_letters"):
         lines.append(f"  bad records: {found['dead_letters']:,}")
     return lines, state not in {"failed", "killed"}
-
-
-def _state(found: dict[str, Any], folder: Path) -> str:
-    """Return what the run says of itself, unless it cannot say any more that it was killed."""
-    state = str(found.get("state", "unknown"))
-    here = found.get("host") == socket.gethostname()
-    if state in ALIVE and here and holder(folder) is None and not _lives(found.get("pid")):
-        return "killed"
-    return state
-
-
-def _lives(pid: object) -> bool:
-    if not isinstance(pid, int):
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def _sink(sink: dict[str, Any]) -> str:

@@ -88,6 +88,12 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("server.help_url", text, "http://onap.readthedocs.io", "The helpURL of error answers."),
     Setting("data.dir", text, "data", "Folder of the node's broker: log, metadata, socket."),
     Setting(
+        "pipelines.folder",
+        text,
+        "config/pipelines",
+        "Folder of the declarations that the console's page of pipelines lists.",
+    ),
+    Setting(
         "backend.url",
         text,
         "embedded",

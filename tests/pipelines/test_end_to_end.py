@@ -13,7 +13,7 @@ from router.errors import RouterError
 from router.model import Message
 from router.pipelines import finding
 from router.pipelines.jobs.replaying import MARK
-from router.pipelines.progress import read_status
+from router.services.pipelines import read_status
 from tests.pipelines.running import STORES, Site, site
 from tests.pipelines.topics import create, publish, read
 

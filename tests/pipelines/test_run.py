@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from router.pipelines.progress import read_status
+from router.services.pipelines import read_status
 from tests.pipelines.quick import ready
 from tests.ports import free_port
 from tests.processes import BrokerProcess

@@ -12,6 +12,7 @@ from router.services.dead_letters import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.manage import Topics
+from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
 from router.services.read import Reading
 from router.services.rights import Rights
@@ -30,6 +31,7 @@ from router.web.console.home import HomeViews
 from router.web.console.keys import KeyPageViews
 from router.web.console.pages import Pages
 from router.web.console.parts import Parts
+from router.web.console.pipelines import PipelineViews
 from router.web.console.publish_tab import PublishTab
 from router.web.console.settings import SettingsViews
 from router.web.console.signin import SignInViews
@@ -58,6 +60,7 @@ class ConsoleServices:
     streams: EventStreams
     lists: AccessLists
     keys: ApiKeys
+    pipelines: Pipelines
 
 
 class Console:
@@ -91,6 +94,7 @@ class Console:
             AccessViews(parts, services.topics, services.lists),
             KeyPageViews(parts, services.keys),
             SettingsViews(parts, settings),
+            PipelineViews(parts, services.pipelines),
             DeadLetterPageViews(parts, services.topics, services.dead_letters),
         )
 

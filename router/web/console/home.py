@@ -1,4 +1,4 @@
-"""Where browsers and others begin: `/`, the icon, static files, pages that are not built yet."""
+"""Where browsers and others begin: `/`, the icon, static files, the page About."""
 
 from __future__ import annotations
 
@@ -19,10 +19,6 @@ from router.web.console.parts import Parts
 from router.web.openapi.description import JSON, OBJECT, TEXT, Reply, operation
 
 NAME: Final = "message-router"
-# What a page that is to come does until then.
-LATER: Final = {
-    "pipelines": ("Pipelines", "router pipeline list"),
-}
 
 
 class HomeViews:
@@ -43,8 +39,6 @@ class HomeViews:
         routes.get("/favicon.ico")(self.icon)
         routes.get("/console/static/<digest>/<name>")(self.static)
         routes.get("/console/about")(self.about)
-        for name in LATER:
-            routes.get(f"/console/{name}", endpoint=name)(self._later(name))
         routes.get("/console/<path:rest>")(self.unknown)
 
     @operation(
@@ -115,17 +109,6 @@ class HomeViews:
         answer = Response(found.data, content_type=found.kind, headers=HEADERS)
         answer.headers["Cache-Control"] = caching
         return answer
-
-    def _later(self, name: str) -> Callable[[], Response]:
-        title, command = LATER[name]
-
-        @page()
-        def later() -> Response:
-            """Answer a page that is not built yet."""
-            self._parts.principal()
-            return self._pages.answer("later.html", {"title": title, "command": command})
-
-        return later
 
 
 def _directory(address: str) -> dict[str, Any]:

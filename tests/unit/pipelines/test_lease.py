@@ -15,7 +15,8 @@ from router.backends.memory.node import MemoryClaim, MemoryNode
 from router.errors import BackendUnavailableError
 from router.model import NOT_PARTITIONED, Subscription
 from router.pipelines import lease
-from router.pipelines.lease import CONSUMER, REGAIN, TOPIC, Lease, Lock, RunningError, holder
+from router.pipelines.lease import CONSUMER, REGAIN, Lease, Lock, RunningError
+from router.services.pipelines import LEASES, LOCK, holder
 from tests.processes import ManualClock
 
 
@@ -38,8 +39,8 @@ def test_second_lock_is_refused_and_says_who_holds_it(tmp_path: Path) -> None:
 
 
 def test_lock_is_had_when_somebody_only_asks_who_has_it(tmp_path: Path) -> None:
-    (tmp_path / lease.LOCK).touch()
-    with (tmp_path / lease.LOCK).open() as asking:
+    (tmp_path / LOCK).touch()
+    with (tmp_path / LOCK).open() as asking:
         fcntl.flock(asking, fcntl.LOCK_SH)
         ending = threading.Timer(0.1, fcntl.flock, (asking, fcntl.LOCK_UN))
         ending.start()
@@ -133,7 +134,7 @@ def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock)
 def test_lease_is_a_claim_of_one_partition(node: MemoryNode) -> None:
     held = Lease(node, "large", 5.0)
     held.acquire()
-    claim = node.claim(Subscription(TOPIC, "large"), CONSUMER, 0, lease._Mailbox(), 5.0)
+    claim = node.claim(Subscription(LEASES, "large"), CONSUMER, 0, lease._Mailbox(), 5.0)
     assert claim.granted() == {}
     claim.release(Outcome.REFUSED)
     held.release()

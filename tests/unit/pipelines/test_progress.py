@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from router.errors import SettingError
 from router.pipelines.lease import Lock
 from router.pipelines.metrics import serve
-from router.pipelines.progress import MOST_LAGS, Progress, lags, read_status, write_status
+from router.pipelines.progress import MOST_LAGS, Progress, lags, write_status
 from router.pipelines.status import told
+from router.services.pipelines import read_status
 from tests.processes import ManualClock
 
 

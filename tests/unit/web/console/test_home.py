@@ -117,8 +117,8 @@ def test_pages_ask_for_credentials_where_the_router_has_users(
         assert refused.status_code == 401
         assert refused.headers["WWW-Authenticate"].startswith("Basic")
         known = {"Authorization": header("anna", "secret")}
-        # Settings are for administrators, which this file of users names none of.
-        expected = 403 if path == "/console/settings" else 200
+        # These are for administrators, which this file of users names none of.
+        expected = 403 if path in {"/console/settings", "/console/pipelines"} else 200
         assert site.client.get(path, headers=BROWSER | known).status_code == expected
     assert site.client.get("/", headers=BROWSER).status_code == 302
 
