@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from cloudevents.core.bindings import kafka as binding
+from cloudevents.core.v1.event import CloudEvent
+from flask.testing import FlaskClient
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
+from router.app import create_app
 from router.backends import Batch, Start
 from router.errors import (
     BackendUnavailableError,
@@ -25,6 +31,13 @@ pytestmark = [pytest.mark.contract, pytest.mark.java, pytest.mark.timeout(120)]
 @pytest.fixture(scope="module")
 def opened(on_kafka: Opened) -> Opened:
     return on_kafka
+
+
+@pytest.fixture
+def client(opened: Opened) -> Iterator[FlaskClient]:
+    app = create_app(opened.settings, opened.backend, opened.node)
+    yield app.test_client()
+    app.extensions["router.close"]()
 
 
 @pytest.mark.parametrize("compression", [None, "gzip", "lz4", "zstd"])
@@ -61,6 +74,45 @@ def test_other_peoples_consumers_read_what_was_published(opened: Opened, kafka: 
     assert abs(first.timestamp / 1000 - time.time_ns() / 1e9) < 60
     assert dict(first.headers)["router-event-time"] == b"1"
     assert (second.value, second.key, second.headers) == (b"2", None, [])
+
+
+def test_official_sdk_reads_events_published_over_http_and_has_its_own_read(
+    opened: Opened, kafka: Kafka, client: FlaskClient
+) -> None:
+    topic, time = opened.new_topic(), datetime(2026, 1, 2, tzinfo=UTC)
+    event: dict[str, Any] = {"specversion": "1.0", "id": "é", "source": "/s", "type": "t"}
+    event |= {"partitionkey": "k", "datacontenttype": "application/json"}
+    event["time"] = "2026-01-02T00:00:00Z"
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    answer = client.post(
+        f"/events/{topic.local}",
+        data=json.dumps({**event, "data": {"a": 1}}),
+        content_type="application/cloudevents+json",
+        headers=trace,
+    )
+    assert answer.status_code == 200, answer.text
+    sent = CloudEvent(event | {"time": time}, {"a": 2})
+    with KafkaProducer(bootstrap_servers=kafka.address) as producer:
+        for found in (binding.to_binary_event(sent), binding.to_structured_event(sent)):
+            headers = list(found.headers.items())
+            key = found.key.encode() if isinstance(found.key, str) else found.key
+            producer.send(topic.local, found.value, key=key, headers=headers)
+        producer.flush(WAIT)
+    with KafkaConsumer(
+        bootstrap_servers=kafka.address, auto_offset_reset="earliest", group_id=None
+    ) as consumer:
+        consumer.assign([TopicPartition(topic.local, 0)])
+        record = next(consumer)
+    carried = dict(record.headers)
+    assert carried["traceparent"].decode() == trace["traceparent"]
+    read = binding.from_binary_event(binding.KafkaMessage(carried, record.key, record.value))
+    assert (read.get_attributes(), read.get_data()) == (event | {"time": time}, {"a": 1})
+    path = f"/events/{topic.local}/g/c?from=earliest&timeout={WAIT * 1000:.0f}&limit=3"
+    accept = {"Accept": "application/cloudevents-batch+json"}
+    events: list[dict[str, Any]] = []
+    while len(events) < 3:
+        events += client.get(path, headers=accept, buffered=True).get_json()
+    assert events == [{**event, "data": {"a": number}} for number in (1, 2, 2)]
 
 
 def test_messages_of_aborted_transactions_are_not_delivered(opened: Opened, kafka: Kafka) -> None:

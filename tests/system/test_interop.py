@@ -102,6 +102,28 @@ def test_poll_gets_exact_bytes_when_the_pulsar_client_published_no_text(
     assert poll(stack, "binary", "application/cambria").rstrip(b"\n") == b"1.256.k" + value
 
 
+def test_event_and_trace_are_seen_from_both_sides(stack: Stack, client: pulsar.Client) -> None:
+    consumer = client.subscribe("events", "s", initial_position=pulsar.InitialPosition.Earliest)
+    event = {"specversion": "1.0", "id": "7", "source": "/s", "type": "t"}
+    trace = {"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"}
+    headers = {f"ce-{name}": value for name, value in event.items()} | trace
+    headers |= {"ce-time": "1970-01-01T00:00:01Z", "ce-partitionkey": "k"}
+    headers["Content-Type"] = "application/json"
+    assert ask(stack, "POST", "/events/events", b'{"a":1}', **headers)[0] == 200
+    received = consumer.receive(20_000)
+    properties = {f"ce_{name}": value for name, value in event.items()} | trace
+    properties |= {"ce_time": "1970-01-01T00:00:01Z", "ce_partitionkey": "k"}
+    assert received.data() == b'{"a":1}'
+    assert received.properties() == properties | {"content-type": "application/json"}
+    assert (received.partition_key(), received.event_timestamp()) == ("k", 1000)
+    client.create_producer("events").send(b"[1]", properties=received.properties())
+    first, second = json.loads(poll(stack, "events", "application/cloudevents-batch+json"))
+    more = {"time": "1970-01-01T00:00:01Z", "partitionkey": "k"}
+    more["datacontenttype"] = "application/json"
+    assert first == event | more | {"data": {"a": 1}}
+    assert second == event | more | {"data": [1]}
+
+
 def test_pulsar_client_gets_what_was_posted_with_keys(stack: Stack, client: pulsar.Client) -> None:
     consumer = client.subscribe("from-http", "s", initial_position=pulsar.InitialPosition.Earliest)
     body = b"2.5.k1first\n0.6.second\n" + b"3.4.k\xc3\xa9" + b"\x00\xff\x01\x02"

@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from cloudevents.core.bindings import kafka
 from cloudevents.core.bindings.http import (
     HTTPMessage,
     from_structured_event,
@@ -24,7 +25,7 @@ from router.backends import Batch
 from router.model import Message, Position, Stored, TopicName
 from router.web.bodies import event_line
 from router.web.bodies.event_attributes import MAX_ATTRIBUTES
-from router.web.bodies.events import EVENT, EVENT_BATCH
+from router.web.bodies.events import EVENT, EVENT_BATCH, events
 from tests.unit.web.applications import BOTH, Site
 
 Sites = Callable[..., Site]
@@ -499,3 +500,95 @@ def test_official_sdk_reads_what_it_wrote(site: Site, event: CloudEvent, binary:
     read = from_structured_event(HTTPMessage({"content-type": EVENT}, json.dumps(found).encode()))
     assert read.get_attributes() == event.get_attributes()
     assert read.get_data() == event.get_data()
+
+
+@settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(event=_SDK_EVENTS, structured=st.booleans())
+def test_official_sdk_for_kafka_reads_what_is_stored_and_is_read(
+    site: Site, event: CloudEvent, structured: bool
+) -> None:
+    site.post("/events/t", to_structured_event(event).body, EVENT)
+    message = stored(site)[-1]
+    headers = {name: value.encode() for name, value in message.properties.items()}
+    found = kafka.from_binary_event(kafka.KafkaMessage(headers, message.key, message.value))
+    assert found.get_attributes() == event.get_attributes()
+    assert found.get_data() == event.get_data()
+    sent = (kafka.to_structured_event if structured else kafka.to_binary_event)(event)
+    properties = {name: value.decode() for name, value in sent.headers.items()}
+    key = sent.key.encode() if isinstance(sent.key, str) else sent.key
+    again = Message(sent.value, key, properties)
+    site.backend.publish(Batch(TopicName.parse("t"), -1, [again]), 1)
+    first, second = map(meaning, polled(site))
+    assert first == second
+
+
+_NOISE = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=5,
+)
+_WORDS = st.sampled_from([*REQUIRED, "data", "data_base64", "datacontenttype", "time", "subject"])
+_DAMAGED = st.builds(
+    lambda event, changes: event | changes,
+    st.sampled_from([REQUIRED, REQUIRED | {"data": 1}, {}]),
+    st.dictionaries(_WORDS | st.text(max_size=4), _NOISE, max_size=2),
+)
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    document=st.one_of(_NOISE, _DAMAGED, st.lists(_DAMAGED, max_size=2)),
+    kind=st.sampled_from([EVENT, EVENT_BATCH]),
+)
+def test_no_document_is_more_than_refused(site: Site, document: object, kind: str) -> None:
+    answer = site.post("/events/t", json.dumps(document), kind)
+    assert answer.status_code in {200, 400}, answer.text
+    if answer.status_code == 200 and answer.get_json()["count"]:
+        assert all(REQUIRED.keys() <= event.keys() for event in polled(site))
+
+
+_VALUES = st.binary(max_size=20) | st.sampled_from(
+    [
+        b"null",
+        b" null\n",
+        b"[1e999]",
+        b"NaN",
+        b'"\\ud800"',
+        b"\xef\xbb\xbf{}",
+        b"[" * 2000,
+        b"1" * 400,
+    ]
+)
+_PROPERTIES = st.dictionaries(
+    st.sampled_from([f"ce_{name}" for name in [*REQUIRED, "data", "time", "É", ""]])
+    | st.sampled_from(["content-type", "traceparent", "tracestate", "x"]),
+    st.sampled_from(["1.0", "", "\x00", EVENT, "application/json", "text/plain", "a/b;charset=x"])
+    | st.text(st.characters(exclude_categories=["Cs"]), max_size=8),
+    max_size=7,
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    value=_VALUES,
+    key=st.none() | st.binary(max_size=4),
+    properties=_PROPERTIES,
+    null=st.booleans(),
+    when=st.integers(-(2**63), 2**63 - 1),
+)
+def test_every_message_is_shown_as_a_valid_event(
+    value: bytes, key: bytes | None, properties: dict[str, str], null: bool, when: int
+) -> None:
+    message = Message(b"" if null else value, key, properties, null=null)
+    line = event_line(Stored(message, Position(3, 4, 5, 6), when), "/events/t")
+    assert b"\n" not in line
+    assert b"\r" not in line
+    [again] = events(EVENT, line, None, 1 << 20)
+    assert again.null == null
+    assert again.value == message.value
+    shown = json.loads(line)
+    assert shown["specversion"] == "1.0"
