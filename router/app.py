@@ -36,6 +36,7 @@ from router.services.pipelines import Pipelines
 from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
+from router.services.replay import Replay
 from router.services.rights import Rights
 from router.services.shared_secret import SharedSecret
 from router.services.topic_schemas import TopicSchemas
@@ -203,6 +204,7 @@ def _views(
             rights,
             reading,
             services.schemas,
+            Replay(services.reading, services.producing, services.schemas),
             publishing,
             tails,
             lists,

@@ -150,11 +150,24 @@ class Scan:
         """Read on in each partition of which nothing is held, unless a bound is reached."""
         while missing := [p for p in self._readers if not self._held.get(p)]:
             left = min(self._deadline, self._heard + SILENCE_SECONDS) - self._reading.clock()
-            if left <= 0 or self._bytes >= self._bounds.max_bytes or self._reading.stopping:
+            if left <= 0:
+                self._pass_over(missing)
+                return
+            if self._bytes >= self._bounds.max_bytes or self._reading.stopping:
                 return
             # All of them: what has nothing yet must not hold up what is there.
             if not [partition for partition in missing if self._receive(partition)]:
                 self._mailbox.wait(left)
+
+    def _pass_over(self, missing: Sequence[int]) -> None:
+        """Take partitions for ended that have been silent since a time: none is stored since."""
+        if self._reading.clock() < self._heard + SILENCE_SECONDS:
+            return
+        for partition in missing:
+            if isinstance(self.places[partition], int) and partition in self._ends:
+                self.places[partition] = self._ends[partition]
+                self._left.discard(partition)
+                self._readers.pop(partition).close()
 
     def _receive(self, partition: int) -> bool:
         """Return whether a partition has something to give, or is over."""
@@ -359,7 +372,7 @@ def _opened(start: Whence, partition: int) -> Start | int | Position:
 
 def _over(start: Whence, end: Whence | None) -> bool:
     """Return whether a stretch is known to be empty."""
-    if end is Start.EARLIEST or start is Start.LATEST:
+    if start == end or end is Start.EARLIEST or start is Start.LATEST:
         return True
     if not isinstance(start, After | Position) or not isinstance(end, After | Position):
         return False
@@ -367,7 +380,7 @@ def _over(start: Whence, end: Whence | None) -> bool:
         return _is_last(start.position, end) or not _within(
             replace(start.position, batch_index=LAST_OF_BATCH), _loose(end)
         )
-    return start == end or not _within(start, end)
+    return not _within(start, end)
 
 
 def _loose(end: After | Position) -> After | Position:

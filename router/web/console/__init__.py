@@ -15,6 +15,7 @@ from router.services.manage import Topics
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
 from router.services.read import Reading
+from router.services.replay import Replay
 from router.services.rights import Rights
 from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings
@@ -33,6 +34,7 @@ from router.web.console.pages import Pages
 from router.web.console.parts import Parts
 from router.web.console.pipelines import PipelineViews
 from router.web.console.publish_tab import PublishTab
+from router.web.console.replay import ReplayViews
 from router.web.console.settings import SettingsViews
 from router.web.console.signin import SignInViews
 from router.web.console.stream import StreamViews
@@ -56,6 +58,7 @@ class ConsoleServices:
     rights: Rights
     reading: Reading
     schemas: TopicSchemas
+    replay: Replay
     publishing: tuple[BodyReader, Publisher]
     streams: EventStreams
     lists: AccessLists
@@ -89,6 +92,7 @@ class Console:
             TopicPageViews(parts, services.topics, services.reading, publish),
             StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
+            ReplayViews(parts, services.topics, services.reading, services.replay),
             GroupPageViews(parts, services.topics, services.groups),
             GroupDetailViews(parts, services.groups, services.inspection),
             AccessViews(parts, services.topics, services.lists),

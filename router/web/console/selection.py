@@ -99,7 +99,7 @@ def read_selection(given: Mapping[str, str], partitions: Sequence[int]) -> Selec
         if len(starts) < len(selected):
             selected = tuple(starts)
             chosen = replace(chosen, partition=max(0, selected[0]))
-    ends = _marks("before", end, selected) if end else None
+    ends = read_places("before", end, selected) if end else None
     if ends and not all(isinstance(e, After | Position | Start) for e in ends.values()):
         raise BadReadOptionError("before: expected marks of messages.")
     said = dict(given) | {"from": start, "before": end}
@@ -129,7 +129,7 @@ def _read(
     except BadReadOptionError:
         pass
     if "." in written or "@" in written:
-        return _marks(name, written, selected)
+        return read_places(name, written, selected)
     try:
         position = ids.read(written)
     except BadRequestError as error:
@@ -145,7 +145,8 @@ def _read(
     return {position.partition: position}
 
 
-def _marks(name: str, written: str, selected: tuple[int, ...]) -> dict[int, Whence]:
+def read_places(name: str, written: str, selected: tuple[int, ...]) -> dict[int, Whence]:
+    """Return places from marks, one for each partition; raise BadReadOptionError."""
     try:
         marks = ids.read_marks(written)
     except BadRequestError as error:
