@@ -37,22 +37,23 @@ class Upload:
 class Fields:
     """A form as it was sent; each method raises BadRequestError for a field that it cannot read.
 
-    It may be made more than once for a request: the body is read once.
+    It may be made more than once for a request: the body is read once. `limit` is of its bytes;
+    without one it is MAX_FORM_BYTES, and MAX_UPLOAD_BYTES for a form with files.
     """
 
-    def __init__(self, environ: WSGIEnvironment, limit: int = MAX_FORM_BYTES) -> None:
+    def __init__(self, environ: WSGIEnvironment, limit: int | None = None) -> None:
         if _READ not in environ:
             environ[_READ] = self._read(environ, limit)
         self._found: dict[str, str | Upload] = environ[_READ]
 
     @staticmethod
-    def _read(environ: WSGIEnvironment, limit: int) -> dict[str, str | Upload]:
+    def _read(environ: WSGIEnvironment, limit: int | None) -> dict[str, str | Upload]:
         kind = media_type(environ.get("CONTENT_TYPE", ""))
         if kind == MULTIPART:
-            return _parts(environ)
+            return _parts(environ, limit or MAX_UPLOAD_BYTES)
         if kind != FORM:
             raise UnsupportedEncodingError(f"Content-Type: expected {FORM}, not {quoted(kind)}.")
-        body = intake.body(environ, limit)
+        body = intake.body(environ, limit or MAX_FORM_BYTES)
         try:
             pairs = parse_qsl(
                 body.decode("ascii"),
@@ -92,11 +93,11 @@ class Fields:
         return int(text)
 
 
-def _parts(environ: WSGIEnvironment) -> dict[str, str | Upload]:
+def _parts(environ: WSGIEnvironment, limit: int) -> dict[str, str | Upload]:
     """Return the fields of a form with files (RFC 7578); the first of a name counts."""
     _, options = parse_options_header(environ.get("CONTENT_TYPE", ""))
     boundary = options.get("boundary", "").encode()
-    body = b"\r\n" + intake.body(environ, MAX_UPLOAD_BYTES)
+    body = b"\r\n" + intake.body(environ, limit)
     parts = body.split(b"\r\n--" + boundary, MAX_FIELDS + 2)
     whole = bool(boundary) and len(parts) > 1 and parts[-1].startswith(b"--")
     if not whole or len(parts) > MAX_FIELDS + 2:

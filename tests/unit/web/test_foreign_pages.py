@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from werkzeug.test import create_environ
 
+from router.web.cors import Cors
 from tests.unit.web import foreign, routes
 from tests.unit.web.applications import Site
 
@@ -48,6 +50,24 @@ def test_pages_that_links_open_change_nothing(site: Site) -> None:
             answer = site.client.open(path, headers=foreign.FOLLOWED)
             assert answer.status_code in {200, 302, 404}, path
             answer.close()
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"Origin": "http://localhost"},
+        {"Origin": "http://localhost", "Sec-Fetch-Site": "same-origin"},
+        {"Sec-Fetch-Site": "none"},
+    ],
+    ids=str,
+)
+def test_every_route_takes_own_pages_and_clients_that_are_no_browsers(
+    site: Site, headers: dict[str, str]
+) -> None:
+    cors: Cors = site.app._cors  # type: ignore[attr-defined]
+    for method, path in routes.requests(site.app):
+        cors.check(create_environ(path, "http://localhost", method=method, headers=headers))
 
 
 @pytest.mark.parametrize(

@@ -428,6 +428,10 @@ def test_tries_are_logged_with_their_addresses(
 def test_form_of_a_stranger_is_small(site: Site) -> None:
     answer = Browser(site).sign_in(password="x" * 40_000)
     assert answer.status_code == 413
+    answer = Browser(site).sign_in(
+        password="x" * 40_000, headers={"Content-Type": "multipart/form-data; boundary=b"}
+    )
+    assert answer.status_code == 413
 
 
 def test_credentials_of_the_request_go_before_the_session(site: Site, browser: Browser) -> None:
