@@ -13,6 +13,7 @@ from typing import IO, Any, Final
 
 import orjson
 
+from router.cli.documents import DocumentReader
 from router.cli.lines import CHUNK, chunks
 from router.errors import BadFramingError, BadJsonError, MessageTooLargeError
 from router.model import Message, Position, Stored
@@ -21,6 +22,8 @@ from router.wire import cambria, ndjson
 
 MAX_RECORD_BYTES: Final = 64 << 20
 """Longest record of input, before anything knows how large a message may be."""
+MAX_DOCUMENT_BYTES: Final = 16 << 20
+"""The same of a JSON object, which is read again and again until it is whole."""
 _CAMBRIA_HEAD: Final = re.compile(rb"\s*([0-9]{1,10})\.([0-9]{1,10})\.")
 _MAX_HEAD_BYTES: Final = 4096
 
@@ -50,25 +53,10 @@ def described(source: IO[bytes], key: bytes | None) -> Batches:
 
 def documents(source: IO[bytes], key: bytes | None) -> Batches:
     """Each JSON object is a message, of arrays too; objects may take several lines."""
-    from router.web.bodies.objects import objects  # noqa: PLC0415 - a package of its own weight
-
-    rest, size, next_try = b"", 0, 0
+    reader = DocumentReader(key, MAX_DOCUMENT_BYTES)
     for data in _reads(source):
-        rest, size = rest + data, size + len(data)
-        # An object on many lines is looked at again when twice as much of it is there.
-        head, newline, tail = rest.rpartition(b"\n")
-        if not newline or len(rest) < next_try:
-            _check_record(rest)
-            continue
-        try:
-            found = list(objects(head, key, MAX_RECORD_BYTES))
-        except BadJsonError:
-            next_try = 2 * len(rest)
-            _check_record(rest)
-            continue
-        yield found, size
-        rest, size, next_try = tail, 0, 0
-    yield list(objects(rest, key, MAX_RECORD_BYTES)), size
+        yield reader.receive(data), len(data)
+    yield reader.receive(b"", final=True), 0
 
 
 def records(source: IO[bytes], key: bytes | None) -> Batches:

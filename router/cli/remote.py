@@ -147,9 +147,7 @@ class RemoteConnection:
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages; the request's name keeps a repeat from being stored twice."""
         name = self._topic(topic)
-        plain = all(not (m.properties or m.null or m.key == b"") for m in messages) and all(
-            m.event_time is None for m in messages
-        )
+        plain = all(map(_is_plain, messages))
         headers = dict(_PLAIN if plain else _DESCRIBED)
         if request is not None:
             headers["Idempotency-Key"] = request
@@ -276,6 +274,13 @@ class _Fetches:
 
     def _ask(self, request: Request) -> Any:
         return self._client.ask(request).json()
+
+
+def _is_plain(message: Message) -> bool:
+    """Return whether a record of cambria has all of a message."""
+    if message.properties or message.null or message.event_time is not None:
+        return False
+    return message.key != b"" and message.size() <= cambria.LONGEST
 
 
 def _segment(name: str) -> str:
