@@ -36,6 +36,25 @@ COMMANDS: Final[dict[str, str]] = {
     "migrate": "router.cli.migrate",
     "pipeline": "router.cli.pipeline",
 }
+SENTENCES: Final[dict[str, str]] = {
+    "serve": "Start the broker and the HTTP server, and keep them alive.",
+    "broker": "Run the broker alone, for Pulsar clients.",
+    "check": "Try what `serve` needs, and read stored data.",
+    "topics": "List, create, describe, delete topics.",
+    "groups": "See where groups stand, move them, end them.",
+    "dead-letters": "See, requeue, discard what waits in dead-letter topics.",
+    "pub": "Publish standard input.",
+    "sub": "Print messages as they come.",
+    "bench": "Measure publishing, reading, and the time between them.",
+    "context": "Name routers elsewhere, so that commands work there.",
+    "completion": "Print the completion of a shell.",
+    "user": "Add, remove, list the users of a file.",
+    "token": "Make keys and tokens.",
+    "zk": "See which node holds what, in ZooKeeper.",
+    "migrate": "Import from an original Message Router.",
+    "pipeline": "Run declared data pipelines on Spark.",
+}
+"""What each command does, for `router --help`, which loads none of them."""
 
 
 class Commands(click.Group):
@@ -50,6 +69,11 @@ class Commands(click.Group):
         if cmd_name not in COMMANDS:
             return None
         return cast(click.Command, importlib.import_module(COMMANDS[cmd_name]).command)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands without loading them."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, SENTENCES[name]) for name in self.list_commands(ctx)])
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its failures end with a sentence, no traceback, and their status."""

@@ -242,8 +242,9 @@ def failed(answer: Answer, context: Context) -> RouterError:
     sentence = _sentence(answer)
     if answer.status == 401 and not context.user and not context.token and not context.token_file:
         sentence += " (No credentials were sent: --user or --token-file.)"
-    cls = _ERRORS.get(answer.status, RouterError)
-    return cls(f"{sentence} (HTTP {answer.status})", retry_after=_retry_after(answer))
+    cls, after = _ERRORS.get(answer.status, RouterError), _retry_after(answer)
+    wait = "" if after is None else f", try again in {after:.0f} s"
+    return cls(f"{sentence} (HTTP {answer.status}{wait})", retry_after=after)
 
 
 def _sentence(answer: Answer) -> str:

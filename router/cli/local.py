@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -12,7 +13,7 @@ from router import log
 from router.backends import ResetTarget, Start
 from router.cli.connection import Consumption, Tail, Topic, TopicDetails
 from router.cli.store import Store, clock, wall_ms
-from router.errors import BadReadOptionError, BadRequestError
+from router.errors import BackendUnavailableError, BadReadOptionError, BadRequestError
 from router.metrics import Metrics
 from router.model import (
     Message,
@@ -21,6 +22,7 @@ from router.model import (
     Principal,
     Stored,
     Subscription,
+    TopicName,
 )
 from router.services.consume import (
     ConsumeOptions,
@@ -45,7 +47,9 @@ from router.services.publish import Publisher, PublishOptions
 from router.services.read import After, Reading, ReadOptions, Whence
 
 LOOK_SECONDS: Final = 0.5
-"""How often a tail that finds nothing says so."""
+"""How often a tail that finds nothing says so, and looks for a broker that is away."""
+RESUME_SECONDS: Final = 30.0
+"""How long a tail waits for a broker that was there."""
 
 
 class LocalConnection:
@@ -151,15 +155,8 @@ class LocalConnection:
             ReadOptions.of(self._store.settings), heartbeat=every, longest=math.inf, streams=1
         )
         reading = Reading(self._store.backend, self._store.directory(), options, clock)
-        starts = _starts(tail.start, reading.partitions(name))
-        with closing(reading.stream(name, starts, PollMailbox(), Present())) as stream:
-            last = clock()
-            for found in stream:
-                if found:
-                    last = clock()
-                elif tail.silence is not None and clock() - last >= tail.silence:
-                    return
-                yield found
+        tailing = _Tailing(reading, name, _starts(tail.start, reading.partitions(name)))
+        yield from tailing.batches(math.inf if tail.silence is None else tail.silence)
 
     def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
         """Open a consumer of a group."""
@@ -191,6 +188,45 @@ class LocalConnection:
 
     def _groups(self) -> Groups:
         return Groups(self._store.backend, self._store.timeout)
+
+
+class _Tailing:
+    """A stream that goes on where it was after the broker was away."""
+
+    def __init__(self, reading: Reading, topic: TopicName, starts: Mapping[int, Whence]) -> None:
+        self._reading = reading
+        self._topic = topic
+        self._starts = starts
+        self._alive_at = -math.inf
+
+    def batches(self, silence: float) -> Iterator[list[Stored]]:
+        """Yield messages, or nothing as a sign of life, until nothing came for so long.
+
+        Raises BackendUnavailableError if there is no broker, or none for RESUME_SECONDS.
+        """
+        message_at = clock()
+        while True:
+            try:
+                for found in self._stream():
+                    if found:
+                        message_at = clock()
+                    elif clock() - message_at >= silence:
+                        return
+                    yield found
+            except BackendUnavailableError:
+                if clock() - self._alive_at > RESUME_SECONDS:
+                    raise
+                time.sleep(LOOK_SECONDS)
+
+    def _stream(self) -> Iterator[list[Stored]]:
+        opened = self._reading.stream(self._topic, self._starts, PollMailbox(), Present())
+        with closing(opened) as stream:
+            self._starts = stream.feed.whence
+            for found in stream:
+                self._alive_at = clock()
+                for stored in found:
+                    stream.feed.had(stored)
+                yield found
 
 
 class _Polls:

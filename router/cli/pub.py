@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import secrets
 import stat
@@ -16,6 +17,7 @@ import click
 from router.cli import completing, connection, output, status
 from router.cli.options import anywhere, as_json, examples
 from router.errors import RouterError
+from router.quoting import quoted
 
 if TYPE_CHECKING:
     from router.model import Message
@@ -88,12 +90,12 @@ def command(
     from router.cli import formats  # noqa: PLC0415 - `--help` does without
 
     added = _parsed(headers)
-    source: IO[bytes] = sys.stdin.buffer
+    source: IO[bytes] = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
     total = 0
     try:
         with connection.connected(config, **given) as there, _progress(source) as progress:
             name = f"pub-{secrets.token_hex(8)}"
-            batches = formats.READERS[form](source, key.encode() if key else None)
+            batches = formats.READERS[form](source, os.fsencode(key) if key else None)
             for number, (messages, size) in enumerate(_requests(batches, added)):
                 if messages:
                     total += there.publish(topic, messages, f"{name}-{number}")
@@ -120,8 +122,8 @@ def _parsed(headers: Sequence[str]) -> dict[str, str]:
     found = {}
     for text in headers:
         name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise click.UsageError(f"--header {text}: expected NAME=VALUE.")
+        if not equals or not name or not text.isprintable():
+            raise click.UsageError(f"--header {quoted(text)}: expected NAME=VALUE, in UTF-8.")
         found[name] = value
     return found
 

@@ -144,6 +144,8 @@ class _Printer:
 
     def print(self, batch: list[Stored]) -> bool:
         """Print messages, and have them go out; return whether more are wanted."""
+        if sys.stdout is None:
+            raise BrokenPipeError
         out: IO[bytes] = sys.stdout.buffer
         for stored in batch[: self.left()]:
             out.write(self._line(stored))

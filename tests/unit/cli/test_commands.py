@@ -6,7 +6,7 @@ import io
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import pytest
@@ -14,9 +14,11 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends import Backend, Node
+from router.backends import Backend, Node, Reader
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.cli import lines, main, pub, status, store
+from router.cli import lines, local, main, pub, status, store
+from router.errors import BackendUnavailableError
+from router.model import Stored
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -114,6 +116,44 @@ def test_sub_goes_on_where_the_group_left_off() -> None:
     read = ["sub", "greetings", "--group", "g", "--from", "earliest", "--count"]
     assert run(*read, "1").output == "a\n"
     assert run(*read, "2").output == "b\nc\n"
+
+
+def test_sub_goes_on_when_the_broker_comes_back(
+    backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each reader of the store breaks after it gave a message."""
+    monkeypatch.setattr(local, "LOOK_SECONDS", 0.01)
+    for line in (b"a", b"b", b"c"):
+        run("pub", "greetings", given=line)
+    opened = backend.read
+
+    def read(*arguments: Any) -> Reader:
+        reader, given = opened(*arguments), list[int]()
+
+        class Breaking:
+            def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+                if given:
+                    raise BackendUnavailableError("away")
+                found = reader.receive(min(limit, 2), max_bytes, timeout)
+                given.extend(range(len(found)))
+                return found
+
+            def close(self) -> None:
+                reader.close()
+
+        return Breaking()
+
+    monkeypatch.setattr(backend, "read", read)
+    assert run("sub", "greetings", "--from", "earliest", "--count", "3").output == "a\nb\nc\n"
+
+
+@pytest.mark.usefixtures("backend")
+def test_a_key_may_have_any_bytes_and_a_header_is_text() -> None:
+    run("pub", "greetings", "--key", "\udcff", given=b"x")
+    read = ("sub", "greetings", "--from", "earliest", "--count", "1", "--keys")
+    assert run(*read).stdout_bytes == b"\xff\tx\n"
+    for header in ("a", "=b", "a=\udcff"):
+        assert run("pub", "greetings", "-H", header, given=b"x").exit_code == 2
 
 
 @pytest.mark.usefixtures("backend")

@@ -45,8 +45,16 @@ def client(url: str, clock: Clock, **context: str) -> HttpClient:
         (answer(404, '{"errorMessage":"None."}'), "None. (HTTP 404)", 66),
         (answer(409, '{"reason":"Is there."}'), "Is there. (HTTP 409)", 1),
         (answer(413, '{"message":"Too large."}'), "Too large. (HTTP 413)", 65),
-        (answer(429, '{"message":"Slowly."}', Retry_After="60"), "Slowly. (HTTP 429)", 75),
-        (answer(503, '{"message":"Busy."}', Retry_After="60"), "Busy. (HTTP 503)", 75),
+        (
+            answer(429, '{"message":"Slowly."}', Retry_After="60"),
+            "(HTTP 429, try again in 60 s)",
+            75,
+        ),
+        (
+            answer(503, '{"message":"Busy."}', Retry_After="60"),
+            "(HTTP 503, try again in 60 s)",
+            75,
+        ),
         (answer(500, "<html>"), "not in a router's words. (HTTP 500)", 1),
         (answer(302, Location="http://evil.example/"), "redirects to http://evil.example/", 1),
         (answer(400, '{"message":"\\u001b[31mred\\n"}'), " [31mred ", 1),

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from router.cli import COMMANDS, main, status
+from router.cli import COMMANDS, SENTENCES, main, status
 from router.errors import by_code
 from tests.docs.console import ROOT
 from tests.ports import free_port
@@ -133,6 +133,12 @@ def test_every_failure_has_a_status_of_the_table() -> None:
         assert status.status_of(error) in told
 
 
+def test_help_says_what_each_command_does() -> None:
+    assert list(SENTENCES) == list(COMMANDS)
+    output = run("--help").output
+    assert all(f"  {sentence}\n" in output for sentence in SENTENCES.values())
+
+
 def test_output_that_is_closed_ends_silently(tmp_path: Path) -> None:
     """As `router context list | true`: a real process, whose output is flushed at its exit."""
     reader, writer = os.pipe()
@@ -149,11 +155,11 @@ def test_output_that_is_closed_ends_silently(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (status.OUTPUT_CLOSED, b"")
 
 
-@pytest.mark.parametrize("command", ["pub", "sub", "topics", "groups", "bench", "context"])
+@pytest.mark.parametrize("command", ["", "pub", "sub", "topics", "groups", "bench", "context"])
 def test_help_loads_nothing_that_it_does_not_need(command: str) -> None:
     code = (
         "import sys; from router.cli import main;"
-        f" main(['{command}', '--help'], standalone_mode=False);"
+        f" main([*'{command}'.split(), '--help'], standalone_mode=False);"
         " heavy = {'urllib3', 'flask', 'gevent', 'google.protobuf', 'kafka', 'kazoo', 'orjson',"
         " 'structlog', 'uvloop', 'router.services'} & set(sys.modules);"
         " sys.exit(f'loaded: {heavy}' if heavy else 0)"
