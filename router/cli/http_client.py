@@ -1,8 +1,8 @@
 """HTTP to a router elsewhere: one request or a stream, its credentials, its failures in words.
 
 urllib3 rather than the standard library, whose client leaves bounds, connection reuse and the
-difference between its failures to the caller; rather than requests or httpx, which bring three
-packages more and a start that is twice as long. Redirects are never followed: they could take the
+difference between its failures to the caller; rather than requests or httpx, which bring several
+packages that are of no use here. Redirects are never followed: they could take the
 credentials elsewhere. Proxies of the environment are not used.
 
 A request that may be repeated without harm is repeated while the server is away or busy, if it has

@@ -52,6 +52,7 @@ from router.web.openapi.description import (
 )
 from router.web.parameters import BYTES, MILLISECONDS, Query
 from router.web.transaction import GIVEN, TransactionIds
+from router.wire import ndjson
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import WSGIEnvironment
@@ -76,17 +77,20 @@ MESSAGES: Final = Body(
         "application/cambria-zip": TEXT,
         "application/cloudevents+json": OBJECT,
         Format.EVENTS.value: array(OBJECT),
+        ndjson.KIND: TEXT,
         "application/octet-stream": TEXT,
     },
     "Text: each line is a message. JSON: each object is one. Cambria:"
     " `<key length>.<message length>.<key><message>`, again and again; `cambria-zip` is the same"
-    " in gzip. CloudEvents are read in structured and batched mode, and"
+    " in gzip. Lines of NDJSON with key, value and properties are those that polls answer."
+    " CloudEvents are read in structured and batched mode, and"
     " in binary mode by the headers `ce-*`. Of any other type the whole body is one message.",
     required=False,
     examples={
         "text/plain": "first\nsecond",
         JSON: [{"id": 1}],
         "application/cambria": "1.5.khello",
+        ndjson.KIND: '{"key":"k","value":"hello","properties":{"source":"shop"}}',
     },
 )
 _SENDING: Final = (
