@@ -97,7 +97,8 @@ def _by_hand(environ: WSGIEnvironment) -> bool:
 
 
 def _same(origin: str, environ: WSGIEnvironment) -> bool:
-    if not environ.get("HTTP_HOST"):
+    host = environ.get("HTTP_HOST", "").lower()
+    if not host:
         return False
     own = urlsplit(root(environ))
     try:
@@ -106,4 +107,5 @@ def _same(origin: str, environ: WSGIEnvironment) -> bool:
         return False
     # A proxy that ends TLS may not say so; the page of a URL without TLS is no page of ours.
     schemes = {"https"} if own.scheme == "https" else {"http", "https"}
-    return page.netloc.lower() == own.netloc.lower() and page.scheme in schemes
+    # Of Host and X-Forwarded-Host, proxies rewrite the one or leave the port out of the other.
+    return page.scheme in schemes and page.netloc.lower() in {host, own.netloc.lower()}

@@ -140,3 +140,29 @@ def test_links_of_other_sites_open_pages_and_nothing_else(
     answer = site.client.open(path, method=method, headers=followed, data=b"")
     assert answer.status_code == status
     assert site.poll().get_json() == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("host", "forwarded", "origin", "status"),
+    [
+        # The proxy puts its own name for the router into Host.
+        ("router:3904", "bus.example", "https://bus.example", 200),
+        # The proxy leaves out the port.
+        ("bus.example:8443", "bus.example", "https://bus.example:8443", 200),
+        ("router:3904", "bus.example", "http://bus.example", 403),
+        ("router:3904", "bus.example", "https://pages.example", 403),
+        ("router:3904", "bus.example", "https://bus.example:8443", 403),
+    ],
+)
+def test_own_pages_are_known_behind_a_trusted_proxy(
+    sites: Sites, host: str, forwarded: str, origin: str, status: int
+) -> None:
+    sent = {"X-Forwarded-Host": forwarded, "X-Forwarded-Proto": "https", "Origin": origin}
+    behind = sites(server_trusted_proxies="127.0.0.1", server_hosts=host.partition(":")[0])
+    answer = behind.post("/events/t", "a", headers=sent, environ_overrides={"HTTP_HOST": host})
+    assert answer.status_code == status
+
+
+def test_forwarded_host_of_a_client_is_no_origin_of_ours(site: Site) -> None:
+    sent = {"X-Forwarded-Host": "pages.example", "Origin": PAGE}
+    assert site.post("/events/t", "a", headers=sent).status_code == 403
