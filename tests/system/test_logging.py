@@ -87,6 +87,6 @@ def test_access_log_has_plain_lines_where_people_read_it(tmp_path: Path) -> None
             assert answer.status == 200
         log = stack.folder / "serve.log"
         wait_until(lambda: '"GET /health HTTP/1.1" 200 15\n' in log.read_text())
-        assert "\nTry it:\n" in log.read_text()
+        wait_until(lambda: "\nTry it:\n" in log.read_text())
     finally:
         stack.stop()
