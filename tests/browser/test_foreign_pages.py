@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, BrowserContext, Response, expect
 
 from router.app import create_app
 from router.settings import load
-from tests.browser.attacker import Attacker
+from tests.browser.other_site import OtherSite
 from tests.browser.visitor import PATIENCE_MS
 from tests.ports import free_port
 from tests.servers.certificates import Authority, Certificate
@@ -139,7 +139,7 @@ def test_page_of_another_origin_changes_and_consumes_nothing(
     if prey.credentials:
         sign_in(context, prey.url(to))
     before, answers = prey.state(), Answers()
-    with Attacker(host, prey.certificate if scheme == "https" else None) as attacker:
+    with OtherSite(host, prey.certificate if scheme == "https" else None) as attacker:
         page = context.new_page()
         page.goto(attacker.url)
         context.on("response", answers.note)
@@ -176,7 +176,7 @@ def test_link_of_another_site_opens_pages_and_does_nothing(
     before = prey.state()
     page = context.new_page()
     pages = [path for method, path in routes if method == "GET" and not path.endswith(DOWNLOADS)]
-    with Attacker(host) as attacker:
+    with OtherSite(host) as attacker:
         for path in pages[:: len(ATTACKS)]:
             page.goto(f"{attacker.url}/?link={quote(target + path, safe='')}")
             with page.expect_navigation() as got:

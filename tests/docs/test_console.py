@@ -14,6 +14,7 @@ from tests.system.stack import Stack
 PAGES = [
     "README.md",
     "docs/tutorial.md",
+    "docs/howto.md",
     "docs/http.md",
     "docs/pulsar-rest.md",
     "docs/pulsar-admin.md",

@@ -1,4 +1,4 @@
-"""A site of another origin on this machine, and what its page tries to do to the router."""
+"""A site of another origin on this machine, and what a page of its may try to do to the router."""
 
 from __future__ import annotations
 
@@ -105,12 +105,14 @@ ELEMENTS = f"""async ({{ routes }}) => {{{POOL}
 }}"""
 
 
-class Attacker:
+class OtherSite:
     """Serves a page, and sends POSTs on to where their query says."""
 
-    def __init__(self, host: str, certificate: Certificate | None = None) -> None:
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-        self._server.daemon_threads = True
+    def __init__(
+        self, host: str, certificate: Certificate | None = None, page: bytes = PAGE
+    ) -> None:
+        self._server = _Server(("127.0.0.1", 0), _Handler)
+        self._server.page = page
         scheme = "http"
         if certificate is not None:
             scheme = "https"
@@ -148,9 +150,14 @@ class Attacker:
         frame.evaluate(FETCHES, {"routes": called[::5], "body": BODY})
 
 
-def _page(query: dict[str, list[str]]) -> bytes:
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    page = PAGE
+
+
+def _links(query: dict[str, list[str]]) -> bytes:
     links = [f'<p><a href="{escape(goal)}">Your prize</a></p>' for goal in query.get("link", [])]
-    return PAGE + "".join(links).encode()
+    return "".join(links).encode()
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -158,8 +165,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer the page."""
+        assert isinstance(self.server, _Server)
         path = urlsplit(self.path)
-        self._answer(200, EMPTY if path.path == "/empty" else _page(parse_qs(path.query)), {})
+        page = self.server.page + _links(parse_qs(path.query))
+        self._answer(200, EMPTY if path.path == "/empty" else page, {})
 
     def do_POST(self) -> None:
         """Send the browser on, with method and body."""
