@@ -98,7 +98,7 @@ def measure(folder: Path, *, download: bool) -> None:
             sync_playwright() as playwright,
             playwright.chromium.launch(executable_path=executable()) as browser,
         ):
-            first_message(browser.new_page(), f"http://127.0.0.1:{port}")
+            first_message(browser.new_context().new_page(), f"http://127.0.0.1:{port}")
             clock.lap("browser: started, topic created, message published and seen")
         clock.end()
     finally:
@@ -109,7 +109,7 @@ def measure(folder: Path, *, download: bool) -> None:
 def main() -> None:
     """Measure once and print the parts."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--download", action="store_true", help="leave pip's cache alone")
+    parser.add_argument("--download", action="store_true", help="without pip's cache")
     options = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="first-minute-"))
     try:
