@@ -7,6 +7,7 @@ import json
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
@@ -23,6 +24,8 @@ FOLDER: Final = "message-router"
 FILE: Final = "contexts.json"
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_SECRET_BYTES: Final = 64 << 10
+LOCK_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.05
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -216,11 +219,23 @@ def _write(file: Path, contexts: Contexts) -> None:
         raise
 
 
+def _taken(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 @contextmanager
 def _locked(file: Path) -> Iterator[None]:
     lock = os.open(file.with_suffix(".lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        end = time.monotonic() + LOCK_SECONDS
+        while not _taken(lock):
+            if time.monotonic() > end:
+                raise SettingError(f"{file}: another command is changing it")
+            time.sleep(LOOK_SECONDS)
         yield
     finally:
         os.close(lock)

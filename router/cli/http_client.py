@@ -50,6 +50,8 @@ MIN_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 5.0
 MAX_ANSWER_BYTES: Final = 256 << 20
 MAX_SENTENCE: Final = 500
+PIECE_BYTES: Final = 64 << 10
+"""What is written or read at once: a write has the time of a connect, however slow the line is."""
 AGAIN: Final = frozenset({429, 503, 504})
 _ERRORS: Final[Mapping[int, type[RouterError]]] = {
     401: UnauthenticatedError,
@@ -160,7 +162,8 @@ class HttpClient:
         try:
             self._reached = True
             if response.status != 200:
-                raise failed(_whole(response), self.context)
+                end = self._clock() + self._answer_seconds
+                raise failed(self._whole(response, end), self.context)
             yield self._pieces(response)
         finally:
             response.close()
@@ -179,10 +182,11 @@ class HttpClient:
 
     def _once(self, request: Request) -> Answer:
         read = self._answer_seconds + request.wait
+        end = self._clock() + read + self._connect_seconds
         timeout = urllib3.Timeout(connect=self._connect_seconds, read=read)
         response = self._send(request, timeout)
         try:
-            answer = _whole(response)
+            answer = self._whole(response, end)
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from error
         self._reached = True
@@ -191,11 +195,13 @@ class HttpClient:
     def _send(self, request: Request, timeout: urllib3.Timeout) -> urllib3.BaseHTTPResponse:
         query = f"?{urlencode(request.query)}" if request.query else ""
         headers = {"User-Agent": f"router/{VERSION}", **self._credentials()}
+        if request.body is not None:
+            headers["Content-Length"] = str(len(request.body))
         try:
             return self._pool.request(
                 request.method,
                 f"{self.context.server}{request.path}{query}",
-                body=request.body,
+                body=None if request.body is None else _pieces(request.body),
                 headers=headers | dict(request.headers or {}),
                 timeout=timeout,
                 redirect=False,
@@ -204,6 +210,21 @@ class HttpClient:
             )
         except (HTTPError, OSError) as error:
             raise self._unreachable(error) from error
+
+    def _whole(self, response: urllib3.BaseHTTPResponse, end: float) -> Answer:
+        """Read an answer to its end; the connection may serve another request then."""
+        pieces, size = [], 0
+        while piece := response.read(PIECE_BYTES, decode_content=False):
+            pieces.append(piece)
+            size += len(piece)
+            if size > MAX_ANSWER_BYTES:
+                response.close()
+                raise RouterError(f"The answer has more than {MAX_ANSWER_BYTES} bytes.")
+            if self._clock() > end:
+                response.close()
+                raise BackendUnavailableError(f"{self.context.server} does not answer in time.")
+        response.release_conn()
+        return Answer(response.status, response.headers, b"".join(pieces))
 
     def _credentials(self) -> dict[str, str]:
         scheme, given = self.context.credentials()
@@ -278,14 +299,8 @@ def _reason(error: BaseException) -> str:
     return said(inner)
 
 
-def _whole(response: urllib3.BaseHTTPResponse) -> Answer:
-    """Read an answer to its end; the connection may serve another request then."""
-    data = response.read(MAX_ANSWER_BYTES + 1, decode_content=False)
-    if len(data) > MAX_ANSWER_BYTES:
-        response.close()
-        raise RouterError(f"The answer has more than {MAX_ANSWER_BYTES} bytes.")
-    response.release_conn()
-    return Answer(response.status, response.headers, data)
+def _pieces(body: bytes) -> list[bytes]:
+    return [body[at : at + PIECE_BYTES] for at in range(0, len(body), PIECE_BYTES)]
 
 
 def _tls(context: Context) -> ssl.SSLContext | None:

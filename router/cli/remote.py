@@ -53,7 +53,11 @@ class RemoteConnection:
 
     def topics(self) -> list[Topic]:
         """Return the topics of the server's own namespace that the user may see."""
-        return [Topic(name, self._described(name)["partitionCount"]) for name in self.topic_names()]
+        found = []
+        for name in self.topic_names():
+            with suppress(TopicNotFoundError):  # it was deleted meanwhile
+                found.append(Topic(name, self._described(name)["partitionCount"]))
+        return found
 
     def topic_names(self) -> list[str]:
         """Return the names of these topics."""

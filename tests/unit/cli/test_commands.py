@@ -225,11 +225,11 @@ def test_chunks_hand_on_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch)
     assert 25 < len(first[0]) <= 40
 
 
-@pytest.mark.slow
 def test_pub_shows_progress_when_the_input_is_a_long_file(
     backend: MemoryBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del backend
+    monkeypatch.setattr(pub, "LONG_INPUT", 10_000)
     file = tmp_path / "lines"
     file.write_bytes(b"line\n" * (pub.LONG_INPUT // 5 + 1))
     bars: list[int] = []

@@ -117,6 +117,18 @@ def test_credentials_over_http_are_warned_of(monkeypatch: pytest.MonkeyPatch) ->
     assert "can read" not in near.output
 
 
+def test_a_command_waits_for_another_that_changes_the_file(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(contexts, "LOCK_SECONDS", 0.0)
+    with (
+        contexts.changing(file),
+        pytest.raises(SettingError, match="another command"),
+        contexts.changing(file),
+    ):
+        pass
+
+
 def test_a_file_that_is_none_of_contexts_is_a_sentence(file: Path) -> None:
     run(*ADD)
     for text in ("{", "[]", '{"contexts": {"a": {"sever": "x"}}}', '{"contexts": {"a": 1}}'):

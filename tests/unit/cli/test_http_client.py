@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 
 import pytest
 
 from router.cli.contexts import Context
-from router.cli.http_client import HttpClient, Request, SilenceError
+from router.cli.http_client import PIECE_BYTES, HttpClient, Request, SilenceError, _pieces
 from router.cli.status import status_of
 from router.errors import BackendUnavailableError, OverloadedError, RouterError, SettingError
 from tests.ports import free_port
@@ -135,6 +136,39 @@ def test_a_server_that_does_not_answer_in_time_is_a_sentence() -> None:
         with pytest.raises(BackendUnavailableError, match="does not answer in time"):
             there.ask(Request("GET", "/"))
         there.close()
+
+
+def test_an_answer_that_never_ends_is_given_up() -> None:
+    def drip(request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", "1000000000")
+        request.end_headers()
+        with suppress(OSError):
+            while True:
+                request.wfile.write(b"x" * PIECE_BYTES)
+
+    with scripted(drip) as (url, _):
+        there = HttpClient(Context(url), deadline=0.05)
+        with pytest.raises(BackendUnavailableError, match="does not answer in time"):
+            there.ask(Request("GET", "/"))
+        there.close()
+
+
+def test_a_large_body_is_sent_in_pieces_with_its_length() -> None:
+    body = bytes(range(256)) * 1000
+    taken: list[bytes] = []
+
+    def take(request: BaseHTTPRequestHandler) -> None:
+        assert request.headers["Transfer-Encoding"] is None
+        taken.append(request.headers["Content-Length"].encode())
+        answer(200)(request)
+
+    with scripted(take) as (url, _):
+        client(url, Clock()).ask(Request("POST", "/", body=body))
+    assert taken == [b"256000"]
+    pieces = _pieces(body)
+    assert b"".join(pieces) == body
+    assert max(map(len, pieces)) == PIECE_BYTES
 
 
 def test_plain_http_where_tls_is_expected_is_a_sentence() -> None:
