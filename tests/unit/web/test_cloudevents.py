@@ -237,6 +237,15 @@ def test_event_without_data_is_a_message_without_a_value(site: Site) -> None:
     ]
 
 
+def test_null_that_is_data_is_not_taken_for_no_data(site: Site) -> None:
+    kind = "application/json"
+    site.post("/events/t", b" null\n", kind, headers=HEADERS)
+    published(site, REQUIRED | {"data": None, "datacontenttype": kind})
+    first, second = polled(site)
+    assert first == REQUIRED | {"datacontenttype": kind, "data_base64": "IG51bGwK"}
+    assert second == REQUIRED | {"datacontenttype": kind}
+
+
 def test_batch_may_be_empty(site: Site) -> None:
     assert published(site, [], EVENT_BATCH).get_json()["count"] == 0
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.errors import RouterError
 from router.model import Message, Position, Stored
-from router.web.streams import Pace
+from router.web import offload
+from router.web.streams import EventStream, Pace
 from tests.processes import ManualClock
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.events import parse
@@ -76,12 +79,55 @@ def test_sample_says_how_many_it_skipped_and_goes_on_behind_them(sites: Sites, p
     assert [_value(event.data) for event in parse(found)[0]] == ["k"]
 
 
-def test_end_of_a_sample_says_what_was_skipped_since(sites: Sites) -> None:
-    site = sites(stream_max_duration="100ms", consume_from="earliest")
-    site.post("/events/t", "a\nb")
-    answer = site.client.get("/events/t?stream&sample=1")
-    events, _ = parse(answer.data)
-    assert [event.kind for event in events] == ["message", "skipped"]
+class _Source:
+    """Messages as they come, a second after one another."""
+
+    def __init__(self, clock: ManualClock, pieces: list[str]) -> None:
+        self._clock = clock
+        self._pieces = pieces
+
+    def __iter__(self) -> Iterator[list[Stored]]:
+        for number, piece in enumerate(self._pieces):
+            yield [
+                Stored(Message(value.encode()), Position(number, entry), 0)
+                for entry, value in enumerate(piece)
+            ]
+            self._clock.advance(1)
+
+    def close(self) -> None:
+        """End."""
+
+
+class _Plain:
+    """Values as they are."""
+
+    def place(self) -> None:
+        """Return nothing."""
+
+    def event(self, stored: Stored) -> tuple[str, bytes]:
+        return self.behind(stored), orjson.dumps(stored.message.value.decode())
+
+    def behind(self, stored: Stored) -> str:
+        return f"{stored.position.ledger}.{stored.position.entry}"
+
+    def failure(self, error: RouterError) -> bytes:
+        raise error
+
+
+def test_skipped_are_told_before_the_next_message_with_a_comment_and_at_the_end() -> None:
+    clock = ManualClock()
+    source = _Source(clock, ["abc", "d", "ef", "", "gh"])
+    watch = offload.Watch(None, lambda: None)
+    stream = b"".join(EventStream(source, _Plain(), watch, 1.0, Pace(1, clock)))
+    assert [(event.id, event.data) for event in parse(stream)[0]] == [
+        ("0.0", "a"),
+        ("0.2", 2),
+        ("1.0", "d"),
+        ("2.0", "e"),
+        ("2.1", 1),
+        ("4.0", "g"),
+        ("4.1", 1),
+    ]
 
 
 def _value(data: Any) -> object:

@@ -57,6 +57,8 @@ def spans_of(site: Site) -> spans.Spans:
 @pytest.fixture
 def traced(sites: Sites, monkeypatch: pytest.MonkeyPatch) -> Traced:
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "none")
+    # The SDK's own bound is as large as ours by itself.
+    monkeypatch.setenv("OTEL_SPAN_LINK_COUNT_LIMIT", "1000")
     return Traced(sites(tracing_enabled="true"))
 
 
