@@ -30,7 +30,8 @@ port = 8080
 is the same as `ROUTER_SERVER_PORT=8080` and as `router serve --port 8080`. The file is the one
 named by `--config`, else by the variable `ROUTER_CONFIG`, else `config/router.cfg` below the folder
 where the router starts. An unknown name, in the file or as a `ROUTER_` variable, stops the start;
-`router check` prints all values in force and where each came from.
+`router check` prints all values in force and where each came from, as the page Settings of the
+{doc}`console` shows them. (`ROUTER_ORIGINS` is what the router's processes tell one another.)
 
 Durations are written as `250ms`, `15s`, `10m`, `12h`, `7d`; sizes as `65536`, `64K`, `32M`, `1G`
 (powers of 1024); yes and no as `true` and `false`; lists with commas.
