@@ -24,8 +24,8 @@ from router.web.dmaap import incomplete
 from router.web.dmaap_errors import TABLE
 from router.web.media import names_events
 from router.web.openapi.description import (
+    EVENTS,
     STORE,
-    TEXT,
     TOPIC,
     Reply,
     header,
@@ -77,7 +77,7 @@ class EventStreams:
     @operation(
         flag_of("stream", "Has to be true unless `Accept` begins with `text/event-stream`."),
         *STREAMED,
-        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT})},
+        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS})},
         fails=STREAM_FAILS,
     )
     def asked(self, topic: str) -> Response:

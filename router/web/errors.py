@@ -21,6 +21,7 @@ from router.errors import (
 )
 from router.metrics import Metrics
 from router.services.consume import ClientGoneError
+from router.web.allowed import allowed
 from router.web.dmaap_errors import ErrorTexts, retry_after
 from router.web.transaction import GIVEN, TransactionIds
 
@@ -88,10 +89,9 @@ class Errors:
         kind = _OF_STATUS.get(error.code or 500)
         if kind is None:
             return self.broke(error)
-        answer = self.failed(kind(f"{request.method} {request.path}"[:200]))
-        if isinstance(error, MethodNotAllowed) and error.valid_methods:
-            answer.headers["Allow"] = ", ".join(sorted(error.valid_methods))
-        return answer
+        if isinstance(error, MethodNotAllowed) and not allowed(current_app):
+            kind = PathNotFoundError
+        return self.failed(kind(f"{request.method} {request.path}"[:200]))
 
     def unread(self, status: int, sentence: str) -> tuple[bytes, str]:
         """Return body and transaction id for a request that the server could not even read.
@@ -114,4 +114,4 @@ class Errors:
 
 
 def _is_page(path: str) -> bool:
-    return path in PAGES or path.startswith(PAGES_BELOW)
+    return (path.rstrip("/") or "/") in PAGES or path.startswith(PAGES_BELOW)

@@ -31,6 +31,7 @@ from router.log import request_id
 from router.metrics import Metrics
 from router.services.blacklist import Blacklist
 from router.waiting import Steps, finish
+from router.web.allowed import allowed
 from router.web.cors import Cors
 from router.web.hosts import PROBES, Hosts
 from router.web.later import LATER, Later
@@ -177,6 +178,12 @@ class Front(Flask):
             return
         check_address(self._blacklist, environ)
 
+    def make_default_options_response(self) -> Response:
+        """Answer which methods the path has."""
+        answer = self.response_class()
+        answer.headers["Allow"] = ", ".join(allowed(self) or ["OPTIONS"])
+        return answer
+
     def process_response(self, response: Response) -> Response:
         """Mark and count an answer; unknown paths count as one route."""
         # The request itself, once: each look through Flask's proxy costs as much as a dict.
@@ -186,6 +193,8 @@ class Front(Flask):
         if status < 400 or "transactionId" not in response.headers:
             response.headers["transactionId"] = self._identify(environ)
         response.headers.set(*NOT_SNIFFED)
+        if status == 405:
+            response.headers["Allow"] = ", ".join(allowed(self))
         for name, value in self._cors.marks(environ):
             response.headers.add(name, value)
         self._note("other" if rule is None else rule.rule, environ, status)

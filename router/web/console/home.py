@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from flask import Blueprint, Response, request
+from flask import Blueprint, Response, current_app, request
 
 from router.build import VERSION
-from router.errors import PathNotFoundError, RouterError
+from router.errors import MethodNotAllowedError, PathNotFoundError, RouterError
 from router.web import forms
 from router.web.addresses import root
+from router.web.allowed import allowed
 from router.web.console.assets import AGAIN, TYPES, Assets
 from router.web.console.described import page
 from router.web.console.formats import html_wanted
@@ -92,8 +93,9 @@ class HomeViews:
 
     @operation(hidden=True)
     def unknown(self, rest: str) -> Response:
-        """Refuse a path that is none of the console's."""
-        raise PathNotFoundError(f"GET /console/{rest}"[:200])
+        """Refuse a path that is none of the console's, or that takes forms and has no page."""
+        kind = MethodNotAllowedError if allowed(current_app) else PathNotFoundError
+        raise kind(f"GET /console/{rest}"[:200])
 
     def _health(self) -> dict[str, str]:
         try:

@@ -11,7 +11,7 @@ from router.web import streams
 from router.web.console.described import SIGN_IN
 from router.web.console.parts import Parts
 from router.web.dmaap_stream import STREAM_FAILS, STREAMED, EventStreams
-from router.web.openapi.description import TEXT, Reply, operation
+from router.web.openapi.description import EVENTS, Reply, operation
 
 
 class StreamViews:
@@ -28,7 +28,7 @@ class StreamViews:
     @operation(
         *STREAMED,
         answers={
-            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT}),
+            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
             **SIGN_IN,
         },
         fails=STREAM_FAILS,

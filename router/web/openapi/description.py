@@ -18,8 +18,8 @@ ANY: Final[Schema] = {}
 OBJECT: Final[Schema] = {"type": "object"}
 TEXT: Final[Schema] = {"type": "string"}
 WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
-BYTES: Final[Schema] = {}
-"""A body that is no JSON: OpenAPI 3.1 says nothing of bytes."""
+EVENTS: Final[Schema] = {}
+"""Server-sent events, which OpenAPI 3.1 has no words for."""
 
 TOPIC: Final = ("topic-not-found",)
 """What a route that needs its topic may fail with."""

@@ -79,8 +79,9 @@ def tell_retention(policies: Any, defaults: Defaults) -> dict[str, int] | None:
 
 def read_quota(body: Mapping[str, Any], kind: str = STORAGE) -> pb.Policies:
     """Return Pulsar's BacklogQuota as ours; raise BadRequestError."""
-    policy = body.get("policy")
-    if kind != STORAGE or policy != EVICTION or (body.get("limitTime") or -1) > 0:
+    policy, time = body.get("policy"), body.get("limitTime")
+    timed = time is not None and whole(time, "limitTime") > 0
+    if kind != STORAGE or policy != EVICTION or timed:
         raise RefusedError(
             412,
             f"a backlog is limited by its size alone ({STORAGE}), and then the oldest messages go"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from router.model import SchemaType
 from router.web.openapi.description import (
     ANY,
     JSON,
@@ -16,6 +17,7 @@ from router.web.openapi.description import (
     Reply,
     Schema,
     array,
+    one_of,
     shape,
 )
 
@@ -41,13 +43,29 @@ TOO_FEW: Final = {406: "There has to be a partition."}
 MESSAGE_ID: Final = shape(
     {"ledgerId": INTEGER, "entryId": INTEGER, "partitionIndex": INTEGER, "batchIndex": INTEGER}
 )
-RETENTION: Final = shape({"retentionTimeInMinutes": INTEGER, "retentionSizeInMB": INTEGER})
-QUOTA: Final = shape({"limitSize": INTEGER, "policy": TEXT}, {"limitTime": INTEGER})
-CREATION: Final = shape(
-    {"allowAutoTopicCreation": FLAG}, {"topicType": TEXT, "defaultNumPartitions": INTEGER}
+_BOUND: Final[Schema] = {
+    "type": "integer",
+    "description": "-1: without bound; 0 is refused.",
+    "anyOf": [{"const": -1}, {"minimum": 1, "maximum": 2**42}],
+}
+_COUNT: Final[Schema] = {"type": "integer", "minimum": 1, "maximum": 1_000}
+RETENTION: Final = shape({"retentionTimeInMinutes": _BOUND, "retentionSizeInMB": _BOUND})
+QUOTA: Final = shape(
+    {"limitSize": INTEGER, "policy": one_of(["consumer_backlog_eviction"])},
+    {"limitTime": {"const": -1}},
 )
-STRATEGY: Final[Schema] = {"type": ["string", "null"]}
-TENANT: Final = shape({"allowedClusters": NAMES}, {"adminRoles": NAMES})
+CREATION: Final = shape(
+    {"allowAutoTopicCreation": FLAG, "topicType": one_of(["partitioned", "non-partitioned"])},
+    {"defaultNumPartitions": _COUNT},
+)
+STRATEGY: Final[Schema] = {
+    "type": ["string", "null"],
+    "examples": ["FULL", "BACKWARD", "FORWARD", "ALWAYS_COMPATIBLE", "UNDEFINED"],
+}
+TENANT: Final = shape(
+    {"allowedClusters": {"type": "array", "items": one_of(["standalone"]), "minItems": 1}},
+    {"adminRoles": NAMES},
+)
 SCHEMA: Final = shape(
     {"version": INTEGER, "type": TEXT, "timestamp": INTEGER, "data": TEXT, "properties": OBJECT}
 )
@@ -64,11 +82,11 @@ def may_be_unset(schema: Schema) -> Mapping[int, Reply]:
 
 
 POLICIES: Final = Body({JSON: OBJECT}, "The namespace's policies.", required=False)
-PROPERTIES: Final = Body(
-    {JSON: {"type": "object", "additionalProperties": TEXT}}, "Properties.", required=False
-)
+_PROPERTIES: Final[Schema] = {"type": "object", "additionalProperties": TEXT}
+PROPERTIES: Final = Body({JSON: _PROPERTIES}, "Properties.", required=False)
+PARTITION_COUNT: Final = Body({JSON: _COUNT}, "How many partitions the topic has then.")
 PARTITIONS: Final = Body(
-    {JSON: {"anyOf": [INTEGER, shape({"partitions": INTEGER}, {"properties": OBJECT})]}},
+    {JSON: {"anyOf": [_COUNT, shape({"partitions": _COUNT}, {"properties": _PROPERTIES})]}},
     "The number of partitions, or an object with it and properties.",
 )
 PLACE: Final = Body(
@@ -76,8 +94,9 @@ PLACE: Final = Body(
     "The id of a message.",
     required=False,
 )
+_TYPES: Final = [kind.name for kind in SchemaType if kind < SchemaType.AUTO_CONSUME]
 NEW_SCHEMA: Final = Body(
-    {JSON: shape({"type": TEXT, "schema": TEXT}, {"properties": OBJECT})},
+    {JSON: shape({"type": one_of(_TYPES), "schema": TEXT}, {"properties": _PROPERTIES})},
     "Type and definition.",
     examples={JSON: {"type": "STRING", "schema": "", "properties": {}}},
 )

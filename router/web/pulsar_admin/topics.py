@@ -20,7 +20,6 @@ from router.services.rights import Rights, TopicRights
 from router.web.access import Right
 from router.web.openapi.description import (
     OBJECT,
-    WHOLE,
     answers_json,
     answers_nothing,
     operation,
@@ -128,7 +127,7 @@ class TopicViews:
         return done()
 
     @operation(
-        body=shapes.body(WHOLE),
+        body=shapes.PARTITION_COUNT,
         answers=answers_nothing(),
         fails=shapes.MANAGING,
         refuses=shapes.TOO_FEW | {409: "The topic is not partitioned.", 422: "The topic has more."},

@@ -16,8 +16,8 @@ from router.web import addresses, forms, offload, streams
 from router.web.access import Right
 from router.web.names import consumer_name
 from router.web.openapi.description import (
+    EVENTS,
     JSON,
-    TEXT,
     Reply,
     answers_json,
     answers_nothing,
@@ -92,7 +92,7 @@ class ConsumerViews:
     @operation(
         *shapes.FETCHING,
         answers={
-            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: TEXT}),
+            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: EVENTS}),
         },
         fails=shapes.CONSUME_FAILS,
         refuses={422: shapes.NUMBERED},

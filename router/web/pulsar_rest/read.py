@@ -19,8 +19,8 @@ from router.settings import Settings
 from router.web import forms, offload, streams
 from router.web.access import Right
 from router.web.openapi.description import (
+    EVENTS,
     JSON,
-    TEXT,
     Reply,
     operation,
     text,
@@ -131,7 +131,7 @@ class ReadViews:
         text("after", "A message's id, which is not included."),
         flag_of("include_schema", "Add the schemas that the messages were written by."),
         answers={
-            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: TEXT}),
+            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: EVENTS}),
         },
         fails=(*shapes.READ_FAILS, "message-over-max-bytes"),
         refuses={422: shapes.NUMBERED},
@@ -168,7 +168,7 @@ class ReadViews:
         shapes.SCHEMA_TYPE,
         text("start", "`earliest`, `latest` or a time."),
         text("after", "Refused: a message is in one partition."),
-        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: TEXT})},
+        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS})},
         fails=shapes.READ_FAILS,
         refuses={422: shapes.NUMBERED},
     )

@@ -27,12 +27,12 @@ PATHS: Final = [
     "/",
     "/console",
     "/console/topics",
-    "/console/nowhere",
     "/console/static/0/console.css",
     "/docs",
     "/docs/static/0/docs.js",
     "/favicon.ico",
     "/openapi.json",
+    "/openapi.json/",
 ]
 BROWSER: Final = {"Accept": "text/html,*/*;q=0.8"}
 

@@ -132,7 +132,21 @@ def test_description_is_sent_once(site: Site) -> None:
     again = site.client.get("/openapi.json", headers={"If-None-Match": tag})
     assert (again.status_code, again.data) == (304, b"")
     assert again.headers["ETag"] == tag
-    assert site.client.get("/openapi.json", headers={"If-None-Match": '"x"'}).data == answer.data
+    for known in (f'"x", W/{tag}', "*"):
+        again = site.client.get("/openapi.json", headers={"If-None-Match": known})
+        assert again.status_code == 304
+    # None of these says that the client has what is there.
+    for headers in (
+        {"If-None-Match": '"x"'},
+        {"If-None-Match": "x, ,"},
+        {"If-Match": '"x"'},
+        {"If-Modified-Since": "Mon, 23 Nov 2099 00:00:00 GMT"},
+        {"Range": "bytes=0-9"},
+        {"Accept": "image/png;q=x"},
+    ):
+        assert site.client.get("/openapi.json", headers=headers).data == answer.data
+    assert site.client.get("/openapi.json?" + "&".join("abc" * 99)).data == answer.data
+    assert site.client.get("/openapi.json/").data == answer.data
     head = site.client.head("/openapi.json")
     assert (head.data, head.headers["Content-Length"]) == (b"", str(len(answer.data)))
 
