@@ -97,6 +97,7 @@ soak: export SOAK_SLOW_POSTS = 20000
 soak: export SOAK_CROWD_POLLS = 900
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
+soak: export SOAK_OPENAPI_EXAMPLES = 100
 soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: servers .venv/installed-test
