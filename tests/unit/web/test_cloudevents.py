@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import json
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -57,11 +58,11 @@ def stored(site: Site) -> list[Message]:
     return [message for batch in site.backend.published for message in batch.messages]
 
 
-def refused(answer: Any, sentence: str) -> None:
+def refused(answer: Any, sentence: str, numbers: tuple[int, int] = (3005, 5007)) -> None:
     assert answer.status_code == 400, answer.text
     body = answer.get_json()
     assert set(body) == BOTH
-    assert (body["mrErrorCode"], body["mrstatus"]) == (3005, 5007)
+    assert (body["mrErrorCode"], body["mrstatus"]) == numbers
     assert sentence in body["message"], body["message"]
 
 
@@ -365,6 +366,20 @@ def test_bounds_of_publishing_hold_for_events(sites: Sites) -> None:
     assert published(site, REQUIRED | {"large": "x" * 65_536}).status_code == 200
     assert published(site, REQUIRED | {"large": "x" * 70_000}).status_code == 413
     assert polled(site)[2]["large"] == "x" * 65_536
+
+
+def test_compressed_events_are_bounded_as_other_bodies_are(sites: Sites) -> None:
+    site = sites(publish_max_batch="1M", publish_max_ratio="10")
+    packed = {"Content-Encoding": "gzip"}
+    bomb = gzip.compress(json.dumps([REQUIRED] * 10_000).encode())
+    assert site.post("/events/t", bomb, EVENT_BATCH, headers=packed).status_code == 413
+    few = gzip.compress(json.dumps([REQUIRED] * 3).encode())
+    assert site.post("/events/t", few, EVENT_BATCH, headers=packed).get_json()["count"] == 3
+    data = gzip.compress(b"a\nb")
+    answer = site.post("/events/t", data, "text/plain", headers=packed | HEADERS)
+    assert answer.get_json()["count"] == 1
+    assert stored(site)[-1].value == b"a\nb"
+    refused(site.post("/events/t", few[:-9], EVENT_BATCH, headers=packed), "", (3003, 5007))
 
 
 def test_large_batch_is_read_beside_the_event_loop(
