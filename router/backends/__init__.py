@@ -39,6 +39,7 @@ from router.model import (
 __all__ = [
     "Backend",
     "Batch",
+    "Capabilities",
     "Claim",
     "Consumer",
     "GroupMembers",
@@ -66,6 +67,20 @@ class Start(Enum):
 
 ResetTarget = Start | int | tuple[Position, ...]
 """Where a subscription goes on: an end, a time in ms since 1970, or a message of each partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Why a store cannot do what administration asks for; an empty reason: it can.
+
+    `topics`: list, create and delete them; `policies`: create one with a retention of its own.
+    """
+
+    topics: str = ""
+    describe: str = ""
+    policies: str = ""
+    retention: str = ""
+    grow: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,6 +332,23 @@ class Backend(Protocol):
 
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; raise TopicNotFoundError."""
+        ...
+
+    def capabilities(self, timeout: float) -> Capabilities:
+        """Return what this store can do; what it cannot do raises NotAllowedError."""
+        ...
+
+    def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
+        """Give a partitioned topic more partitions, which begin empty.
+
+        Raises TopicNotFoundError; NotAllowedError where it is not partitioned or has more.
+        """
+        ...
+
+    def set_retention(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
+    ) -> None:
+        """Change what a topic keeps, as `Policies` say it; raise TopicNotFoundError."""
         ...
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:

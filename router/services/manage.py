@@ -6,8 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from router.backends import Backend
-from router.errors import BadRequestError, TopicExistsError, TopicNotFoundError
+from router.backends import Backend, Capabilities
+from router.errors import (
+    BadRequestError,
+    NotAllowedError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from router.model import NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
 from router.services.directory import Directory
 
@@ -94,6 +99,33 @@ class Topics:
         finally:
             self._directory.forget(new.topic)
         return True
+
+    def capabilities(self) -> Capabilities:
+        """Return what the store can do; raise what it raises."""
+        return self._backend.capabilities(self._timeout)
+
+    def grow(self, topic: TopicName, partitions: int) -> None:
+        """Give a partitioned topic more partitions; raise TopicNotFoundError, NotAllowedError."""
+        has = self.described(topic).info.partitions
+        if has < 2:
+            raise NotAllowedError(
+                f"topic {topic.local} was made without partitions: it cannot get more"
+            )
+        if not has < partitions <= MAX_PARTITIONS:
+            raise BadRequestError(
+                f"partitions: expected {has + 1} to {MAX_PARTITIONS}, not {partitions}."
+            )
+        try:
+            self._backend.grow_topic(topic, partitions, self._timeout)
+        finally:
+            self._directory.forget(topic)
+
+    def set_retention(self, topic: TopicName, ms: int | None, max_bytes: int | None) -> None:
+        """Change how long, and how much of each partition, is kept; -1: without bound.
+
+        None: as settings say. Raises TopicNotFoundError, NotAllowedError.
+        """
+        self._backend.set_retention(topic, ms, max_bytes, self._timeout)
 
     def delete(self, topic: TopicName) -> None:
         """Delete a topic with its messages and groups; raise TopicNotFoundError."""

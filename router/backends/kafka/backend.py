@@ -11,7 +11,16 @@ from typing import Final
 
 import structlog
 
-from router.backends import Batch, Mailbox, Node, Receipt, ResetTarget, Schemas, Start
+from router.backends import (
+    Batch,
+    Capabilities,
+    Mailbox,
+    Node,
+    Receipt,
+    ResetTarget,
+    Schemas,
+    Start,
+)
 from router.backends.kafka.acknowledging import Together, Whole, left
 from router.backends.kafka.address import Access
 from router.backends.kafka.admin import Admin
@@ -37,6 +46,7 @@ from router.backends.kafka.transactions import Transaction
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
+    NotAllowedError,
     SubscriptionNotFoundError,
     TopicExistsError,
     TopicNotFoundError,
@@ -52,6 +62,8 @@ from router.model import (
 )
 from router.schemas import Strategy
 
+NO_GROWTH: Final = "Kafka's own tools add partitions: kafka-topics.sh --alter --partitions"
+NO_RETENTION: Final = "Kafka's own tools change what a topic keeps: kafka-configs.sh --alter"
 READER: Final = "\0reader-"  # no group that anybody has
 _readers = count(1)
 _log = structlog.get_logger(__name__)
@@ -302,6 +314,21 @@ class KafkaBackend:
         self._admin().delete(name, deadline)
         self._kept.forget(topic_id, deadline)
         self._pool.end(name, None, BackendUnavailableError(f"topic {name} was deleted"))
+
+    def capabilities(self, timeout: float) -> Capabilities:
+        """Return what is left to Kafka's own tools; see the protocol."""
+        del timeout
+        return Capabilities(retention=NO_RETENTION, grow=NO_GROWTH)
+
+    def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
+        """Raise NotAllowedError."""
+        raise NotAllowedError(NO_GROWTH)
+
+    def set_retention(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
+    ) -> None:
+        """Raise NotAllowedError."""
+        raise NotAllowedError(NO_RETENTION)
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import replace
 from threading import Lock
 
-from router.backends import Batch, Mailbox, Receipt, ResetTarget, Schemas, Start
+from router.backends import Batch, Capabilities, Mailbox, Receipt, ResetTarget, Schemas, Start
 from router.backends.memory.log import Cursor, Log, Topic, wake
 from router.backends.memory.reading import MemoryConsumer, MemoryReader
 from router.backends.memory.schemas import MemorySchemas
@@ -231,6 +231,35 @@ class MemoryBackend:
             del self._topics[topic]
             waiting = _ended(logs)
         wake(waiting)
+
+    def capabilities(self, timeout: float) -> Capabilities:
+        """Return that nothing is missing."""
+        del timeout
+        return Capabilities()
+
+    def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
+        """Give a partitioned topic more partitions; see the protocol."""
+        del timeout
+        with self.lock:
+            found = self.topic(topic)
+            has = found.info.partitions
+            if not has or partitions < has:
+                raise NotAllowedError(f"topic {topic.local} cannot have {partitions} partitions")
+            for partition in range(has, partitions):
+                self._ledgers += 1
+                found.logs[partition] = log = Log(self._ledgers, partition)
+                log.cursors = {name: Cursor(0) for name in found.logs[0].cursors}
+            found.info = replace(found.info, partitions=partitions)
+
+    def set_retention(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
+    ) -> None:
+        """Change what a topic says that it keeps; here it keeps everything."""
+        del timeout
+        with self.lock:
+            found = self.topic(topic)
+            policies = replace(found.info.policies, retention_ms=ms, retention_bytes=max_bytes)
+            found.info = replace(found.info, policies=policies)
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""

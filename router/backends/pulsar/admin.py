@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Protocol
 
-from router.backends import ResetTarget, Start
+from router.backends import Capabilities, ResetTarget, Start
 from router.backends.pulsar.asking import ask
 from router.backends.pulsar.cursors import AT_ONCE, in_commands, message_ids, told_by_broker
 from router.backends.pulsar.extents import Extent, Wanted, located
@@ -36,6 +36,20 @@ class Admin(Protocol):
 
     def delete(self, topic: TopicName, deadline: float) -> None:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
+        ...
+
+    def capabilities(self, deadline: float) -> Capabilities:
+        """Return what the store can do."""
+        ...
+
+    def grow(self, topic: TopicName, partitions: int, deadline: float) -> None:
+        """Give a partitioned topic more partitions; raise TopicNotFoundError, NotAllowedError."""
+        ...
+
+    def retain(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, deadline: float
+    ) -> None:
+        """Change what a topic keeps; raise TopicNotFoundError, NotAllowedError."""
         ...
 
     def topics(self, deadline: float) -> list[TopicInfo]:
@@ -110,6 +124,28 @@ class BrokerAdmin:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
         command = pb.CommandAdmin(delete_topic=pb.TopicRef(topic=str(topic)))
         ask(self._link, command, deadline, again=False)
+
+    def capabilities(self, deadline: float) -> Capabilities:
+        """Return that nothing is missing."""
+        del deadline
+        return Capabilities()
+
+    def grow(self, topic: TopicName, partitions: int, deadline: float) -> None:
+        """Give a partitioned topic more partitions; see `Admin`."""
+        grown = pb.UpdatePartitions(topic=str(topic), partitions=partitions)
+        ask(self._link, pb.CommandAdmin(update_partitions=grown), deadline)
+
+    def retain(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, deadline: float
+    ) -> None:
+        """Change what a topic keeps; see `Admin`."""
+        values = {"retention_ms": ms, "retention_bytes": max_bytes}
+        change = pb.ChangePolicies(
+            topic=str(topic),
+            policies=pb.Policies(retention_ms=ms, retention_bytes=max_bytes),
+            clear=[name for name, value in values.items() if value is None],
+        )
+        ask(self._link, pb.CommandAdmin(change_policies=change), deadline)
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return all topics."""

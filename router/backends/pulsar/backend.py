@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.backends import Batch, Mailbox, Receipt, ResetTarget, Schemas, Start
+from router.backends import Batch, Capabilities, Mailbox, Receipt, ResetTarget, Schemas, Start
 from router.backends.pulsar.admin import Admin, deadline_in
 from router.backends.pulsar.connection import LostError
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
@@ -198,6 +198,20 @@ class PulsarBackend:
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         self._admin.delete(topic, deadline_in(timeout))
+
+    def capabilities(self, timeout: float) -> Capabilities:
+        """Return what the store can do; see the protocol."""
+        return self._admin.capabilities(deadline_in(timeout))
+
+    def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
+        """Give a partitioned topic more partitions; see the protocol."""
+        self._admin.grow(topic, partitions, deadline_in(timeout))
+
+    def set_retention(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
+    ) -> None:
+        """Change what a topic keeps; see the protocol."""
+        self._admin.retain(topic, ms, max_bytes, deadline_in(timeout))
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from router.backends import ResetTarget, Start
+from router.backends import Capabilities, ResetTarget, Start
 from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
@@ -86,6 +86,25 @@ class RestAdmin:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
         partitioned = "/partitions" if self._partitions(topic, deadline) else ""
         self._peer.ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
+
+    def capabilities(self, deadline: float) -> Capabilities:
+        """Return what is Apache Pulsar's own to decide."""
+        del deadline
+        return Capabilities(policies=NO_POLICIES, retention=NO_POLICIES)
+
+    def grow(self, topic: TopicName, partitions: int, deadline: float) -> None:
+        """Give a partitioned topic more partitions; raise TopicNotFoundError, NotAllowedError."""
+        has = self._partitions(topic, deadline)
+        if not has or partitions < has:
+            raise NotAllowedError(f"topic {topic.local} cannot have {partitions} partitions")
+        path = f"{_path(topic)}/partitions"
+        self._peer.ask("POST", path, deadline, str(partitions).encode())
+
+    def retain(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, deadline: float
+    ) -> None:
+        """Raise NotAllowedError: its namespaces say what is kept."""
+        raise NotAllowedError(NO_POLICIES)
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return the topics of all tenants and namespaces; properties of the partitioned only."""

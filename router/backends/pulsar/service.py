@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from router.backends import ResetTarget, Start
+from router.backends import Capabilities, ResetTarget, Start
 from router.backends.pulsar.admin import Admin, BrokerAdmin
 from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.extents import Extent, Wanted
@@ -36,6 +36,24 @@ class ServiceAdmin:
     def delete(self, topic: TopicName, deadline: float) -> None:
         """Delete a topic with all it holds; raise TopicNotFoundError."""
         self._admin(deadline).delete(topic, deadline)
+
+    def capabilities(self, deadline: float) -> Capabilities:
+        """Return what the store can do."""
+        try:
+            return self._admin(deadline).capabilities(deadline)
+        except NotAllowedError as error:
+            why = str(error)
+            return Capabilities(why, why, why, why, why)
+
+    def grow(self, topic: TopicName, partitions: int, deadline: float) -> None:
+        """Give a partitioned topic more partitions."""
+        self._admin(deadline).grow(topic, partitions, deadline)
+
+    def retain(
+        self, topic: TopicName, ms: int | None, max_bytes: int | None, deadline: float
+    ) -> None:
+        """Change what a topic keeps."""
+        self._admin(deadline).retain(topic, ms, max_bytes, deadline)
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return all topics."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from router.services.groups import Groups
 from router.services.manage import Topics
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
+from router.services.rates import Rates
 from router.services.read import Reading
 from router.services.replay import Replay
 from router.services.rights import Rights
@@ -40,6 +42,7 @@ from router.web.console.signin import SignInViews
 from router.web.console.stream import StreamViews
 from router.web.console.topic import TopicPageViews
 from router.web.console.topic_list import TopicListViews
+from router.web.console.topic_settings import SettingsTab
 from router.web.console.visitors import Visitors
 from router.web.dmaap_errors import ErrorTexts
 from router.web.dmaap_stream import EventStreams
@@ -87,9 +90,10 @@ class Console:
         self._views = (
             sign_in,
             HomeViews(parts, assets, ready, backend),
-            TopicListViews(parts, services.topics, services.rights),
+            TopicListViews(parts, services.topics, services.rights, Rates(time.monotonic)),
             publish := PublishTab(parts, services.schemas, services.publishing),
-            TopicPageViews(parts, services.topics, services.reading, publish),
+            settings_tab := SettingsTab(parts, services.topics),
+            TopicPageViews(parts, services.topics, services.reading, (publish, settings_tab)),
             StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
             ReplayViews(parts, services.topics, services.reading, services.replay),

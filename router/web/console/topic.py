@@ -13,12 +13,13 @@ from router.services.manage import Topics
 from router.services.read import Reading
 from router.web.access import Right
 from router.web.addresses import root
-from router.web.console import commands, shown
+from router.web.console import commands
 from router.web.console.described import page
 from router.web.console.message_tab import UNTOLD, VIEWS, MessageTab
 from router.web.console.parts import Parts
 from router.web.console.publish_tab import FORMATS, PublishTab
 from router.web.console.selection import SELECTION
+from router.web.console.topic_settings import SettingsTab
 from router.web.openapi.description import choice, number
 from router.web.parameters import Query
 
@@ -33,13 +34,13 @@ class TopicPageViews:
         parts: Parts,
         topics: Topics,
         reading: Reading,
-        publish: PublishTab,
+        forms: tuple[PublishTab, SettingsTab],
     ) -> None:
         self._parts = parts
         self._topics = topics
         self._reading = reading
         self._messages = MessageTab(parts, reading)
-        self._publish = publish
+        self._publish, self._settings = forms
 
     def add(self, routes: Blueprint) -> None:
         """Add the routes."""
@@ -76,7 +77,7 @@ class TopicPageViews:
         elif tab == "groups":
             data |= _groups(principal, name, stats)
         else:
-            data |= self._settings(principal, name, stats)
+            data |= self._settings.data(principal, name, stats)
         return self._parts.pages.answer(f"topic_{tab}.html", data)
 
     def _stats(self, name: TopicName) -> TopicStats | None:
@@ -86,34 +87,6 @@ class TopicPageViews:
         except (NotSupportedError, NotAllowedError):
             self._reading.partitions(name)
             return None
-
-    def _settings(
-        self, principal: Principal, name: TopicName, stats: TopicStats | None
-    ) -> dict[str, Any]:
-        url = f"{root(request.environ)}/topics/{commands.segment(name.local)}"
-        data: dict[str, Any] = {
-            "rows": {},
-            "note": UNTOLD,
-            "commands": [
-                commands.curl(principal, url),
-                commands.curl(principal, url, "-X", "DELETE"),
-                commands.router("topics", "delete", name.local),
-            ],
-        }
-        if stats is None:
-            return data
-        policies = stats.info.policies
-        rows = {
-            "Full name": str(name),
-            "Partitions": max(1, stats.info.partitions),
-            "Messages": sum(part.messages for part in stats.partitions),
-            "Size": shown.size(sum(part.bytes for part in stats.partitions)),
-            "Retention": _bound(policies.retention_ms, "ms"),
-            "Retention by size": _bound(policies.retention_bytes, "bytes"),
-            "Backlog quota": _bound(policies.backlog_bytes, "bytes"),
-            "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
-        }
-        return data | {"rows": rows, "note": ""}
 
 
 def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> dict[str, Any]:
@@ -128,9 +101,3 @@ def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> 
         "note": UNTOLD if stats is None else "",
         "commands": [commands.curl(principal, url), commands.router("groups", "list", name.local)],
     }
-
-
-def _bound(value: int | None, unit: str) -> str:
-    if value is None:
-        return "as settings say"
-    return "no bound" if value < 0 else f"{value} {unit}"

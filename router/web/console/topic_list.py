@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
 from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
-from router.model import Principal, TopicInfo, TopicName
+from router.model import Policies, Principal, TopicInfo, TopicName
 from router.services.manage import NewTopic, Topics
+from router.services.rates import Rates
 from router.services.rights import Rights, TopicRights
 from router.web.access import Right
 from router.web.addresses import root
@@ -16,6 +18,7 @@ from router.web.console import commands
 from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
+from router.web.console.topic_settings import read_time, write_time
 from router.web.openapi.description import choice, number, text
 from router.web.parameters import Query
 
@@ -27,10 +30,11 @@ MOST_PAGES: Final = 1_000_000
 class TopicListViews:
     """The views of `/console/topics`."""
 
-    def __init__(self, parts: Parts, topics: Topics, rights: Rights) -> None:
+    def __init__(self, parts: Parts, topics: Topics, rights: Rights, rates: Rates) -> None:
         self._parts = parts
         self._topics = topics
         self._rights = rights
+        self._rates = rates
 
     def add(self, routes: Blueprint) -> None:
         """Add the routes."""
@@ -48,11 +52,9 @@ class TopicListViews:
         """Answer the topics that the caller may see, those with a text in their names."""
         principal, query = self._parts.principal(), Query(request.environ)
         search, page = words(query, "q"), query.number("page", 1, MOST_PAGES)
-        found = [
-            info
-            for info in self._parts.visible(principal, self._topics)
-            if search.lower() in info.topic.local.lower()
-        ]
+        able = self._topics.capabilities()
+        visible = [] if able.topics else self._parts.visible(principal, self._topics)
+        found = [info for info in visible if search.lower() in info.topic.local.lower()]
         first = (max(page, 1) - 1) * PAGE_TOPICS
         data = {
             "search": search,
@@ -61,18 +63,20 @@ class TopicListViews:
             "found": len(found),
             "topics": [self._row(info) for info in found[first : first + PAGE_TOPICS]],
             "dialog": query.choice("dialog", ("create",), ""),
+            "cannot": {"topics": able.topics, "policies": able.topics or able.policies},
             "commands": _listing(principal),
         }
         return self._parts.pages.answer("topics.html", data)
 
-    @action("name", optional=("partitions",), fails=("topic-exists", "conflict"))
+    @action("name", optional=("partitions", "retention"), fails=("topic-exists", "conflict"))
     def create(self) -> Response:
         """Create a topic, which is then its creator's."""
         principal, fields = self._parts.principal(), Fields(request.environ)
         local = fields.text("name").strip()
         # A name in a form is as it is: nothing in it is an escape.
         topic = self._parts.topic_name(local.replace("%", "%25"))
-        new = NewTopic(topic, fields.number("partitions"))
+        retention = read_time("retention", fields.text("retention", ""))
+        new = NewTopic(topic, fields.number("partitions"), Policies(retention))
         self._parts.access.demand(principal, topic, Right.CREATE)
         self._topics.check(new)
         made = self._rights.create(
@@ -84,7 +88,7 @@ class TopicListViews:
         data = {
             "topic": topic.local,
             "created": made,
-            "commands": _creating(principal, topic, new.partitions),
+            "commands": _creating(principal, topic, new),
         }
         return self._parts.pages.done(data, f"/console/topics/{commands.segment(topic.local)}")
 
@@ -103,6 +107,8 @@ class TopicListViews:
         row: dict[str, Any] = {
             "name": info.topic.local,
             "partitions": max(1, info.partitions),
+            "retention": write_time(info.policies.retention_ms),
+            "rate": None,
             "messages": None,
             "bytes": None,
             "groups": None,
@@ -111,8 +117,10 @@ class TopicListViews:
             stats = self._topics.described(info.topic)
         except (NotSupportedError, NotAllowedError, TopicNotFoundError):
             return row  # the last: it was deleted since the list was made
+        messages = sum(partition.messages for partition in stats.partitions)
         return row | {
-            "messages": sum(partition.messages for partition in stats.partitions),
+            "messages": messages,
+            "rate": self._rates.look(info.topic, messages),
             "bytes": sum(partition.bytes for partition in stats.partitions),
             "groups": len({group.name for group in stats.subscriptions if group.durable}),
         }
@@ -123,12 +131,15 @@ def _listing(principal: Principal) -> list[str]:
     return [commands.curl(principal, url), commands.router("topics", "list")]
 
 
-def _creating(principal: Principal, topic: TopicName, partitions: int | None) -> list[str]:
-    count = "" if partitions is None else f',"partitionCount":{partitions}'
-    body = f'{{"topicName":"{topic.local}"{count}}}'
+def _creating(principal: Principal, topic: TopicName, new: NewTopic) -> list[str]:
+    body: dict[str, str | int] = {"topicName": topic.local}
+    retention = new.policies.retention_ms
+    body |= {} if new.partitions is None else {"partitionCount": new.partitions}
+    body |= {} if retention is None else {"retentionMs": retention}
     url = f"{root(request.environ)}/topics/create"
-    options = ["--partitions", str(partitions)] if partitions else []
-    return [
-        commands.curl(principal, url, "-H", "Content-Type: application/json", "-d", body),
-        commands.router("topics", "create", topic.local, *options),
-    ]
+    kind = ("-H", "Content-Type: application/json")
+    lines = [commands.curl(principal, url, *kind, "-d", orjson.dumps(body).decode())]
+    if retention is None:
+        options = ["--partitions", str(new.partitions)] if new.partitions else []
+        lines.append(commands.router("topics", "create", topic.local, *options))
+    return lines

@@ -180,7 +180,7 @@ def test_settings_of_a_topic_say_what_it_keeps(site: Site) -> None:
     site.client.post("/topics/create", json={"topicName": "t", "retentionMs": 1000})
     rows = twin(site, "/console/topics/t?tab=settings")["rows"]
     assert rows["Full name"] == "persistent://public/default/t"
-    assert rows["Retention"] == "1000 ms"
+    assert rows["Retention"] == "1s"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,14 @@ def test_topics_are_told_with_what_they_hold(site: Site) -> None:
     found = site.client.get("/console/topics?format=json").get_json()
     [topic] = found["topics"]
     assert topic.pop("bytes") > 0
-    assert topic == {"name": "orders", "partitions": 1, "messages": 2, "groups": 1}
+    assert topic == {
+        "name": "orders",
+        "partitions": 1,
+        "retention": "default",
+        "messages": 2,
+        "rate": None,
+        "groups": 1,
+    }
     page = site.client.get("/console/topics", headers=BROWSER).text
     assert '<a href="/console/topics/orders">orders</a>' in page
     assert 'aria-label="Topics"' in page

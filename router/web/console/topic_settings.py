@@ -1,0 +1,209 @@
+"""The tab Settings of a topic's page: what the topic keeps, and changing that."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import structlog
+from flask import Blueprint, Response, request
+
+from router.errors import BadRequestError
+from router.model import Policies, Principal, TopicName, TopicStats
+from router.quoting import quoted
+from router.services.manage import MAX_PARTITIONS, Topics
+from router.settings.parsing import duration, size
+from router.web.access import Right
+from router.web.addresses import root
+from router.web.console import commands, shown
+from router.web.console.described import action
+from router.web.console.fields import Fields
+from router.web.console.message_tab import UNTOLD
+from router.web.console.parts import Parts
+
+DEFAULT: Final = "default"
+FOREVER: Final = "forever"
+MAX_MS: Final = 2**53
+_EXPECTED: Final = f"expected {DEFAULT}, {FOREVER}, or"
+
+_log = structlog.get_logger(__name__)
+
+
+class SettingsTab:
+    """What the tab shows, and what its form does."""
+
+    def __init__(self, parts: Parts, topics: Topics) -> None:
+        self._parts = parts
+        self._topics = topics
+
+    def add(self, routes: Blueprint) -> None:
+        """Add the route of the form."""
+        routes.post("/console/topics/<topic>/settings")(self.change)
+
+    def data(
+        self, principal: Principal, name: TopicName, stats: TopicStats | None
+    ) -> dict[str, Any]:
+        """Return the data of the page."""
+        url = f"{root(request.environ)}/topics/{commands.segment(name.local)}"
+        able = self._topics.capabilities()
+        policies = Policies() if stats is None else stats.info.policies
+        partitions = 1 if stats is None else max(1, stats.info.partitions)
+        plain = "" if partitions > 1 else "It was made without partitions, and gets none."
+        may = "" if self._parts.may(principal, name, Right.MANAGE) else "You may not manage it."
+        return {
+            "rows": {} if stats is None else _rows(name, stats),
+            "note": UNTOLD if stats is None else "",
+            "retention": write_time(policies.retention_ms),
+            "retention_size": write_size(policies.retention_bytes),
+            "partitions": partitions,
+            "max_partitions": MAX_PARTITIONS,
+            "cannot": {
+                "grow": may or able.grow or plain,
+                "retention": may or able.retention,
+                "delete": able.topics,
+            },
+            "commands": [
+                commands.curl(principal, url),
+                commands.curl(principal, url, "-X", "DELETE"),
+                commands.router("topics", "delete", name.local),
+            ],
+        }
+
+    @action(optional=("partitions", "retention", "retention_size", "confirm"))
+    def change(self, topic: str) -> Response:
+        """Say what a form would change; with `confirm`, change it."""
+        principal, name = self._parts.principal(), self._parts.topic_name(topic)
+        self._parts.access.demand(principal, name, Right.MANAGE)
+        fields, info = Fields(request.environ), self._topics.described(name).info
+        partitions = fields.number("partitions")
+        has = max(1, info.partitions)
+        if partitions is not None and not has <= partitions <= MAX_PARTITIONS:
+            raise BadRequestError(
+                f"partitions: expected {has} to {MAX_PARTITIONS}, not {partitions}."
+            )
+        kept = info.policies.retention_ms, info.policies.retention_bytes
+        wanted = (
+            read_time("retention", fields.text("retention", write_time(kept[0]))),
+            read_size("retention_size", fields.text("retention_size", write_size(kept[1]))),
+        )
+        changes = _changes((has, *kept), (partitions or has, *wanted))
+        confirmed = bool(fields.text("confirm", ""))
+        if confirmed and wanted != kept:
+            self._topics.set_retention(name, *wanted)
+        if confirmed and partitions is not None and partitions > has:
+            self._topics.grow(name, partitions)
+        form = {
+            "partitions": str(partitions or has),
+            "retention": write_time(wanted[0]),
+            "retention_size": write_size(wanted[1]),
+        }
+        data = {
+            "topic": name.local,
+            "changes": changes,
+            "changed": confirmed,
+            "form": form,
+            "commands": _commands(principal, name, form),
+        }
+        if not confirmed:
+            return self._parts.pages.answer("topic_change.html", data)
+        _log.info("topic-changed", topic=str(name), changes=changes, user=principal.name)
+        path = f"/console/topics/{commands.segment(name.local)}"
+        return self._parts.pages.done(data, path, tab="settings")
+
+
+def read_time(name: str, written: str) -> int | None:
+    """Return a retention in milliseconds, None: as settings say, -1: without bound."""
+    word = written.strip().lower()
+    if word in {"", DEFAULT}:
+        return None
+    if word == FOREVER:
+        return -1
+    try:
+        found = round(duration(word) * 1000)
+    except (ValueError, OverflowError):
+        found = 0
+    if not 0 < found <= MAX_MS:
+        raise BadRequestError(
+            f"{name}: {_EXPECTED} a time such as 12h or 7d, not {quoted(written, 40)}."
+        )
+    return found
+
+
+def write_time(ms: int | None) -> str:
+    """Return a retention in milliseconds as `read_time` takes it."""
+    if ms is None or ms < 0:
+        return DEFAULT if ms is None else FOREVER
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)):
+        if ms and ms % length == 0:
+            return f"{ms // length}{unit}"
+    return f"{ms}ms"
+
+
+def read_size(name: str, written: str) -> int | None:
+    """Return a retention in bytes, None: as settings say, -1: without bound."""
+    word = written.strip().lower()
+    if word in {"", DEFAULT}:
+        return None
+    if word == FOREVER:
+        return -1
+    try:
+        found = size(word)
+    except ValueError:
+        found = 0
+    if not 0 < found <= MAX_MS:
+        raise BadRequestError(
+            f"{name}: {_EXPECTED} bytes such as 64K or 1G, not {quoted(written, 40)}."
+        )
+    return found
+
+
+def write_size(count: int | None) -> str:
+    """Return a retention in bytes as `read_size` takes it."""
+    if count is None or count < 0:
+        return DEFAULT if count is None else FOREVER
+    for unit, length in (("G", 1 << 30), ("M", 1 << 20), ("K", 1 << 10)):
+        if count and count % length == 0:
+            return f"{count // length}{unit}"
+    return str(count)
+
+
+def _rows(name: TopicName, stats: TopicStats) -> dict[str, Any]:
+    policies = stats.info.policies
+    return {
+        "Full name": str(name),
+        "Partitions": max(1, stats.info.partitions),
+        "Messages": sum(part.messages for part in stats.partitions),
+        "Size": shown.size(sum(part.bytes for part in stats.partitions)),
+        "Retention": write_time(policies.retention_ms),
+        "Retention by size": write_size(policies.retention_bytes),
+        "Backlog quota": write_size(policies.backlog_bytes),
+        "Created": shown.at(stats.info.created_ms) if stats.info.created_ms else "unknown",
+    }
+
+
+def _changes(
+    before: tuple[int, int | None, int | None], after: tuple[int, int | None, int | None]
+) -> list[str]:
+    """Return what a change does, as sentences."""
+    found = []
+    if before[0] != after[0]:
+        found.append(
+            f"Partitions: {before[0]} become {after[0]}. They are never fewer again, and keys may"
+            " go to another partition than before: their order holds from then on."
+        )
+    if before[1] != after[1]:
+        found.append(
+            f"Retention: {write_time(before[1])} becomes {write_time(after[1])}."
+            " Messages that are older are deleted, soon and for good."
+        )
+    if before[2] != after[2]:
+        found.append(
+            f"Retention by size, of each partition: {write_size(before[2])} becomes"
+            f" {write_size(after[2])}. Older messages beyond it are deleted, soon and for good."
+        )
+    return found
+
+
+def _commands(principal: Principal, name: TopicName, form: dict[str, str]) -> list[str]:
+    url = f"{root(request.environ)}/console/topics/{commands.segment(name.local)}/settings"
+    words = [word for field, value in form.items() for word in ("-d", f"{field}={value}")]
+    return [commands.curl(principal, f"{url}?format=json", *words, "-d", "confirm=yes")]
