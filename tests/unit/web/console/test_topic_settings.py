@@ -32,7 +32,7 @@ def site(sites: Callable[..., Site]) -> Site:
     return made
 
 
-def change(site: Site, status: int = 200, **form: str) -> dict[str, Any]:
+def change(site: Site, status: int = 200, **form: Any) -> dict[str, Any]:
     answer = site.client.post(f"{PAGE}/settings?format=json", data=form)
     assert answer.status_code == status, answer.text
     found: dict[str, Any] = answer.get_json()
@@ -46,7 +46,7 @@ def policies(site: Site) -> tuple[int, int | None, int | None]:
 
 def test_change_is_told_before_it_is_made(site: Site) -> None:
     site.backend.subscribe(Subscription(TOPIC, "g"), 0, 5)
-    form = {"partitions": "4", "retention": "12h", "retention_size": "1G"}
+    form: dict[str, Any] = {"partitions": "4", "retention": "12h", "retention_size": "1G"}
     found = change(site, **form)
     assert [one.partition(":")[0] for one in found["changes"]] == [
         "Partitions",
