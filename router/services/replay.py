@@ -137,7 +137,10 @@ def _outgoing(stored: Stored, version: bytes, partitions: int) -> Outgoing:
 
 def _written(batch: Stretch) -> str:
     """Return the places of a batch as a text that is the same whenever they are."""
-    return repr([(p, _place(batch.starts[p]), _place(batch.ends[p])) for p in sorted(batch.starts)])
+    return ";".join(
+        ",".join((str(p), *_place(batch.starts[p]), *_place(batch.ends[p])))
+        for p in sorted(batch.starts)
+    )
 
 
 def _place(place: Whence) -> tuple[str, ...]:
