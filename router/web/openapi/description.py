@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, Final, TypedDict, TypeVar, Unpack
+from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 Schema = Mapping[str, Any]
 View = TypeVar("View", bound=Callable[..., Any])
@@ -29,6 +28,9 @@ BODY: Final = ("batch-too-large", "unsupported-encoding")
 """What a route that reads a body may fail with."""
 
 
+_NONE: Final[Mapping[Any, Any]] = {}
+
+
 class Kind(Enum):
     """How a parameter is read (`router.web.parameters`)."""
 
@@ -40,8 +42,7 @@ class Kind(Enum):
     TARGET = "target"
 
 
-@dataclass(frozen=True, slots=True)
-class Parameter:
+class Parameter(NamedTuple):
     """A parameter of the query, a header, or a segment of the path."""
 
     name: str
@@ -94,27 +95,28 @@ TRACED: Final = (
 """Headers of a route that stores messages."""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A request's body, by its media types; `examples` by the same."""
 
     kinds: Mapping[str, Schema]
     meaning: str = ""
     required: bool = True
-    examples: Mapping[str, Any] = field(default_factory=dict)
+    examples: Mapping[str, Any] = _NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """An answer: what it means, and its body by media types, none if it has no body."""
 
     meaning: str
-    kinds: Mapping[str, Schema] = field(default_factory=dict)
+    kinds: Mapping[str, Schema] = _NONE
 
 
 def answers_json(schema: Schema = OBJECT, meaning: str = "Done.") -> Mapping[int, Reply]:
     """Return the answer 200 in JSON."""
     return {200: Reply(meaning, {JSON: schema})}
+
+
+_DONE: Final = answers_json()
 
 
 def answers_nothing(meaning: str = "Done.") -> Mapping[int, Reply]:
@@ -143,8 +145,7 @@ def one_of(words: Iterable[str]) -> Schema:
     return {"type": "string", "enum": list(words)}
 
 
-@dataclass(frozen=True, slots=True)
-class Operation:
+class Operation(NamedTuple):
     """What a route does, beside what its path and its view's docstring say.
 
     `fails`: stable codes of `router.errors`; its dialect says which statuses they are. What every
@@ -155,9 +156,9 @@ class Operation:
 
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
-    answers: Mapping[int, Reply] = field(default_factory=answers_json)
+    answers: Mapping[int, Reply] = _DONE
     fails: tuple[str, ...] = STORE
-    refuses: Mapping[int, str] = field(default_factory=dict)
+    refuses: Mapping[int, str] = _NONE
     public: bool = False
     hidden: bool = False
     notes: str = ""
