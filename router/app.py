@@ -28,6 +28,7 @@ from router.services.ended_sessions import EndedSessions
 from router.services.fetch import Fetcher, FetchOptions
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
+from router.services.history import Histories
 from router.services.idempotency import RequestNames
 from router.services.keys import Keys
 from router.services.manage import Topics
@@ -210,6 +211,7 @@ def _views(
             lists,
             keys,
             services.pipelines,
+            Histories(_wall_ms),
         ),
         settings,
         texts,

@@ -57,7 +57,7 @@ class GroupDetails:
     """A group in detail; `used_ms` is when it was read or acknowledged last, 0: not known.
 
     `untold` says why committed positions are not known, "" if they are; `members` is None where the
-    node cannot be asked.
+    node cannot be asked; `stored` are the messages of the topic.
     """
 
     group: Group
@@ -65,6 +65,7 @@ class GroupDetails:
     members: GroupMembers | None
     used_ms: int
     untold: str
+    stored: int
 
     def as_json(self) -> dict[str, Any]:
         """Return what programs are told."""
@@ -121,7 +122,8 @@ class GroupInspection:
                 )
             )
         used_ms = max((state.used_ms for state in cursors.values()), default=0)
-        return GroupDetails(group, tuple(rows), members, used_ms, untold)
+        stored = sum(one.messages for one in stats.partitions)
+        return GroupDetails(group, tuple(rows), members, used_ms, untold, stored)
 
     def _cursors(self, subscription: Subscription) -> tuple[dict[int, CursorState], str]:
         try:

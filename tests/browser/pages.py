@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -14,6 +15,7 @@ from tests.system.traffic import ask, create, poll, post
 
 TOPIC = "orders.europe"
 GROUP = "billing"
+DEAD = f"{TOPIC}.dlq"
 ANYBODY, STRANGER, USER = "anybody", "stranger", "anna"
 PASSWORD = "secret"
 BINARY = {"Content-Type": "application/octet-stream"}
@@ -49,6 +51,8 @@ PAGES = (
     Entry("reset", f"/console/topics/{TOPIC}/groups/{GROUP}/reset?to=earliest", "Reset"),
     Entry("group", f"/console/topics/{TOPIC}/groups/{GROUP}", GROUP),
     Entry("reset-group", f"/console/topics/{TOPIC}/groups/{GROUP}", GROUP, dialog="Reset"),
+    Entry("dead-letters", "/console/dead-letters", "Dead letters"),
+    Entry("dead-letter-topic", f"/console/dead-letters/{DEAD}", DEAD),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
@@ -77,9 +81,19 @@ def fill(site: Stack) -> None:
     assert ask(site, "POST", f"/events/{TOPIC}", bytes(range(0, 256, 5)), BINARY).status == 200
     for topic, text in (("payments", "paid\nrefunded"), ("audit.log", "user anna signed in")):
         post(site, topic, text)
+    create(site, DEAD, 1)
+    bury(site, DEAD, TOPIC, "no JSON")
     poll(site, f"{TOPIC}/{GROUP}/1", 2, "from=earliest&limit=3")
     poll(site, f"{TOPIC}/shipping/1", 0, "from=earliest&limit=1")
     poll(site, "payments/ledger/1", 2, "from=earliest")
+
+
+def bury(site: Stack, dead: str, topic: str, *reasons: str) -> None:
+    """Store a dead letter for each reason, which came from a topic."""
+    notes = [{"router-topic": topic, "router-error": reason} for reason in reasons]
+    messages = [{"value": f"letter {n}", "properties": one} for n, one in enumerate(notes)]
+    body = json.dumps({"messages": messages}).encode()
+    assert ask(site, "POST", f"/topics/public/default/{dead}", body).status == 200
 
 
 @dataclass(frozen=True, slots=True)

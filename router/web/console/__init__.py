@@ -12,6 +12,7 @@ from router.model import TopicName
 from router.services.dead_letters import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
+from router.services.history import Histories
 from router.services.manage import Topics
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
@@ -67,6 +68,7 @@ class ConsoleServices:
     lists: AccessLists
     keys: ApiKeys
     pipelines: Pipelines
+    histories: Histories
 
 
 class Console:
@@ -90,15 +92,26 @@ class Console:
         self._views = (
             sign_in,
             HomeViews(parts, assets, ready, backend),
-            TopicListViews(parts, services.topics, services.rights, Rates(time.monotonic)),
+            TopicListViews(
+                parts,
+                services.topics,
+                services.rights,
+                (Rates(time.monotonic), services.histories),
+            ),
             publish := PublishTab(parts, services.schemas, services.publishing),
             settings_tab := SettingsTab(parts, services.topics),
-            TopicPageViews(parts, services.topics, services.reading, (publish, settings_tab)),
+            TopicPageViews(
+                parts,
+                services.topics,
+                services.reading,
+                (publish, settings_tab),
+                services.histories,
+            ),
             StreamViews(parts, services.streams),
             ExportViews(parts, services.topics, services.reading),
             ReplayViews(parts, services.topics, services.reading, services.replay),
             GroupPageViews(parts, services.topics, services.groups),
-            GroupDetailViews(parts, services.groups, services.inspection),
+            GroupDetailViews(parts, services.groups, services.inspection, services.histories),
             AccessViews(parts, services.topics, services.lists),
             KeyPageViews(parts, services.keys),
             SettingsViews(parts, settings),

@@ -9,11 +9,12 @@ from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
 from router.model import Principal, Subscription
-from router.services.group_details import GroupInspection, shown_target
+from router.services.group_details import GroupDetails, GroupInspection, shown_target
 from router.services.groups import Groups, ResetTarget, moment, positions
+from router.services.history import Histories
 from router.web.access import Right
 from router.web.addresses import root
-from router.web.console import commands, shown
+from router.web.console import charts, commands, shown
 from router.web.console.described import FAILS, action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
@@ -36,8 +37,11 @@ _log = structlog.get_logger(__name__)
 class GroupDetailViews:
     """The views of `/console/topics/<topic>/groups/<group>`."""
 
-    def __init__(self, parts: Parts, groups: Groups, inspection: GroupInspection) -> None:
+    def __init__(
+        self, parts: Parts, groups: Groups, inspection: GroupInspection, histories: Histories
+    ) -> None:
         self._parts = parts
+        self._histories = histories
         self._groups = groups
         self._inspection = inspection
 
@@ -57,8 +61,11 @@ class GroupDetailViews:
         self._parts.access.demand(principal, name, Right.VIEW)
         may = self._parts.may(principal, name, Right.MANAGE)
         reason = "" if may else NOT_MANAGED
+        drawn: dict[str, Any] = {"charts": [], "histories": {}, "now": self._histories.now_ms()}
         try:
-            found = self._inspection.details(subscription).as_json()
+            details = self._inspection.details(subscription)
+            found = details.as_json()
+            drawn |= self._charts(subscription, details)
         except (NotSupportedError, NotAllowedError) as error:
             reason = f"This store does not tell where its groups stand: {error}."
             found = _UNKNOWN | {"name": subscription.name, "untold": reason}
@@ -73,6 +80,7 @@ class GroupDetailViews:
             "no_reset": reason,
             "no_delete": reason or busy,
             "commands": _looking(principal, subscription),
+            **drawn,
         }
         return self._parts.pages.answer("group.html", data)
 
@@ -133,6 +141,16 @@ class GroupDetailViews:
         _log.info("group-deleted", **names, user=principal.name)
         data = {**names, "deleted": True, "commands": _deleting(principal, subscription)}
         return self._parts.pages.done(data, "/console/groups", topic=names["topic"])
+
+    def _charts(self, subscription: Subscription, details: GroupDetails) -> dict[str, Any]:
+        """Return the charts of where a group stands, which is noted."""
+        now, lag = self._histories.now_ms(), details.group.backlog
+        series = subscription.topic, subscription.name
+        samples = self._histories.note(series, details.stored, lag)
+        return {
+            "charts": [charts.chart(kind, samples, now) for kind in ("lag", "delivered")],
+            "histories": {subscription.name: charts.told(samples)},
+        }
 
     def _managed(self, topic: str, group: str) -> tuple[Principal, Subscription]:
         """Return who asks for which group, if they may manage its topic."""

@@ -68,6 +68,7 @@ class Pages:
             "size": size,
             "at": at,
             "segment": segment,
+            "json": _in_json,
             "visible": visible,
             "written": written,
         }
@@ -117,6 +118,11 @@ def base() -> str:
 def _token() -> str:
     session = current(request.environ)
     return "" if session is None else session.token
+
+
+def _in_json(value: object) -> str:
+    """Return a value as an attribute has it for scripts, before it is escaped."""
+    return orjson.dumps(value).decode()
 
 
 def _json(data: Mapping[str, Any], kind: str, status: int) -> Response:

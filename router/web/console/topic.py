@@ -9,11 +9,12 @@ from flask import Blueprint, Response, request
 from router.errors import NotAllowedError, NotSupportedError
 from router.model import Principal, TopicName, TopicStats
 from router.services.groups import Group, grouped
+from router.services.history import Histories
 from router.services.manage import Topics
 from router.services.read import Reading
 from router.web.access import Right
 from router.web.addresses import root
-from router.web.console import commands
+from router.web.console import charts, commands
 from router.web.console.described import page
 from router.web.console.message_tab import UNTOLD, VIEWS, MessageTab
 from router.web.console.parts import Parts
@@ -35,7 +36,9 @@ class TopicPageViews:
         topics: Topics,
         reading: Reading,
         forms: tuple[PublishTab, SettingsTab],
+        histories: Histories,
     ) -> None:
+        self._histories = histories
         self._parts = parts
         self._topics = topics
         self._reading = reading
@@ -70,6 +73,7 @@ class TopicPageViews:
             },
         }
         stats = self._stats(name)
+        data |= self._charts(name, stats)
         if tab == "publish":
             data |= self._publish.data(name, query)
         elif tab == "messages":
@@ -87,6 +91,18 @@ class TopicPageViews:
         except (NotSupportedError, NotAllowedError):
             self._reading.partitions(name)
             return None
+
+    def _charts(self, name: TopicName, stats: TopicStats | None) -> dict[str, Any]:
+        """Return the charts of what a topic holds, which is noted."""
+        now = self._histories.now_ms()
+        if stats is None:
+            return {"charts": [], "histories": {}, "now": now}
+        samples = self._histories.note_topic(stats)
+        return {
+            "charts": [charts.chart(kind, samples, now) for kind in ("rate", "lag")],
+            "histories": {name.local: charts.told(samples)},
+            "now": now,
+        }
 
 
 def _groups(principal: Principal, name: TopicName, stats: TopicStats | None) -> dict[str, Any]:

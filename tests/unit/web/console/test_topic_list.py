@@ -18,6 +18,7 @@ def test_topics_are_told_with_what_they_hold(site: Site) -> None:
     found = site.client.get("/console/topics?format=json").get_json()
     [topic] = found["topics"]
     assert topic.pop("bytes") > 0
+    assert topic.pop("chart")["kind"] == "rate"
     assert topic == {
         "name": "orders",
         "partitions": 1,

@@ -1,0 +1,64 @@
+"""What topics and groups held over the last minutes, for charts; kept while pages ask for it.
+
+Nothing samples by itself: whoever looks at a topic notes what it holds, and finds what others noted
+before. So a router at which no page is open does no work for charts, and a worker that is asked now
+and then has a coarser history than one that is asked every few seconds.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from threading import Lock
+from typing import Final, NamedTuple
+
+from router.model import TopicName, TopicStats
+
+SPAN_MS: Final = 15 * 60 * 1000
+GAP_MS: Final = 5_000
+"""Looks that come sooner are not noted: other pages are open too."""
+MAX_SAMPLES: Final = SPAN_MS // GAP_MS
+MAX_SERIES: Final = 300
+"""Topics and groups of one worker; those that were looked at longest ago go first."""
+
+Series = tuple[TopicName, str]
+"""A topic and a group of it, "": all its groups."""
+
+
+class Sample(NamedTuple):
+    """What a topic held at a time in ms since 1970: messages stored, and not acknowledged ones."""
+
+    at: int
+    messages: int
+    lag: int
+
+
+class Histories:
+    """The samples of one worker; callable from many threads or greenlets."""
+
+    def __init__(self, now_ms: Callable[[], int]) -> None:
+        self.now_ms = now_ms
+        self._lock = Lock()
+        self._series: OrderedDict[Series, deque[Sample]] = OrderedDict()
+
+    def note_topic(self, stats: TopicStats) -> list[Sample]:
+        """Note what a topic and all its groups hold, as `note` does."""
+        lag = sum(one.backlog for one in stats.subscriptions if one.durable)
+        stored = sum(one.messages for one in stats.partitions)
+        return self.note((stats.info.topic, ""), stored, lag)
+
+    def note(self, series: Series, messages: int, lag: int) -> list[Sample]:
+        """Note what a topic holds now, and return what was noted within SPAN_MS, in order."""
+        now = self.now_ms()
+        with self._lock:
+            found = self._series.setdefault(series, deque(maxlen=MAX_SAMPLES))
+            self._series.move_to_end(series)
+            while found and found[-1].at > now:
+                found.pop()  # the clock was set back
+            while found and found[0].at < now - SPAN_MS:
+                found.popleft()
+            if not found or now - found[-1].at >= GAP_MS:
+                found.append(Sample(now, messages, lag))
+            while len(self._series) > MAX_SERIES:
+                self._series.popitem(last=False)
+            return list(found)
