@@ -15,7 +15,15 @@ from router.cli.connection import Tail
 from router.cli.formats import stored
 from router.cli.http_client import HttpClient, Request, SilenceError
 from router.cli.server_sent import events
-from router.errors import BackendUnavailableError, PathNotFoundError, TopicNotFoundError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    OverloadedError,
+    PathNotFoundError,
+    RouterError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
 from router.model import Stored
 
 HEARTBEAT_SECONDS: Final = 60.0
@@ -63,10 +71,19 @@ class RemoteTail:
             except PathNotFoundError as error:
                 raise TopicNotFoundError(str(error)) from error
             except BackendUnavailableError as error:
-                if self._place is None or self._clock() - self._alive_at > RESUME_SECONDS:
+                if self._place is None:
                     raise
-                self._report(f"{error} Trying again.")
-                self._sleep(PAUSE_SECONDS)
+                self._again(error)
+            except (OverloadedError, TooManyRequestsError, BackendTimeoutError) as error:
+                self._again(error)
+
+    def _again(self, error: RouterError) -> None:
+        """Wait, so that the stream is tried again; raise the error if it was for too long."""
+        pause = error.retry_after or PAUSE_SECONDS
+        if self._clock() + pause - self._alive_at > RESUME_SECONDS:
+            raise error
+        self._report(f"{error} Trying again.")
+        self._sleep(pause)
 
     def _left(self) -> float:
         """Return for how many seconds the connection may be silent."""
