@@ -9,6 +9,7 @@ this process in between.
 from __future__ import annotations
 
 import base64
+import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -20,6 +21,8 @@ from router.cli.contexts import Context
 from router.cli.http_client import HttpClient, Request
 from router.cli.remote_tail import RemoteTail
 from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
     BadNameError,
     ConflictError,
     PathNotFoundError,
@@ -36,6 +39,8 @@ from router.wire import cambria, ndjson
 
 MAX_IDS: Final = 10_000
 CLOSE_SECONDS: Final = 2.0
+MAX_RENEWALS: Final = 5
+"""Consumers that one fetch goes through."""
 _PLAIN: Final = {"Content-Type": "application/cambria"}
 _DESCRIBED: Final = {"Content-Type": ndjson.KIND}
 
@@ -238,17 +243,33 @@ class _Fetches:
             "max_messages": str(limit),
             "schema_type": "bytes",
         }
-        if not self._consumer:
-            self._open()
-        try:
-            answer = self._ask(Request("GET", f"{self._consumer}/messages", query, wait=timeout))
-        except PathNotFoundError:
-            # Forgotten, or deleted by another process of this name; opened again if it can be.
-            self._open()
-            answer = self._ask(Request("GET", f"{self._consumer}/messages", query, wait=timeout))
-        messages = answer["messages"]
+        messages = self._answered(query, timeout)["messages"]
         self._given = [one["messageId"] for one in messages]
         return [_given(one) for one in messages]
+
+    def _answered(self, query: Mapping[str, str], timeout: float) -> Any:
+        """Return the answer of a fetch, by another consumer where this one is no more."""
+        if not self._consumer:
+            self._open(self._name)
+        for tries_left in reversed(range(MAX_RENEWALS)):
+            path = f"{self._consumer}/messages"
+            try:
+                return self._ask(Request("GET", path, query, safe=False, wait=timeout))
+            except PathNotFoundError:
+                # Forgotten, or deleted by another process of this name.
+                self._open(self._name)
+            except (BackendUnavailableError, BackendTimeoutError) as error:
+                if not tries_left:
+                    raise
+                self._report(f"{error} Trying again.")
+                self._renew()
+        raise BackendUnavailableError(f"The server forgets {self._name} again and again.")
+
+    def _renew(self) -> None:
+        """Replace the consumer: an answer that got lost is its own, and comes to no other yet."""
+        with suppress(PathNotFoundError):
+            self._client.ask(Request("DELETE", self._consumer))
+        self._open(f"{self._name}-{secrets.token_hex(4)}")
 
     def acknowledge(self) -> None:
         """Acknowledge what was given; a repeat does no harm."""
@@ -268,8 +289,8 @@ class _Fetches:
             hasty.ask(Request("DELETE", consumer, safe=False))
         hasty.close()
 
-    def _open(self) -> None:
-        body = f'{{"name":"{self._name}","id":"{self._name}","start":"{self._start}"}}'.encode()
+    def _open(self, name: str) -> None:
+        body = f'{{"name":"{name}","id":"{name}","start":"{self._start}"}}'.encode()
         try:
             answer = self._ask(Request("POST", self._at, body=body))
         except PathNotFoundError as error:

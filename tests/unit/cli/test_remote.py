@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from router.cli import formats, main, status
 from router.cli.contexts import Context
+from router.cli.http_client import Answer, HttpClient, Request
 from router.cli.remote import RemoteConnection
+from router.errors import BackendUnavailableError
 from router.model import Message, Stored
 from router.web import streams
 from router.wire import ndjson
@@ -141,6 +143,26 @@ def test_what_is_not_acknowledged_comes_again(
     # At once to another consumer of the group, as soon as the partition is free.
     other = ("sub", "orders", "--group", "g", "--id", "other", "--count", "1", "--timeout", "20")
     assert printed(server, *other) == b"a\n"
+
+
+def test_an_answer_that_got_lost_comes_again_soon(
+    site: Site, server: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.node._idle = 0.0  # how long a partition stays with its consumer
+    printed(server, "pub", "orders", given=b"a\n")
+    whole, lost = HttpClient._once, list[Answer]()
+
+    def once(client: HttpClient, request: Request) -> Answer:
+        found = whole(client, request)
+        if request.path.endswith("/messages") and not lost:
+            lost.append(found)
+            raise BackendUnavailableError("The connection is lost.")
+        return found
+
+    monkeypatch.setattr(HttpClient, "_once", once)
+    read = ("sub", "orders", "--group", "g", "--from", "earliest", "--count", "1")
+    assert printed(server, *read, "--timeout", "20") == b"a\n"
+    assert b'"value":"YQ=="' in lost[0].data
 
 
 def test_names_that_no_topic_has_are_refused_before_they_are_sent(
