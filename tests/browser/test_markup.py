@@ -90,7 +90,8 @@ def test_names_of_groups_are_text(visitor: Visitor, page: Page, stored: Stack) -
         page.goto(path)
         check(page)
         names = page.get_by_role("table").locator("tbody tr td:first-child")
-        assert set(CORPUS) <= {name.strip("\n") for name in names.all_text_contents()}
+        shown = {visible(text).strip() for text in CORPUS}
+        assert shown <= {name.strip() for name in names.all_text_contents()}
     page.goto(f"/console/groups?topic={TOPIC}")
     for text in CORPUS[:3]:
         row = page.get_by_role("row").filter(has_text=text)
@@ -99,6 +100,27 @@ def test_names_of_groups_are_text(visitor: Visitor, page: Page, stored: Stack) -
         expect(dialog.get_by_role("status")).not_to_be_empty()
         check(page)
         page.keyboard.press("Escape")
+
+
+def test_dead_letters_are_text(page: Page, stored: Stack) -> None:
+    create(stored, f"{TOPIC}.dlq", 1)
+    notes = [
+        {"router-topic": TOPIC, "router-error": text, "router-position": text} for text in CORPUS
+    ]
+    messages = [
+        {"value": text, "key": text, "properties": note | {text: text}}
+        for text, note in zip(CORPUS, notes, strict=True)
+    ]
+    body = json.dumps({"messages": messages}).encode()
+    path = f"/topics/persistent/{NAMESPACE}/{TOPIC}.dlq"
+    assert ask(stored, "POST", path, body, JSON).status == 200
+    page.goto(f"/console/dead-letters/{TOPIC}.dlq")
+    rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
+    expect(rows).to_have_count(len(CORPUS))
+    check(page)
+    page.get_by_role("button", name="Discard all").click()
+    expect(page.get_by_role("status")).to_have_text(f"{len(CORPUS)} letters are done with.")
+    check(page)
 
 
 def test_what_is_typed_comes_back_as_text(visitor: Visitor, page: Page, stored: Stack) -> None:
@@ -136,6 +158,9 @@ REFLECTING = (
     "/console/settings?q={}",
     "/console/signin?next={}",
     f"/console/topics/{TOPIC}/groups/{{}}",
+    "/console/dead-letters/{}",
+    f"/console/dead-letters/{TOPIC}?behind={{}}",
+    f"/console/dead-letters/{TOPIC}?done={{}}",
     f"/console/topics/{TOPIC}/groups/g/reset?to=position&position={{}}",
     f"/console/topics/{TOPIC}?tab={{}}",
     f"/console/topics/{TOPIC}?with={{}}",

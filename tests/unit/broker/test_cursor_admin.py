@@ -161,6 +161,18 @@ def test_reset_to_positions_moves_all_of_them_or_none(direct: Direct) -> None:
     assert direct.partition(0).subscriptions["s"].cursor.mark_delete == 3
 
 
+def test_acknowledging_without_a_consumer_is_use_of_the_subscription(direct: Direct) -> None:
+    record = direct.partition(0).subscriptions["s"].record
+    assert record is not None
+    record.last_used_ms = 0
+    asked = pb.AcknowledgePositions(topic=str(T), subscription="s")
+    direct.runner.run(direct.admin.acknowledge(asked, pb.CommandAdminResponse()))
+    assert record.last_used_ms == 0
+    asked.message_id.append(direct.place(0, 3))
+    direct.runner.run(direct.admin.acknowledge(asked, pb.CommandAdminResponse()))
+    assert record.last_used_ms > 0
+
+
 def test_positions_from_before_a_reset_are_refused_all_together(direct: Direct) -> None:
     (subscription,) = [direct.partition(0).subscriptions["s"]]
     late = direct.place(0, 1)
