@@ -10,8 +10,10 @@ from itertools import chain
 from typing import Final
 
 import orjson
+import structlog
 from flask import Blueprint, Response, request
 
+from router.errors import RouterError
 from router.model import Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
 from router.services.manage import Topics
@@ -38,6 +40,8 @@ COLUMNS: Final = ("time", "partition", "position", "key", "value", "headers")
 # What spreadsheets take for a formula, unless it is a number.
 _FORMULA: Final = re.compile(r"[=+\-@\t\r]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9.]+")
+
+_log = structlog.get_logger(__name__)
 
 
 class ExportViews:
@@ -113,7 +117,12 @@ class _File:
             raise
 
     def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
+        try:
+            yield from self._pieces
+        except RouterError as error:
+            # The answer has begun: a file that is cut must not look whole.
+            _log.warning("export-broke-off", code=error.code, reason=str(error))
+            raise ConnectionResetError("the export broke off") from error
 
     def close(self) -> None:
         """End; called by the server however it ended."""

@@ -14,14 +14,16 @@ from router.web.console import commands
     "text",
     ["plain", "two words", "it's", "$(id)", "`id`", "a\nb", "\\", "", "ä€", "-n", "*", "a;b|c&d"],
 )
-@pytest.mark.parametrize("control", ["", "\x1b[201~", "\r", "\x7f", "\x9b", "\x00"[:0]])
+@pytest.mark.parametrize(
+    "control", ["", "\u202e", "\ufeff", "\x1b[201~", "\r", "\x7f", "\x9b", "\x00"[:0]]
+)
 def test_word_comes_out_of_a_shell_as_it_was(text: str, control: str) -> None:
     line = commands.word(text + control)
     said = subprocess.run(
         ["bash", "-c", f"printf %s {line}"], capture_output=True, check=True, timeout=30
     )
     assert said.stdout.decode() == text + control
-    assert not set(line) & {"\x1b", "\r", "\x7f", "\x9b"}
+    assert not set(line) & {"\u202e", "\ufeff", "\x1b", "\r", "\x7f", "\x9b"}
 
 
 def test_one_with_a_name_is_asked_for_the_password() -> None:

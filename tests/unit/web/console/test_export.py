@@ -94,3 +94,15 @@ def test_export_is_one_of_the_streams_of_a_worker_until_it_ends(sites: Callable[
     assert site.client.get("/console/topics/t/export").status_code == 429
     begun.close()
     assert site.client.get("/console/topics/t/export").data.count(b"\n") == 1
+
+
+def test_export_of_a_topic_that_is_deleted_meanwhile_breaks_off(site: Site) -> None:
+    site.post("/events/t", "\n".join(f"{n:0500}" for n in range(1_000)))
+    answer = site.client.get("/console/topics/t/export?from=earliest")
+    pieces = iter(answer.response)
+    assert next(pieces)
+    site.client.delete("/topics/t")
+    with pytest.raises(ConnectionResetError):
+        list(pieces)
+    answer.close()
+    assert site.client.get("/console/topics/t/export?from=earliest").status_code == 404
