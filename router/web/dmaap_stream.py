@@ -35,6 +35,7 @@ from router.web.openapi.description import (
     text,
 )
 from router.web.openapi.description import flag as flag_of
+from router.web.openapi.names import MARKS
 from router.web.parameters import Query
 from router.web.pulsar_rest.read import Places, resumed, streamed
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 STREAMED: Final = (
     moment("from", "Where the stream begins."),
     number("sample", "Messages a second at most; what is left out is counted."),
-    text("last_event_id", "The same as the header `Last-Event-ID`."),
+    text("last_event_id", "The same as the header `Last-Event-ID`.", MARKS),
     header("Last-Event-ID", "Where to go on: the id of the last event that the client had."),
 )
 STREAM_FAILS: Final = (*TOPIC, *STORE, "missing-consumer", "read-failed", "not-allowed")

@@ -11,6 +11,13 @@ NAME: Final = "^[A-Za-z0-9._-]{1,249}$"
 MEMBER: Final = "^[A-Za-z0-9._:@~+-]{1,249}$"
 PULSAR: Final = "^[A-Za-z0-9._=:-]{1,249}$"
 
+_MARK: Final = r"(@(earliest|latest|[0-9]{1,15})|@?[0-9]{1,19}\.[0-9]{1,19}(\.[0-9]{1,10})?)"
+ID: Final = r"([0-9]{1,19}:[0-9]{1,19}:-?[0-9]{1,9}(:[0-9]{1,9})?|[A-Za-z0-9+/_-]+=*)"
+"""A message's id, in Apache Pulsar's form or in PIP 64's."""
+MARKS: Final = rf"^({_MARK}(,{_MARK})*|{ID})$"
+"""Where a stream goes on: in each partition, or behind a message."""
+PLACE: Final = rf"^(earliest|latest|[0-9]{{1,15}}|[0-9]{{4}}-[0-9T:.Z+-]+|{ID})$"
+
 
 def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
     return Parameter(name, meaning, place="path", pattern=pattern)

@@ -26,6 +26,8 @@ from router.web.openapi.description import (
     text,
 )
 from router.web.openapi.description import flag as flag_of
+from router.web.openapi.description import moment as moment_of
+from router.web.openapi.names import ID, PLACE
 from router.web.parameters import BYTES, MILLISECONDS, Query, number
 from router.web.pulsar_rest import ids, paths, schemas, shapes
 from router.web.pulsar_rest.errors import number_of
@@ -127,8 +129,8 @@ class ReadViews:
     @operation(
         *shapes.FETCHING,
         *shapes.RESUMING,
-        text("start", "A message's id, which is included, `earliest`, `latest` or a time."),
-        text("after", "A message's id, which is not included."),
+        text("start", "A message's id, which is included, `earliest`, `latest` or a time.", PLACE),
+        text("after", "A message's id, which is not included.", f"^{ID}$"),
         flag_of("include_schema", "Add the schemas that the messages were written by."),
         answers={
             200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: EVENTS}),
@@ -166,7 +168,7 @@ class ReadViews:
         shapes.STREAM,
         *shapes.RESUMING,
         shapes.SCHEMA_TYPE,
-        text("start", "`earliest`, `latest` or a time."),
+        moment_of("start", "Where the stream begins; the earliest if it does not say."),
         text("after", "Refused: a message is in one partition."),
         answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS})},
         fails=shapes.READ_FAILS,

@@ -24,6 +24,7 @@ from router.web.openapi.description import (
     shape,
     text,
 )
+from router.web.openapi.names import MARKS
 
 NUMBERED: Final = (
     "42201, 42202, 42203, 42204 or 42205: the body is not what its schema or this page says."
@@ -164,7 +165,9 @@ SENDING: Final = (
     *TRACED,
 )
 SCHEMA_TYPE: Final = text(
-    "schema_type", "How values without a schema are read: `bytes`, or a type without a definition."
+    "schema_type",
+    "How values without a schema are read: `bytes`, or a type without a definition, in any case.",
+    "^(bytes|NONE|STRING|BOOLEAN|INT8|INT16|INT32|INT64|FLOAT|DOUBLE|DATE|TIME|TIMESTAMP)$",
 )
 STREAM: Final = flag("stream", "Answer server-sent events.")
 FETCHING: Final[tuple[Parameter, ...]] = (
@@ -176,7 +179,7 @@ FETCHING: Final[tuple[Parameter, ...]] = (
 )
 RESUMING: Final = (
     number("sample", "Messages a second of a stream at most; what is left out is counted."),
-    text("last_event_id", "The same as the header `Last-Event-ID`."),
+    text("last_event_id", "The same as the header `Last-Event-ID`.", MARKS),
     header("Last-Event-ID", "Where to go on: the id of the last event that the client had."),
 )
 PRODUCE_FAILS: Final = (
