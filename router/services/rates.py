@@ -1,4 +1,4 @@
-"""How many messages a second topics are given, from what they held when somebody looked."""
+"""How many messages a second topics are given, from what they held at earlier looks."""
 
 from __future__ import annotations
 
