@@ -100,9 +100,10 @@ soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_OPENAPI_EXAMPLES = 100
 soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
+soak: export SOAK_TAIL_SECONDS = 30
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines \
-	    -k "crash or faults or fuzz" \
+	$(PYTEST) tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines tests/browser \
+	    -k "crash or faults or fuzz or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 
 docs: .venv/installed-test

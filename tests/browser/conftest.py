@@ -13,7 +13,7 @@ import pytest
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from tests.browser.corpus import USERS
-from tests.browser.pages import PASSWORD, USER, Routers, fill, sign_in
+from tests.browser.pages import PASSWORD, USER, Routers, fill, new_site, sign_in
 from tests.browser.visitor import PATIENCE_MS, Visitor
 from tests.servers.chromium import executable
 from tests.system.stack import Stack
@@ -35,7 +35,7 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture(scope="package")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A router without users; tests keep apart by the names of their topics."""
-    stack = Stack(tmp_path_factory.mktemp("site"), "--workers", "2")
+    stack = new_site(tmp_path_factory.mktemp("site"))
     stack.start()
     yield stack
     stack.stop()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Browser, Page, StorageState, expect
 
@@ -69,7 +73,15 @@ PAGES = (
     Entry("access-topic-user", "/console/access/topics/owned", "Access", viewer=USER),
     Entry("access-keys-user", "/console/access/keys", "Access", viewer=USER),
 )
+UPDATED = "2026-11-01T09:00:00+00:00"
+RUN = {"batch": 4, "rows": 1200, "rows_per_second": 40.5, "lag": {TOPIC: 7}}
 STATUSES = {"failure": 404}
+
+
+def new_site(folder: Path) -> Stack:
+    """Return a router that is open to all of this machine, and has a folder of pipelines."""
+    (folder / "declared").mkdir()
+    return Stack(folder, "--workers", "2", pipelines_folder=str(folder / "declared"))
 
 
 def fill(site: Stack) -> None:
@@ -79,6 +91,8 @@ def fill(site: Stack) -> None:
         text = f'{{"id": {1000 + number}, "customer": "{key}", "country": "{country}"}}'
         post(site, TOPIC, text, f"partitionKey={key}")
     assert ask(site, "POST", f"/events/{TOPIC}", bytes(range(0, 256, 5)), BINARY).status == 200
+    pipeline(site, "archive", "", {"state": "running", "sinks": {"files": RUN}})
+    pipeline(site, "report", "", {"state": "failed", "error": "FileNotFoundError: rates.csv"})
     for topic, text in (("payments", "paid\nrefunded"), ("audit.log", "user anna signed in")):
         post(site, topic, text)
     create(site, DEAD, 1)
@@ -91,9 +105,27 @@ def fill(site: Stack) -> None:
 def bury(site: Stack, dead: str, topic: str, *reasons: str) -> None:
     """Store a dead letter for each reason, which came from a topic."""
     notes = [{"router-topic": topic, "router-error": reason} for reason in reasons]
-    messages = [{"value": f"letter {n}", "properties": one} for n, one in enumerate(notes)]
+    letters = [{"value": f"letter {n}", "properties": one} for n, one in enumerate(notes)]
+    produce(site, dead, letters)
+
+
+def produce(site: Stack, topic: str, messages: list[dict[str, Any]]) -> None:
+    """Publish messages with keys and headers."""
     body = json.dumps({"messages": messages}).encode()
-    assert ask(site, "POST", f"/topics/public/default/{dead}", body).status == 200
+    kind = {"Content-Type": "application/json"}
+    path = f"/topics/persistent/public/default/{topic}"
+    answer = ask(site, "POST", path, body, kind)
+    assert answer.status == 200, answer.body
+
+
+def pipeline(site: Stack, name: str, description: str, status: dict[str, Any]) -> None:
+    """Declare a pipeline, and write down what a run of it would say."""
+    declared = f"description = {json.dumps(description)}\n"
+    (site.folder / "declared" / f"{name}.toml").write_text(declared, "utf-8")
+    state = site.folder / "data" / "pipelines" / name
+    state.mkdir(parents=True)
+    own = {"host": socket.gethostname(), "pid": os.getpid(), "updated": UPDATED}
+    (state / "status.json").write_text(json.dumps(own | status), "utf-8")
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from urllib.parse import quote
 
 import pytest
@@ -10,7 +9,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from router.web.console.shown import visible
 from tests.browser.corpus import CORPUS, USERS
-from tests.browser.pages import sign_in
+from tests.browser.pages import pipeline, produce, sign_in
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
 from tests.system.traffic import ask, create
@@ -18,8 +17,8 @@ from tests.system.traffic import ask, create
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(180)]
 
 TOPIC = "markup"
+DEAD = "markup.dlq"
 NAMESPACE = "public/default"
-JSON = {"Content-Type": "application/json"}
 ALL = " ".join(CORPUS)
 # Where names of users are shown.
 SIGNED = (
@@ -45,18 +44,25 @@ def stored(site: Stack) -> Stack:
         name = quote(text, safe="")
         path = f"/admin/v2/persistent/{NAMESPACE}/{TOPIC}/subscription/{name}"
         assert ask(site, "PUT", path).status == 204
-    produce(site)
+    publish(site)
+    create(site, DEAD, 1)
+    notes = ("router-topic", "router-error", "router-position")
+    letters = [
+        {"value": one, "key": one, "properties": dict.fromkeys(notes, one)} for one in CORPUS
+    ]
+    produce(site, DEAD, letters)
+    status = {"state": ALL, "error": ALL, "host": ALL, "sinks": {ALL: {"batch": 1, "rows": 1}}}
+    pipeline(site, "markup", ALL, status)
     return site
 
 
-def produce(site: Stack) -> None:
+def publish(site: Stack) -> None:
     """Publish a message for each text of the corpus: its value, key, and header."""
-    messages = [
-        {"value": text, "key": text, "properties": {"name": text, text: "value"}} for text in CORPUS
-    ]
-    body = json.dumps({"messages": messages}).encode()
-    answer = ask(site, "POST", f"/topics/persistent/{NAMESPACE}/{TOPIC}", body, JSON)
-    assert answer.status == 200, answer.body
+    produce(
+        site,
+        TOPIC,
+        [{"value": one, "key": one, "properties": {"name": one, one: "value"}} for one in CORPUS],
+    )
 
 
 def check(page: Page) -> None:
@@ -71,7 +77,7 @@ def test_messages_are_text_when_they_are_there_and_when_they_come(
 ) -> None:
     page.goto(f"/console/topics/{TOPIC}?tab=messages")
     expect(page.get_by_role("status").filter(has_text="Live")).to_be_visible()
-    produce(stored)
+    publish(stored)
     expect(page.get_by_text(f"{len(CORPUS)} received", exact=True)).to_be_visible()
     values = page.get_by_role("log").locator("article pre")
     expect(values).to_have_count(2 * len(CORPUS))
@@ -81,6 +87,28 @@ def test_messages_are_text_when_they_are_there_and_when_they_come(
     for text in CORPUS[:3]:
         page.get_by_role("searchbox", name="Filter").fill(text)
         check(page)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        f"/console/topics/{TOPIC}?tab=messages&view=tree",
+        f"/console/topics/{TOPIC}?tab=messages&view=hex",
+        f"/console/dead-letters/{DEAD}",
+        "/console/pipelines",
+    ],
+)
+def test_what_others_wrote_is_text(page: Page, stored: Stack, path: str) -> None:
+    page.goto(path)
+    check(page)
+    text = page.get_by_role("main").text_content() or ""
+    assert "view=hex" in path or CORPUS[0] in text
+    for button in ("Requeue selected", "Requeue all"):
+        if page.get_by_role("button", name=button).count():
+            page.get_by_role("checkbox").first.check()
+            page.get_by_role("button", name=button).click()
+            expect(page.get_by_role("status")).not_to_be_empty()
+            check(page)
 
 
 def test_names_of_groups_are_text(visitor: Visitor, page: Page, stored: Stack) -> None:
@@ -150,6 +178,12 @@ REFLECTING = (
     "/console/topics/{}",
     "/console/groups?q={}",
     "/console/groups?topic={}",
+    "/console/dead-letters/{}",
+    f"/console/dead-letters/{DEAD}?behind={{}}",
+    f"/console/topics/{TOPIC}/replay?filter={{}}",
+    f"/console/topics/{TOPIC}?tab=messages&key={{}}",
+    f"/console/topics/{TOPIC}?tab=messages&path={{}}",
+    f"/console/topics/{TOPIC}?tab=messages&from={{}}",
     "/console/access?q={}",
     "/console/access/topics?q={}",
     "/console/access/topics/{}",

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.pages import GROUP, TOPIC, fill
+from tests.browser.pages import GROUP, TOPIC, fill, new_site
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
 
@@ -40,7 +40,7 @@ STILL = """() => {
 @pytest.fixture(scope="module")
 def pictured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """A router that has what the pages of the table show, and nothing else."""
-    stack = Stack(tmp_path_factory.mktemp("pictured"))
+    stack = new_site(tmp_path_factory.mktemp("pictured"))
     stack.start()
     fill(stack)
     yield stack
@@ -49,7 +49,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def show_topics(page: Page) -> None:
     page.goto("/console/topics")
-    expect(page.get_by_role("table", name="Topics").get_by_role("row")).to_have_count(4)
+    expect(page.get_by_role("table", name="Topics").get_by_role("row")).to_have_count(5)
 
 
 def show_publish(page: Page) -> None:

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.browser.visitor import Visitor
 from tests.system.stack import Stack
-from tests.system.traffic import poll, post
+from tests.system.traffic import create, poll, post
 
 pytestmark = [pytest.mark.system, pytest.mark.slow]
 
@@ -45,6 +45,7 @@ def test_first_minute(visitor: Visitor, site: Stack) -> None:
     watch(live)
     filter_messages(live)
     export(live)
+    replay(live, site)
     group(page, site)
     reset(page, site)
 
@@ -95,6 +96,18 @@ def export(live: Page) -> None:
     lines = started.value.path().read_text().splitlines()
     (found,) = [json.loads(line) for line in lines]
     assert (found["key"], found["value"]) == ("bob", "hello")
+
+
+def replay(live: Page, site: Stack) -> None:
+    """What matches the filter goes to another topic."""
+    create(site, "orders-of-bob", 1)
+    live.get_by_role("button", name="Replay", exact=True).click()
+    live.get_by_role("textbox", name="To topic").fill("orders-of-bob")
+    live.get_by_role("button", name="Replay", exact=True).click()
+    expect(live.get_by_role("status")).to_contain_text("1 message")
+    live.goto("/console/topics/orders-of-bob?tab=messages")
+    expect(log(live).get_by_role("article")).to_have_count(1)
+    expect(log(live).get_by_role("article")).to_contain_text("hello")
 
 
 def group(page: Page, site: Stack) -> None:
