@@ -45,12 +45,6 @@ def stored(site: Stack) -> Stack:
         path = f"/admin/v2/persistent/{NAMESPACE}/{TOPIC}/subscription/{name}"
         assert ask(site, "PUT", path).status == 204
     publish(site)
-    create(site, DEAD, 1)
-    notes = ("router-topic", "router-error", "router-position")
-    letters = [
-        {"value": one, "key": one, "properties": dict.fromkeys(notes, one)} for one in CORPUS
-    ]
-    produce(site, DEAD, letters)
     status = {"state": ALL, "error": ALL, "host": ALL, "sinks": {ALL: {"batch": 1, "rows": 1}}}
     pipeline(site, "markup", ALL, status)
     return site
@@ -94,7 +88,6 @@ def test_messages_are_text_when_they_are_there_and_when_they_come(
     [
         f"/console/topics/{TOPIC}?tab=messages&view=tree",
         f"/console/topics/{TOPIC}?tab=messages&view=hex",
-        f"/console/dead-letters/{DEAD}",
         "/console/pipelines",
     ],
 )
@@ -103,12 +96,6 @@ def test_what_others_wrote_is_text(page: Page, stored: Stack, path: str) -> None
     check(page)
     text = page.get_by_role("main").text_content() or ""
     assert "view=hex" in path or CORPUS[0] in text
-    for button in ("Requeue selected", "Requeue all"):
-        if page.get_by_role("button", name=button).count():
-            page.get_by_role("checkbox").first.check()
-            page.get_by_role("button", name=button).click()
-            expect(page.get_by_role("status")).not_to_be_empty()
-            check(page)
 
 
 def test_names_of_groups_are_text(visitor: Visitor, page: Page, stored: Stack) -> None:
@@ -139,9 +126,7 @@ def test_dead_letters_are_text(page: Page, stored: Stack) -> None:
         {"value": text, "key": text, "properties": note | {text: text}}
         for text, note in zip(CORPUS, notes, strict=True)
     ]
-    body = json.dumps({"messages": messages}).encode()
-    path = f"/topics/persistent/{NAMESPACE}/{TOPIC}.dlq"
-    assert ask(stored, "POST", path, body, JSON).status == 200
+    produce(stored, DEAD, messages)
     page.goto(f"/console/dead-letters/{TOPIC}.dlq")
     rows = page.get_by_role("table", name="Dead letters").locator("tbody tr")
     expect(rows).to_have_count(len(CORPUS))
