@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import orjson
 from flask import Blueprint, Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError, TopicNotFoundError
-from router.model import Policies, Principal, TopicInfo, TopicName
+from router.model import Policies, Principal, TopicInfo
 from router.services.history import Histories
 from router.services.manage import NewTopic, Topics
 from router.services.rates import Rates
@@ -19,7 +18,7 @@ from router.web.console import charts, commands
 from router.web.console.described import action, page
 from router.web.console.fields import Fields
 from router.web.console.parts import Parts, words
-from router.web.console.topic_settings import read_time, write_time
+from router.web.console.topic_settings import creating, read_time, write_time
 from router.web.openapi.description import choice, number, text
 from router.web.parameters import Query
 
@@ -94,7 +93,7 @@ class TopicListViews:
         data = {
             "topic": topic.local,
             "created": made,
-            "commands": _creating(principal, topic, new),
+            "commands": creating(principal, topic, new.partitions or 0, retention),
         }
         return self._parts.pages.done(data, f"/console/topics/{commands.segment(topic.local)}")
 
@@ -139,17 +138,3 @@ class TopicListViews:
 def _listing(principal: Principal) -> list[str]:
     url = f"{root(request.environ)}/topics"
     return [commands.curl(principal, url), commands.router("topics", "list")]
-
-
-def _creating(principal: Principal, topic: TopicName, new: NewTopic) -> list[str]:
-    body: dict[str, str | int] = {"topicName": topic.local}
-    retention = new.policies.retention_ms
-    body |= {} if new.partitions is None else {"partitionCount": new.partitions}
-    body |= {} if retention is None else {"retentionMs": retention}
-    url = f"{root(request.environ)}/topics/create"
-    kind = ("-H", "Content-Type: application/json")
-    lines = [commands.curl(principal, url, *kind, "-d", orjson.dumps(body).decode())]
-    if retention is None:
-        options = ["--partitions", str(new.partitions)] if new.partitions else []
-        lines.append(commands.router("topics", "create", topic.local, *options))
-    return lines

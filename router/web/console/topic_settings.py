@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+import orjson
 import structlog
 from flask import Blueprint, Response, request
 
@@ -65,6 +66,7 @@ class SettingsTab:
                 commands.curl(principal, url),
                 commands.curl(principal, url, "-X", "DELETE"),
                 commands.router("topics", "delete", name.local),
+                *creating(principal, name, partitions, policies.retention_ms),
             ],
         }
 
@@ -207,3 +209,19 @@ def _commands(principal: Principal, name: TopicName, form: dict[str, str]) -> li
     url = f"{root(request.environ)}/console/topics/{commands.segment(name.local)}/settings"
     words = [word for field, value in form.items() for word in ("-d", f"{field}={value}")]
     return [commands.curl(principal, f"{url}?format=json", *words, "-d", "confirm=yes")]
+
+
+def creating(
+    principal: Principal, name: TopicName, partitions: int, retention_ms: int | None
+) -> list[str]:
+    """Return the lines that create a topic like this; `partitions` may be 0, for the default."""
+    body: dict[str, str | int] = {"topicName": name.local}
+    body |= {"partitionCount": partitions} if partitions else {}
+    body |= {} if retention_ms is None else {"retentionMs": retention_ms}
+    url = f"{root(request.environ)}/topics/create"
+    kind = ("-H", "Content-Type: application/json")
+    lines = [commands.curl(principal, url, *kind, "-d", orjson.dumps(body).decode())]
+    if retention_ms is None:
+        options = ["--partitions", str(partitions)] if partitions else []
+        lines.append(commands.router("topics", "create", name.local, *options))
+    return lines

@@ -127,6 +127,8 @@ def test_topic_is_created_with_a_retention(site: Site) -> None:
     info = site.backend.describe_topic(TopicName.parse("u"), 5).info
     assert (info.partitions, info.policies.retention_ms) == (3, 7 * 86_400_000)
     assert '"retentionMs":604800000' in found["commands"][0]
+    tab = site.client.get("/console/topics/u?tab=settings&format=json").get_json()
+    assert found["commands"][0] in tab["commands"]
     [row] = site.client.get("/console/topics?q=u&format=json").get_json()["topics"]
     assert (row["retention"], row["partitions"]) == ("7d", 3)
 
