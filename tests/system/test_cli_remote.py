@@ -47,7 +47,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, https: tuple[str, Path]) -> 
         check=True,
         timeout=SECONDS,
     )
-    made = Stack(folder, "--workers", "2", *tls, auth_users=str(users))
+    made = Stack(folder, "--workers", "2", *tls, auth_users=str(users), pip64_ack_timeout="3s")
     made.start()
     yield made
     made.stop()
@@ -195,7 +195,7 @@ def test_nothing_is_lost_or_stored_twice_when_the_router_is_killed(
     rest, errors = tail.communicate(timeout=SECONDS)
     assert tail.returncode == 0, errors
     assert seen + rest.splitlines() == expected
-    wait_until(lambda: _backlog(environ, "killed") == [0])
+    wait_until(lambda: group.poll() is not None or _backlog(environ, "killed") == [0], SECONDS - 15)
     group.send_signal(signal.SIGINT)
     consumed, errors = group.communicate(timeout=SECONDS)
     assert group.returncode == 0, errors
