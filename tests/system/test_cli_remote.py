@@ -185,7 +185,7 @@ def test_nothing_is_lost_or_stored_twice_when_the_router_is_killed(
     assert tail.stdout is not None
     seen = [tail.stdout.readline().strip() for _ in first]
     assert group.stdout is not None
-    had = [group.stdout.readline().strip()]  # it has begun
+    had = [group.stdout.readline().strip() for _ in first]
     stack.kill()
     feeding = threading.Thread(
         target=publishing.communicate, args=(b"\n".join(last),), kwargs={"timeout": SECONDS}
