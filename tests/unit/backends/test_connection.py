@@ -155,7 +155,7 @@ def test_a_broker_with_another_node_protocol_is_refused_with_both_builds(
     broker.node_protocol = NODE_PROTOCOL + 1
     with pytest.raises(NotServedError) as refused:
         broker.link().connection(time.monotonic() + WAIT)
-    assert "0.9.0+0123456789 (node protocol 2)" in str(refused.value)
+    assert f"0.9.0+0123456789 (node protocol {NODE_PROTOCOL + 1})" in str(refused.value)
     assert build_id() in str(refused.value)
 
 
