@@ -98,7 +98,13 @@ def prey(
     settings, credentials = {}, {}
     if request.param == "users":
         (folder / "users").write_text(f"anna:{CHEAP.hash('secret')}\n")
-        settings = {"auth_users": str(folder / "users"), "auth_attempts_per_minute": "0"}
+        # An administrator, for whom a foreign page could do the most.
+        (folder / "permissions").write_text("anna * publish subscribe manage\n")
+        settings = {
+            "auth_users": str(folder / "users"),
+            "auth_permissions": str(folder / "permissions"),
+            "auth_attempts_per_minute": "0",
+        }
         credentials = {"Authorization": header("anna", "secret")}
     stack = Stack(folder, *flags, **settings)
     stack.start()
