@@ -1,1 +1,1 @@
-"""Tests of the console in a browser; a package, so that what they share ends with the last of them."""
+"""Tests of the console in a browser; a package, so that what they share ends with its last."""

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import hmac
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -122,5 +123,5 @@ def test_zk_shows_and_takes_leases(zookeeper: Zookeeper) -> None:
 def test_commands_say_that_zookeeper_does_not_answer(free_port: int) -> None:
     where = ("--zookeeper", f"127.0.0.1:{free_port}")
     result = run("zk", "show", *where, ROUTER_BACKEND_TIMEOUT="300ms")
-    assert result.exit_code == 1
+    assert result.exit_code == os.EX_UNAVAILABLE
     assert "does not answer within 0.3 s" in result.output

@@ -45,7 +45,10 @@ def refused_within_a_batch(world: World) -> object:
 
 def refused_within_a_batch_by_index(world: World) -> object:
     topic = world.topic()
-    consumer = world.shared(topic, batch_index_ack_enabled=True, **AT_ONCE)
+    # The client sends acknowledgements 100 ms later, together; the refusal is to come behind them.
+    consumer = world.shared(
+        topic, batch_index_ack_enabled=True, negative_ack_redelivery_delay_ms=1000
+    )
     world.publish_batch(topic, 3)
     got = [consumer.receive(SOON) for _ in range(3)]
     consumer.acknowledge(got[0])
