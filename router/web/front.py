@@ -24,6 +24,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from flask import Flask, Request, Response, request
+from werkzeug.routing import Rule
 
 from router.access.blacklist import refusal
 from router.errors import RouterError
@@ -72,8 +73,23 @@ def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
         raise refusal(address)
 
 
+class Route(Rule):
+    """A rule that compiles what makes its URLs when one is asked for, which no view does.
+
+    Compiling that for all rules is most of the time in which an application is put together.
+    """
+
+    def _compile_builder(self, append_unknown: bool = True) -> Callable[..., tuple[str, str]]:
+        def build(rule: Rule, **values: object) -> tuple[str, str]:
+            return Rule._compile_builder(rule, append_unknown)(rule, **values)
+
+        return build
+
+
 class Front(Flask):
     """A Flask application with the router's marks on every answer."""
+
+    url_rule_class = Route
 
     def __init__(
         self,

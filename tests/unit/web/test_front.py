@@ -5,13 +5,14 @@ from __future__ import annotations
 import gzip
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from werkzeug.routing import Rule
 
 from router.errors import BackendUnavailableError, DiskFullError, RouterError
 from router.web.front import DIRECT
@@ -177,3 +178,12 @@ def test_no_answer_is_to_be_taken_for_another_type(method: str, path: str, statu
         site.close()
     assert answer.status_code == status
     assert answer.headers.getlist("X-Content-Type-Options") == ["nosniff"]
+
+
+def test_no_route_compiles_what_makes_urls(
+    sites: Callable[..., Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiled: list[Rule] = []
+    monkeypatch.setattr(Rule, "_compile_builder", lambda rule, _unknown: compiled.append(rule))
+    sites()
+    assert not compiled
