@@ -132,6 +132,7 @@ def test_news_is_answered_without_asking_for_the_end_again(empty: Partition) -> 
     assert len(empty.broker.of(T.GET_LAST_MESSAGE_ID)) == 1
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(1, 30), max_size=12),
     limits=st.lists(st.integers(1, 40), min_size=1, max_size=8),

@@ -297,6 +297,7 @@ def test_taken_port_is_refused_with_a_sentence(data: Path, start: Start) -> None
     assert f"cannot listen on 127.0.0.1:{port}" in errors
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [

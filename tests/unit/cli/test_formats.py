@@ -47,6 +47,7 @@ def read(form: str, data: bytes, step: int = 1 << 20, key: bytes | None = None) 
     return [message for some, _ in batches for message in some]
 
 
+@pytest.mark.slow
 @given(
     found=st.lists(documents, max_size=4),
     blank=blanks,

@@ -55,6 +55,7 @@ def test_command_works_without_the_extra_when_it_needs_nothing_of_it(
     assert (found, said in text) == (status, True), text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [("check", "copy"), ("run", "copy"), ("run", "validate"), ("replay", "archive")]
 )

@@ -64,6 +64,7 @@ messages = st.tuples(
 )
 
 
+@pytest.mark.slow
 @given(
     rows=st.lists(messages, max_size=40),
     counts=st.fixed_dictionaries({"a": st.integers(0, 5), "b": st.integers(0, 5)}),

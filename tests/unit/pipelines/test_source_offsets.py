@@ -43,6 +43,7 @@ def test_equal_offsets_make_equal_text(offset: Offset) -> None:
     assert json.dumps(offset.json()) == json.dumps(backwards.json())
 
 
+@pytest.mark.slow
 @given(start=OFFSETS, end=OFFSETS)
 def test_starts_lie_before_the_end_and_come_from_either_offset(start: Offset, end: Offset) -> None:
     for part, place in start.starts(end).items():

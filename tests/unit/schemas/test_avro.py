@@ -60,6 +60,7 @@ def test_what_fastavro_writes_is_read(pair: tuple[Any, Any]) -> None:
     assert plain(definition, decode(avro(definition), written(definition, theirs))) == theirs
 
 
+@pytest.mark.slow
 @given(pairs(), st.data())
 def test_payload_that_is_cut_off_is_refused(pair: tuple[Any, Any], data: st.DataObject) -> None:
     schema = avro(pair[0])

@@ -32,6 +32,7 @@ def test_options_and_refusals_name_the_methods_that_are_served(
         assert (answer.status_code, answer.headers["Allow"]) == (405, methods)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/nowhere", "/console/nowhere", "/docs/x"])
 @pytest.mark.parametrize("method", ["GET", "POST", "PUT", "PATCH", "DELETE", "X-ANY"])
 def test_path_that_there_is_not_is_404_for_every_method(

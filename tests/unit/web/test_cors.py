@@ -44,6 +44,7 @@ def test_page_on_the_list_may_sign(sites: Sites) -> None:
         assert name in answer.headers["Access-Control-Allow-Headers"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("origin", ["http://[", "http://[::1", "//", "null"])
 @pytest.mark.parametrize("host", ["localhost", ""])
 def test_origin_that_is_no_origin_is_foreign(site: Site, origin: str, host: str) -> None:
@@ -97,6 +98,7 @@ def test_page_of_another_origin_gets_no_leave_when_it_asks(sites: Sites) -> None
     assert "Access-Control-Allow-Origin" not in answer.headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "sent",
     [{}, {"Origin": "http://localhost"}, {"Sec-Fetch-Site": "same-origin"},

@@ -214,6 +214,7 @@ def test_poll_answers_all_of_a_message_as_ndjson(site: Site) -> None:
     assert line["position"] == {"ledger": 1, "entry": 0, "partition": -1, "batch_index": -1}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "wish"),
     [

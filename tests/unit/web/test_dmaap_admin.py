@@ -33,6 +33,7 @@ def ask(
     return answer.status_code, answer.get_json(silent=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("root", ROOTS)
 def test_blacklisted_address_is_served_nothing(site: Site, root: str) -> None:
     assert ask(site, "POST", f"{root}/blacklist/{STRANGER}") == (204, None)

@@ -172,6 +172,7 @@ def test_a_group_is_reset_to_a_position_that_it_was_told(site: Site) -> None:
 WEIRD = ["50%", "a/b", "größe", "<b>x</b>", "a b", "..", "%2F", "'; rm -rf /"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", WEIRD)
 def test_groups_of_other_protocols_are_administered_whatever_their_names(
     site: Site, name: str

@@ -51,6 +51,7 @@ def test_created_topic_is_what_was_asked_for(
     assert site.client.get("/topics/t").get_json() == DETAILS | differs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "wish",
     [{}, {"topicName": 7}, {"topicName": "a/b"}, {"topicName": "a%41"}, {"topicName": ""},
@@ -88,6 +89,7 @@ def test_create_uses_the_setting_where_nothing_is_asked(sites: Any) -> None:
     assert site.client.get("/topics/t").get_json()["partitionCount"] == 4
 
 
+@pytest.mark.slow
 def test_topics_are_listed_as_in_the_original(site: Site) -> None:
     site.client.post("/topics/create", json={"topicName": "b", "transactionEnabled": True})
     site.post("/events/a", "x")

@@ -174,6 +174,7 @@ def test_wrong_method_is_3003_and_names_the_right_ones(site: Site, method: str) 
     assert {"GET", "POST"} <= set(answer.headers["Allow"].split(", "))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", ["/nowhere", "/event/t", "/events", "/events/t/g/c/d", "/events//g/c"]
 )
@@ -222,6 +223,7 @@ def test_other_number_of_partitions_is_409(site: Site) -> None:
 
 
 # A partial publish tells how much is stored (above); one of nothing is a refusal.
+@pytest.mark.slow
 @pytest.mark.parametrize("code", sorted(TABLE.keys() - {"partial-publish"}))
 def test_every_code_can_be_told(site: Site, code: str) -> None:
     site.backend.publishing.append(errors.from_code(code, "a sentence"))

@@ -29,12 +29,14 @@ def _nothing_is_changed(site: Site) -> Iterator[None]:
     assert site.poll().get_json() == ["a"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", foreign.HEADERS)
 def test_every_route_refuses_pages_of_other_origins(site: Site, case: str) -> None:
     count = foreign.refused(site.client, foreign.HEADERS[case], "http://localhost")
     assert count == len(list(routes.requests(site.app))) > 120
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", foreign.TLS_HEADERS)
 def test_every_route_refuses_pages_of_other_origins_under_tls(site: Site, case: str) -> None:
     foreign.refused(site.client, foreign.TLS_HEADERS[case], "https://localhost")

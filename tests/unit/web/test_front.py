@@ -138,6 +138,7 @@ def polled(site: Site, asked: dict[str, Any]) -> tuple[Any, ...]:
     return answer.status, headers, re.sub(own, b"", answer.data)
 
 
+@pytest.mark.slow
 @given(asked=polls)
 def test_poll_is_answered_as_flask_would(pair: tuple[Site, Site], asked: dict[str, Any]) -> None:
     direct, through_flask = pair
@@ -155,6 +156,7 @@ def test_plain_publish_is_counted_as_any_request(pair: tuple[Site, Site]) -> Non
     assert counted[0] == counted[1] != []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -20,6 +20,7 @@ OUTSIDE = {"server_host": "0.0.0.0", "auth_insecure": "true"}
 PROXIED = {"server_trusted_proxies": "127.0.0.1"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path"),
     [
@@ -74,6 +75,7 @@ def test_hosts_that_only_look_like_loopback_are_refused(site: Site, host: str) -
     assert answer.status_code == 403
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("host", ["router.example", "ROUTER.example:8080", "10.1.2.3", "localhost"])
 @pytest.mark.parametrize("more", [{}, OUTSIDE, PROXIED])
 def test_hosts_that_are_named_are_served_and_no_others(

@@ -85,6 +85,7 @@ def test_message_that_the_context_would_make_too_large_is_stored_without(sites: 
     assert stored(site)[2].properties == {"traceparent": PARENT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("given_parent", "expected"),
     [

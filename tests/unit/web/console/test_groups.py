@@ -108,6 +108,7 @@ def test_reset_shows_its_commands(read: Site) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
@@ -217,6 +218,7 @@ def test_store_that_tells_nothing_of_groups_is_greyed_out_with_the_reason(
     assert "name its administration" in twin(read, "/console/groups")["note"]
 
 
+@pytest.mark.slow
 def test_topic_of_many_partitions_and_groups_fits_into_its_pages(site: Site) -> None:
     site.client.post("/topics/create", json={"topicName": "t", "partitionCount": 64})
     topic = TopicName.parse("t")

@@ -50,6 +50,7 @@ def test_root_names_addresses_as_a_proxy_has_them(sites: Callable[..., Site]) ->
     assert 'href="/console' not in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES)
 def test_page_allows_its_own_scripts_only_and_is_kept_nowhere(site: Site, path: str) -> None:
     answer = site.client.get(path, headers=BROWSER)

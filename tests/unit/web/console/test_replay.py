@@ -107,6 +107,7 @@ def test_messages_that_come_meanwhile_are_not_replayed_into_the_same_topic(site:
     assert len(stored(site, SOURCE)) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("query", "values"),
     [

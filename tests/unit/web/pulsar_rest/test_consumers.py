@@ -187,6 +187,7 @@ def test_unacknowledged_come_again_after_the_timeout(wall: Wall, topics: Topics)
     assert consumer.values() == ["a", "c"]
 
 
+@pytest.mark.slow
 def test_given_together_come_again_together(
     topics: Topics, monkeypatch: pytest.MonkeyPatch
 ) -> None:
