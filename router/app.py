@@ -287,7 +287,7 @@ class Services:
         return Sessions(self._passwords, secret, ended, settings.seconds("auth.session"), _wall_ms)
 
     def _credentials(self) -> Authorization | None:
-        """Return what reads the header Authorization, None: nobody has to say who they are."""
+        """Return what reads the header Authorization, None: clients are anonymous."""
         if not known(self._settings):
             return None
         return Authorization(self._passwords, _tokens(self._settings))

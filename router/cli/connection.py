@@ -108,7 +108,7 @@ class Connection(Protocol):
         ...
 
     def delete_group(self, topic: str, group: str) -> str:
-        """End a group that nobody reads; return the topic's name in full."""
+        """End a group that has no readers; return the topic's name in full."""
         ...
 
     def dead_letter_topics(self) -> list[dict[str, Any]]:

@@ -50,7 +50,7 @@ class Context:
     def credentials(self) -> tuple[str, str]:
         """Return the scheme of `Authorization` and the secret; ("", ""): none.
 
-        Files are read anew. Raises SettingError.
+        Files are read again. Raises SettingError.
         """
         if self.token or self.token_file:
             return "Bearer", self.token or secret(Path(self.token_file))

@@ -124,7 +124,7 @@ class Groups:
             raise _no_group(group) from None
 
     def delete(self, group: Subscription) -> None:
-        """End a group that nobody reads, on all partitions.
+        """End a group that has no readers, on all partitions.
 
         Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
         """

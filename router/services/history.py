@@ -1,6 +1,6 @@
 """What topics and groups held over the last minutes, for charts; kept while pages ask for it.
 
-Nothing samples by itself: whoever looks at a topic notes what it holds, and finds what others noted
+Nothing samples by itself: the page of a topic notes what it holds, and finds what others noted
 before. So a router at which no page is open does no work for charts, and a worker that is asked now
 and then has a coarser history than one that is asked every few seconds.
 """

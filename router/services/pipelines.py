@@ -131,7 +131,7 @@ def run_state(status: dict[str, Any], folder: Path) -> str:
 
 
 def holder(folder: Path) -> str | None:
-    """Return who holds the lock of a run on a folder, None: nobody does."""
+    """Return who holds the lock of a run on a folder, None: it is free."""
     try:
         with (folder / LOCK).open("r", encoding="utf-8") as file:
             try:

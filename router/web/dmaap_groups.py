@@ -129,7 +129,7 @@ class GroupViews:
         fails=(*TOPIC, *STORE, *_UNTOLD, "subscription-not-found", "subscription-busy"),
     )
     def delete(self, topic: str, group: str) -> Response:
-        """End a group that nobody reads."""
+        """End a group that has no readers."""
         principal, subscription = self._managed(topic, group)
         self._groups.delete(subscription)
         names = {"topic": subscription.topic.local, "group": subscription.name}

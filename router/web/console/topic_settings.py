@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import orjson
@@ -114,20 +115,9 @@ class SettingsTab:
 
 def read_time(name: str, written: str) -> int | None:
     """Return a retention in milliseconds, None: as settings say, -1: without bound."""
-    word = written.strip().lower()
-    if word in {"", DEFAULT}:
-        return None
-    if word == FOREVER:
-        return -1
-    try:
-        found = round(duration(word) * 1000)
-    except (ValueError, OverflowError):
-        found = 0
-    if not 0 < found <= MAX_MS:
-        raise BadRequestError(
-            f"{name}: {_EXPECTED} a time such as 12h or 7d, not {quoted(written, 40)}."
-        )
-    return found
+    return _read(
+        name, written, lambda word: round(duration(word) * 1000), "a time such as 12h or 7d"
+    )
 
 
 def write_time(ms: int | None) -> str:
@@ -142,19 +132,21 @@ def write_time(ms: int | None) -> str:
 
 def read_size(name: str, written: str) -> int | None:
     """Return a retention in bytes, None: as settings say, -1: without bound."""
+    return _read(name, written, size, "bytes such as 64K or 1G")
+
+
+def _read(name: str, written: str, parse: Callable[[str], int], example: str) -> int | None:
     word = written.strip().lower()
     if word in {"", DEFAULT}:
         return None
     if word == FOREVER:
         return -1
     try:
-        found = size(word)
-    except ValueError:
+        found = parse(word)
+    except (ValueError, OverflowError):
         found = 0
     if not 0 < found <= MAX_MS:
-        raise BadRequestError(
-            f"{name}: {_EXPECTED} bytes such as 64K or 1G, not {quoted(written, 40)}."
-        )
+        raise BadRequestError(f"{name}: {_EXPECTED} {example}, not {quoted(written, 40)}.")
     return found
 
 
