@@ -75,6 +75,7 @@ soak: export SOAK_BROKER_KILLS = 1000
 soak: export SOAK_STACK_KILLS = 100
 soak: export SOAK_FAULT_STEP = 1
 soak: export SOAK_FULL_DISKS = 6
+soak: export SOAK_LOOKUP_EXAMPLES = 3000
 soak: export SOAK_VANISHINGS = 600
 soak: export SOAK_CROWD_SECONDS = 60
 soak: export SOAK_WAITING_POLLS = 2000
@@ -95,6 +96,7 @@ soak: export SOAK_SLOW_CONNECTIONS = 2000
 soak: export SOAK_SLOW_POLLS = 1500
 soak: export SOAK_SLOW_POSTS = 20000
 soak: export SOAK_CROWD_POLLS = 900
+soak: export SOAK_KAFKA_KILLS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_OPENAPI_EXAMPLES = 100
@@ -102,8 +104,8 @@ soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/ledger tests/wire tests/broker tests/pipelines tests/browser \
-	    -k "crash or faults or fuzz or thousand_messages_a_second" \
+	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/pipelines tests/browser \
+	    -k "crash or faults or fuzz or as_a_list_would or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 
 docs: .venv/installed-test

@@ -5,7 +5,21 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 
-from bench import clients, crowds, logins, nodes, pipelines, polls, publishing, pulsar, sends
+from bench import (
+    clients,
+    crowds,
+    kafka,
+    kafka_codec,
+    logins,
+    nodes,
+    offsets,
+    pipelines,
+    polls,
+    publishing,
+    pulsar,
+    sends,
+    transcoding,
+)
 
 SECTIONS: dict[str, Callable[[float], None]] = {
     "start": polls.start,
@@ -18,8 +32,12 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "logins": logins.logins,
     "pulsar-client": clients.official,
     "sends": sends.sends,
+    "offsets": offsets.offsets,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,
+    "kafka": kafka.compare,
+    "kafka-codec": kafka_codec.compare,
+    "transcoding": transcoding.transcoding,
     "pipelines": pipelines.compare,
 }
 

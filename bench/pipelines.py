@@ -18,7 +18,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from router.backends import Backend, Batch
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicInfo, TopicName
 from router.pipelines import connectors, session
 from router.pipelines.declaration import SourceSpec
 from router.pipelines.source import frame
@@ -66,7 +66,7 @@ def compare(_seconds: float) -> None:
 
 def fill(backend: Backend) -> None:
     topic = TopicName.parse("bench")
-    backend.create_topic(topic, PARTITIONS, Policies(), {}, WAIT)
+    backend.create_topic(TopicInfo(topic, PARTITIONS), WAIT)
     value = bytes(range(256)) * (SIZE // 256 + 1)
     for first in range(0, MESSAGES, TOGETHER):
         some = [Message(value[:SIZE], b"key-%d" % n) for n in range(first, first + TOGETHER)]

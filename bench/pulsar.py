@@ -93,7 +93,7 @@ def compare(seconds: float) -> None:
             for _ in range(TURNS + 1):
                 for server in servers:
                     figures[server.name].append(_turn(server, measure, seconds / TURNS))
-            _show(title, unit, figures)
+            show(title, unit, figures)
 
 
 def _turn(server: Peer, measure: Measure, seconds: float) -> Figure:
@@ -102,7 +102,8 @@ def _turn(server: Peer, measure: Measure, seconds: float) -> Figure:
     return Figure(value, (server.processor_seconds() - before) / max(1, messages) * 1e6)
 
 
-def _show(title: str, unit: str, figures: dict[str, list[Figure]]) -> None:
+def show(title: str, unit: str, figures: dict[str, list[Figure]]) -> None:
+    """Print the medians of both servers, and the ratio of the first one's to the other's."""
     print(f"{title}, load average {os.getloadavg()[0]:.1f}")
     medians = []
     for name, found in figures.items():

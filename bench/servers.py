@@ -85,11 +85,16 @@ def _await(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
 
 @contextlib.contextmanager
 def _running(
-    command: list[str], environ: dict[str, str], port: int, path: str, pulsar: int = 0
+    command: list[str],
+    environ: dict[str, str],
+    port: int,
+    path: str,
+    pulsar: int = 0,
+    root: Path = ROOT,
 ) -> Iterator[Server]:
     process = subprocess.Popen(
         command,
-        cwd=ROOT,
+        cwd=root,
         env=os.environ | environ,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -107,15 +112,16 @@ def _running(
 
 
 @contextlib.contextmanager
-def router(**settings: str) -> Iterator[Server]:
-    """Run the router on an empty data folder; yield it when it is ready."""
+def router(root: Path = ROOT, **settings: str) -> Iterator[Server]:
+    """Run the router of a source tree on an empty data folder; yield it when it is ready."""
     port, pulsar = free_port(), free_port()
     with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder:
         environ = {"ROUTER_LOG_LEVEL": "warning", "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0"}
         environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+        environ["PYTHONPATH"] = str(root)
         command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
         command += ["--data", folder, "--pulsar", f"127.0.0.1:{pulsar}"]
-        with _running(command, environ, port, "/ready", pulsar) as server:
+        with _running(command, environ, port, "/ready", pulsar, root) as server:
             yield server
 
 

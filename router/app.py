@@ -4,89 +4,74 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
+from wsgiref.types import WSGIApplication
 
 import structlog
-from flask import Flask
+from flask import Blueprint, Flask
 
 from router import log
-from router.access.grants import known, takes_tokens
-from router.access.reloading import reload_all
-from router.backends import Backend, Node
+from router.access.authorizer import requires_authentication
+from router.access.watched import reload_all
+from router.backends import Backend
 from router.backends.opening import open_administration, open_backend, open_node
 from router.build import VERSION
+from router.clocks import wall_ms
 from router.errors import RouterError, SettingError
 from router.metrics import Metrics
+from router.node import Node
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
-from router.services.dead_letters import DeadLetters
-from router.services.directory import Directory
-from router.services.ended_sessions import EndedSessions
-from router.services.fetch import Fetcher, FetchOptions
+from router.services.dead_letters.service import DeadLetters
+from router.services.fetch.consumers import FetchOptions
+from router.services.fetch.fetcher import Fetcher
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.history import Histories
-from router.services.idempotency import RequestNames
 from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
 from router.services.pipelines import Pipelines
-from router.services.produce import Producing
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
 from router.services.replay import Replay
 from router.services.rights import Rights
-from router.services.shared_secret import SharedSecret
+from router.services.shared_secret import RequestNames, SharedSecret
+from router.services.topic_metadata import TopicMetadataCache
 from router.services.topic_schemas import TopicSchemas
 from router.settings import Settings, config_file, load
 from router.web import offload
 from router.web.access import Access, AccessLists, ApiKeys, Passwords, Sessions, Signatures
-from router.web.access.authorization import Authorization
-from router.web.access.sessions import RECORD
+from router.web.access.sessions import RECORD, EndedSessions
 from router.web.addresses import Forwarded, trusted
 from router.web.bodies import BodyReader, Bounds
 from router.web.console import Console, ConsoleServices
-from router.web.cors import Cors
-from router.web.dmaap import EventOptions, Events
-from router.web.dmaap_acls import AclViews
-from router.web.dmaap_admin import AdminViews
-from router.web.dmaap_dead_letters import DeadLetterViews
-from router.web.dmaap_errors import ErrorTexts
-from router.web.dmaap_groups import GroupViews
-from router.web.dmaap_keys import KeyViews
-from router.web.dmaap_metrics import Clock, MetricViews
-from router.web.dmaap_stream import EventStreams
-from router.web.dmaap_topics import TopicViews
+from router.web.dmaap.admin import AdminViews, KeyViews
+from router.web.dmaap.errors import ErrorTexts
+from router.web.dmaap.events import EventOptions, Events
+from router.web.dmaap.groups import DeadLetterViews, GroupViews
+from router.web.dmaap.metrics import Clock, MetricViews
+from router.web.dmaap.stream import EventStreams
+from router.web.dmaap.topics import AclViews, TopicViews
 from router.web.errors import Errors
 from router.web.front import Front
-from router.web.hosts import Hosts
-from router.web.names import RawPaths, topic_names
+from router.web.health import MetricsOwner, Ops
+from router.web.openapi.description import add_routes
 from router.web.openapi.views import OpenApi
-from router.web.ops import MetricsOwner, Ops
-from router.web.pulsar_admin import Keepers, PulsarAdmin
-from router.web.pulsar_rest import FetchDefaults, Parts, PulsarRest
+from router.web.origins import Cors, Hosts
+from router.web.pulsar_admin import AccessContext, PulsarAdmin
+from router.web.pulsar_rest import FetchDefaults, PulsarRest, RestContext
 from router.web.pulsar_rest.errors import Failures
-from router.web.tracing import NoTracing
-from router.web.transaction import TransactionIds
+from router.web.requests import RawPaths, TransactionIds, topic_names
+from router.web.topic_access import TopicAccess
+from router.web.tracing import Tracing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from _typeshed.wsgi import WSGIApplication
-    from flask import Blueprint
-
-    from router.access.tokens import Tokens
     from router.web.spans import Spans
-
-    class Views(Protocol):
-        """What has routes."""
-
-        def blueprint(self) -> Blueprint:
-            """Return the routes."""
-            ...
 
 
 READY_TIMEOUT: Final = 5.0
@@ -128,21 +113,21 @@ def create_app(
 
 def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: bool) -> Front:
     timeout = settings.seconds("backend.timeout")
-    metrics, transactions = Metrics(), TransactionIds(_wall_ms)
+    metrics, transactions = Metrics(), TransactionIds(time.time_ns)
     blacklist = Blacklist(node.registry, timeout)
     cors, hosts = Cors(settings.words("cors.origins")), Hosts.from_settings(settings)
     app = Front(cors, hosts, transactions, metrics, blacklist, CLOCK)
-    owner = MetricsOwner(metrics, node, timeout, app.count)
+    owner = MetricsOwner(metrics, node, timeout)
     errors = Errors(_error_texts(settings), transactions, metrics)
     errors.register(app)
     services = Services(settings, backend, node, metrics)
     access = services.access()
-    keepers = Keepers(access, blacklist, services.rights, services.topics)
+    context = AccessContext(access, blacklist, services.rights, services.topics)
     administration = open_administration(settings, node)
-    app.register_blueprint(PulsarAdmin(settings, keepers, administration, _wall_ms).blueprint())
+    app.register_blueprint(PulsarAdmin(settings, context, administration, wall_ms).blueprint())
     if not only_admin:
-        for views in _views(settings, services, keepers, transactions, owner):
-            app.register_blueprint(views.blueprint())
+        for blueprint in _blueprints(settings, services, context, transactions, owner):
+            app.register_blueprint(blueprint)
     app.wsgi_app = _wrapped(settings, app.wsgi_app)  # type: ignore[assignment, method-assign] # as Flask documents it
     app.extensions["router.stop"] = services.stop
     app.extensions["router.close"] = partial(_close, blacklist, owner, services)
@@ -153,47 +138,50 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     return app
 
 
-def _views(
+def _blueprints(
     settings: Settings,
     services: Services,
-    keepers: Keepers,
+    context: AccessContext,
     transactions: TransactionIds,
     owner: MetricsOwner,
-) -> Iterator[Views]:
-    """Yield the views of the router's own dialects, and of its operation."""
+) -> Iterator[Blueprint]:
+    """Yield the routes of the router's own dialects, and of its operation."""
     backend, node, timeout = services.backend, services.node, settings.seconds("backend.timeout")
-    access, topics, rights = keepers.access, services.topics, services.rights
+    access, topics, rights = context.access, services.topics, services.rights
     names = topic_names(
         settings.text("names.tenant"),
         settings.text("names.namespace"),
         settings.number("names.max_length"),
     )
-    reader, options = services.bodies(), EventOptions.of(settings)
+    reader, options = services.bodies(), EventOptions.from_settings(settings)
     patience = settings.seconds("stream.write_timeout")
-    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, _wall_ms))
+    figures = MetricViews(node, owner, VERSION, timeout, Clock(CLOCK, wall_ms))
     publishing = reader, services.publisher
     parts = access, publishing, services.subscriber, names, options, transactions
     spans = services.spans
-    yield Events(*parts) if spans is None else _traced_events(spans, *parts)
-    yield (tails := EventStreams(access, services.reading, names, options.start, patience))
+    events = Events(*parts) if spans is None else _traced_events(spans, *parts)
+    yield events.blueprint()
+    callers = TopicAccess(access, names)
+    tails = EventStreams(callers, services.reading, options.start, patience)
+    yield _routes("event_streams", tails)
     yield PulsarRest(
-        Parts(
-            *(access, services.schemas, reader, services.subscriber.unsent, _wall_ms),
-            NoTracing() if spans is None else spans,
+        RestContext(
+            *(access, services.schemas, reader, services.subscriber.context.unsent, wall_ms),
+            Tracing() if spans is None else spans,
         ),
-        (services.producing, services.reading, services.fetcher),
-        FetchDefaults.of(settings),
+        (services.producer, services.reading, services.fetcher),
+        FetchDefaults.from_settings(settings),
         Failures(int(settings.text("auth.forbidden_status"))),
-    )
-    yield TopicViews(access, topics, rights, names)
+    ).blueprint()
+    yield _routes("topics", TopicViews(callers, topics, rights))
     lists = AccessLists(access, topics, rights)
-    yield AclViews(access, lists, names)
+    yield _routes("acls", AclViews(callers, lists))
     groups, inspection = Groups(backend, timeout), GroupInspection(backend, node, timeout)
-    yield GroupViews(access, groups, inspection, names)
-    yield DeadLetterViews(access, topics, services.dead_letters, names)
+    yield _routes("groups", GroupViews(callers, groups, inspection))
+    yield _routes("dead_letters", DeadLetterViews(callers, topics, services.dead_letters))
     keys = ApiKeys(access, services.keys, node, timeout)
-    yield KeyViews(access, keys)
-    yield AdminViews(access, topics, keepers.blacklist, names)
+    yield _routes("keys", KeyViews(access, keys))
+    yield _routes("admin", AdminViews(callers, topics, context.blacklist))
     texts, reading = _error_texts(settings), services.reading
     console = Console(
         (access, services.sessions(), names),
@@ -205,22 +193,27 @@ def _views(
             rights,
             reading,
             services.schemas,
-            Replay(services.reading, services.producing, services.schemas),
+            Replay(services.reading, services.producer, services.schemas),
             publishing,
             tails,
             lists,
             keys,
             services.pipelines,
-            Histories(_wall_ms),
+            Histories(wall_ms),
         ),
         settings,
         texts,
         partial(backend.ready, READY_TIMEOUT),
     )
-    yield console
-    yield OpenApi(texts, console.failures, anonymous=not known(settings))
-    yield Ops(backend, node, owner, READY_TIMEOUT, figures.all)
-    yield figures
+    yield console.blueprint()
+    anonymous = not requires_authentication(settings)
+    yield OpenApi(texts, console.failures, anonymous=anonymous).blueprint()
+    yield _routes("ops", Ops(backend, node, owner, READY_TIMEOUT, figures.all))
+    yield _routes("metrics", figures)
+
+
+def _routes(name: str, views: object) -> Blueprint:
+    return add_routes(Blueprint(name, __name__), views)
 
 
 class Services:
@@ -229,14 +222,15 @@ class Services:
     def __init__(self, settings: Settings, backend: Backend, node: Node, metrics: Metrics) -> None:
         timeout = settings.seconds("backend.timeout")
         partitions = settings.number("topics.auto_partitions")
-        publishing, consuming = PublishOptions.of(settings), ConsumeOptions.of(settings)
+        publishing = PublishOptions.from_settings(settings)
+        consuming = ConsumeOptions.from_settings(settings)
         self._settings = settings
         self.spans = _spans(settings)
         self.backend, self.node = backend, node
         self.keys = Keys(node.registry, timeout, CLOCK)
         self.rights = Rights(node.registry, timeout, CLOCK)
         most = settings.number("topics.auto_max_topics")
-        directory = Directory(backend, partitions, timeout, CLOCK, self.rights.begin, most)
+        directory = TopicMetadataCache(backend, partitions, timeout, CLOCK, self.rights.begin, most)
         self.topics = Topics(backend, directory, partitions, timeout)
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
         self.offload = offload.Pool(1)
@@ -245,15 +239,15 @@ class Services:
         self.publisher = Publisher(parts, publishing, metrics, CLOCK, offload=self.offload)
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
         letters = backend, directory, self.publisher
-        self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, _wall_ms)
+        self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, wall_ms)
         declared, data = settings.text("pipelines.folder"), settings.text("data.dir")
         self.pipelines = Pipelines(Path(declared), Path(data), node, timeout)
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
-        self.reading = Reading(backend, directory, ReadOptions.of(settings), CLOCK)
+        self.reading = Reading(backend, directory, ReadOptions.from_settings(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))
-        self.producing = Producing(backend, directory, self.publisher, making, CLOCK)
-        fetching = FetchOptions.of(settings)
-        self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, _wall_ms)
+        self.producer = Publisher(parts, making, metrics, CLOCK, offload=self.offload)
+        fetching = FetchOptions.from_settings(settings)
+        self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, wall_ms)
         has_users = bool(settings.text("auth.users"))
         self._passwords = Passwords(settings, node, metrics, CLOCK) if has_users else None
 
@@ -273,8 +267,9 @@ class Services:
         """Return who may do what."""
         settings = self._settings
         secret, window = settings.text("auth.admin_secret"), settings.seconds("auth.hmac_window")
-        signatures = Signatures(self.keys, secret, window, _wall_ms)
-        return Access(settings, self._credentials(), signatures, self.rights, CLOCK)
+        signatures = Signatures(self.keys, secret, window, wall_ms)
+        clocks = time.time, CLOCK  # noqa: TID251 - the clock that is passed around
+        return Access(settings, self._passwords, signatures, self.rights, clocks)
 
     def sessions(self) -> Sessions | None:
         """Return the sessions of the console, None: there are no users who could sign in."""
@@ -283,30 +278,15 @@ class Services:
         settings = self._settings
         registry, timeout = self.node.registry, settings.seconds("backend.timeout")
         secret = SharedSecret(registry, RECORD, timeout)
-        ended = EndedSessions(registry, timeout, CLOCK, _wall_ms)
-        return Sessions(self._passwords, secret, ended, settings.seconds("auth.session"), _wall_ms)
-
-    def _credentials(self) -> Authorization | None:
-        """Return what reads the header Authorization, None: clients are anonymous."""
-        if not known(self._settings):
-            return None
-        return Authorization(self._passwords, _tokens(self._settings))
-
-
-def _tokens(settings: Settings) -> Tokens | None:
-    """Return what checks tokens; a start without any does not pay for what they need."""
-    if not takes_tokens(settings):
-        return None
-    from router.access.tokens import Tokens  # noqa: PLC0415 - see above
-
-    return Tokens(settings, time.time, CLOCK)  # noqa: TID251 - the clock that is passed around
+        ended = EndedSessions(registry, timeout, CLOCK, wall_ms)
+        return Sessions(self._passwords, secret, ended, settings.seconds("auth.session"), wall_ms)
 
 
 def _reload(blacklist: Blacklist) -> None:
     """Read again what clients are judged by: files, and the blacklist."""
     reload_all()
     try:
-        blacklist.look()
+        blacklist.refresh()
     except RouterError as error:
         _log.warning("the blacklist is as it was last read", reason=str(error))
 
@@ -333,7 +313,7 @@ def _spans(settings: Settings) -> Spans | None:
 
 
 def _traced_events(spans: Spans, *parts: Any) -> Events:
-    from router.web.traced import TracedEvents  # noqa: PLC0415 - only a start that traces has it
+    from router.web.spans import TracedEvents  # noqa: PLC0415 - only a start that traces has it
 
     return TracedEvents(spans, *parts)
 
@@ -343,10 +323,6 @@ def _wrapped(settings: Settings, application: WSGIApplication) -> WSGIApplicatio
     raw = RawPaths(application)
     proxies = trusted(settings.words("server.trusted_proxies"))
     return Forwarded(raw, proxies) if proxies else raw
-
-
-def _wall_ms() -> int:
-    return time.time_ns() // 1_000_000
 
 
 def _error_texts(settings: Settings) -> ErrorTexts:

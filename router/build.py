@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "1.0.0"
-NODE_PROTOCOL: Final = 2
-"""Version of the commands between the processes of a node (1000 and up in `pulsar.proto`).
+NODE_PROTOCOL: Final = 3
+"""Version of the commands between the processes of a node (`wire/node/node.proto`).
 
 It grows with each change that a process of the older version would misread or not answer.
 """

@@ -1,7 +1,7 @@
-"""Every failure of the router, once: its class, its stable code, and whether a retry may help.
+"""All failures of the router: class, stable code, and whether a retry may help.
 
-Dialects map codes to their own numbers in one table each; tests demand that those tables are
-total.
+Each protocol maps the codes to its own numbers in one table; tests check that these tables are
+complete.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 
 class RouterError(Exception):
-    """Base of all failures that clients are told about; `str()` is a sentence for them."""
+    """Base of all failures that are reported to clients; `str()` is a sentence for them."""
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False
@@ -33,37 +33,37 @@ class BadNameError(BadRequestError):
 
 
 class BadFramingError(BadRequestError):
-    """The body does not follow the framing that its content type promises."""
+    """The body does not follow the framing that its content type declares."""
 
     code = "bad-framing"
 
 
 class BadJsonError(BadRequestError):
-    """The body is not the JSON that its content type promises."""
+    """The body is not the JSON that its content type declares."""
 
     code = "bad-json"
 
 
 class BadCloudEventError(BadRequestError):
-    """The request is not the CloudEvent that its content type or headers promise."""
+    """The request is not the CloudEvent that its content type or headers declare."""
 
     code = "bad-cloud-event"
 
 
 class BadReadOptionError(BadRequestError):
-    """A parameter of the query or the path, or the accepted format, cannot be read."""
+    """A parameter of the query or the path, or the requested format, is invalid."""
 
     code = "bad-read-option"
 
 
 class NotAcceptableError(RouterError):
-    """The messages cannot be written in the format that was asked for."""
+    """The messages cannot be written in the requested format."""
 
     code = "not-acceptable"
 
 
 class UnsupportedEncodingError(RouterError):
-    """The content encoding is none that the router reads."""
+    """The router does not support the content encoding."""
 
     code = "unsupported-encoding"
 
@@ -81,13 +81,13 @@ class MessageTooLargeError(RouterError):
 
 
 class ReadBodyTooLargeError(RouterError):
-    """A reading request carries a body over the limit."""
+    """The body of a reading request exceeds the size limit."""
 
     code = "read-body-too-large"
 
 
 class MessageOverMaxBytesError(RouterError):
-    """The next message alone is larger than the answer may be."""
+    """The next message alone exceeds the size limit of the answer."""
 
     code = "message-over-max-bytes"
 
@@ -99,13 +99,13 @@ class UnauthenticatedError(RouterError):
 
 
 class ForbiddenError(RouterError):
-    """The principal has no right to do this."""
+    """The principal has no permission to do this."""
 
     code = "forbidden"
 
 
 class AccessDeniedError(ForbiddenError):
-    """The topic's owner, or an AAF permission, does not let the principal do this."""
+    """The topic's owner, or an AAF permission, does not allow the principal to do this."""
 
     code = "access-denied"
 
@@ -117,7 +117,7 @@ class BlacklistedError(ForbiddenError):
 
 
 class KeyNotFoundError(RouterError):
-    """There is no such API key, or it is not the one that signed the request."""
+    """The API key does not exist, or it is not the one that signed the request."""
 
     code = "key-not-found"
 
@@ -141,13 +141,13 @@ class SchemaNotFoundError(RouterError):
 
 
 class InvalidSchemaError(BadRequestError):
-    """The definition is not one of its type of schema."""
+    """The definition is not valid for its schema type."""
 
     code = "invalid-schema"
 
 
 class IncompatibleSchemaError(RouterError):
-    """The topic's other schemas do not go together with this one."""
+    """The schema is not compatible with the topic's other schemas."""
 
     code = "incompatible-schema"
 
@@ -159,13 +159,13 @@ class PayloadMismatchError(BadRequestError):
 
 
 class NotSupportedError(RouterError):
-    """The backend cannot do this."""
+    """The backend does not support this operation."""
 
     code = "not-supported"
 
 
 class TopicExistsError(RouterError):
-    """The topic exists already."""
+    """The topic already exists."""
 
     code = "topic-exists"
 
@@ -177,13 +177,13 @@ class SubscriptionNotFoundError(RouterError):
 
 
 class SubscriptionLimitError(RouterError):
-    """The topic has as many subscriptions as it may have."""
+    """The topic has the maximum number of subscriptions."""
 
     code = "subscription-limit"
 
 
 class SubscriptionBusyError(RouterError):
-    """Another poll holds this subscription; it will be free when that poll ends."""
+    """Another poll holds this subscription; it is free when that poll ends."""
 
     code = "subscription-busy"
     retriable = True
@@ -203,7 +203,7 @@ class TooManyRequestsError(RouterError):
 
 
 class OverloadedError(RouterError):
-    """The worker has as much under way as it may."""
+    """The worker has reached its limit of work in progress."""
 
     code = "overloaded"
     retriable = True
@@ -248,12 +248,12 @@ class OutcomeUnknownError(BackendTimeoutError):
 
     @classmethod
     def because(cls, reason: object) -> OutcomeUnknownError:
-        """Return the failure with what kept the answer away."""
+        """Return the failure with the reason why no answer arrived."""
         return cls(f"{cls.__doc__} {reason}")
 
 
 class ConsumerClosedError(BackendUnavailableError):
-    """The store let go of this consumer, as after a reset; another one may be opened."""
+    """The store closed this consumer, as after a reset; another one may be opened."""
 
 
 class CoordinationUnavailableError(BackendUnavailableError):
@@ -275,20 +275,20 @@ class DiskFullError(PublishRefusedError):
 
 
 class TopicTerminatedError(PublishRefusedError):
-    """The topic was terminated: it takes no more messages."""
+    """The topic was terminated: it accepts no more messages."""
 
     code = "topic-terminated"
     retriable = False
 
 
 class TopicHeldError(PublishRefusedError):
-    """A producer has the topic for itself; others may publish when it goes."""
+    """A producer has exclusive access to the topic; others can publish when it is closed."""
 
     code = "topic-held"
 
 
 class QuotaExceededError(PublishRefusedError):
-    """The backlog quota of the topic is used up."""
+    """The backlog quota of the topic is exhausted."""
 
     code = "quota-exceeded"
 
@@ -300,7 +300,7 @@ class NotAllowedError(RouterError):
 
 
 def too_many_topics(limit: int) -> NotAllowedError:
-    """Return the failure of creating a topic by its first use where there are so many already."""
+    """Return the failure of creating a topic by its first use at the limit of topics."""
     return NotAllowedError(
         f"There are {limit} topics or more, so none is created by its first use"
         " (topics.auto_max_topics); create it explicitly."
@@ -308,14 +308,14 @@ def too_many_topics(limit: int) -> NotAllowedError:
 
 
 class ConflictError(RouterError):
-    """Somebody else changed it meanwhile, or it exists already."""
+    """Another client changed it in the meantime, or it already exists."""
 
     code = "conflict"
     retriable = True
 
 
 class ConsumerExistsError(ConflictError):
-    """The subscription has a consumer of this name already."""
+    """The subscription already has a consumer of this name."""
 
     code = "consumer-exists"
     retriable = False
@@ -340,7 +340,7 @@ class PathNotFoundError(RouterError):
 
 
 class MissingConsumerError(RouterError):
-    """The URL of a poll names no group or no consumer id."""
+    """The URL of a poll has no group or no consumer id."""
 
     code = "missing-consumer"
 
@@ -357,13 +357,15 @@ def by_code() -> dict[str, type[RouterError]]:
     waiting: list[type[RouterError]] = [RouterError]
     while waiting:
         cls = waiting.pop()
-        found.setdefault(cls.code, cls)  # a subclass without a code of its own stands back
+        found.setdefault(
+            cls.code, cls
+        )  # a subclass without a code of its own does not replace its base
         waiting.extend(cls.__subclasses__())
     return found
 
 
 def from_code(code: str, message: str, retry_after: float | None = None) -> RouterError:
-    """Rebuild a failure that another process reported as code and sentence."""
+    """Return the failure that another process reported as code and sentence."""
     cls = by_code().get(code, RouterError)
     if cls is PartialPublishError:
         return PartialPublishError(message, stored=0)

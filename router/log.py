@@ -254,6 +254,11 @@ class _PrivateFile(RotatingFileHandler):
         descriptor = os.open(self.baseFilename, flags, 0o600)
         return TextIOWrapper(FileIO(descriptor, "a"), encoding="utf-8", write_through=True)
 
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - as logging has it
+        """Leave out a line that a full disk does not take, without a traceback for each."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handleError(record)
+
 
 def _formatted(
     handler: logging.Handler, before: list[Processor], readable: bool

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import IntEnum
+from enum import Enum, IntEnum
 from typing import Final, NamedTuple
 
 from router.errors import BadNameError
@@ -13,6 +13,9 @@ from router.quoting import quoted
 
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 CONSUMER_NAME: Final = re.compile(r"[A-Za-z0-9._:@~+-]{1,249}")
+PERSISTENT: Final = "persistent"
+NON_PERSISTENT: Final = "non-persistent"
+"""The domains of topics."""
 NO_PROPERTIES: Final[Mapping[str, str]] = {}
 NOT_PARTITIONED: Final = -1
 UNDECODED: Final = "router-undecoded"
@@ -25,6 +28,9 @@ REQUEST_PRODUCER: Final = "idempotency:"
 """Begins the names of producers that stand for one request; brokers take them from routers only."""
 
 _FULL = re.compile(r"(persistent|non-persistent)://([^/]+)/([^/]+)/(.+)")
+PARTITION_INFIX: Final = "-partition-"
+"""Between topic and index in the name of a partition."""
+_PARTITION = re.compile(r"(.+)-partition-(0|[1-9][0-9]{0,5})")
 _SEGMENT = re.compile(r"[A-Za-z0-9._=:-]{1,249}")
 
 
@@ -44,6 +50,23 @@ def check_consumer_name(name: str, kind: str) -> str:
     return name
 
 
+def check_namespace(text: str) -> tuple[str, str]:
+    """Return tenant and namespace of a `tenant/namespace`; raise BadNameError."""
+    tenant, _, namespace = text.partition("/")
+    if not (_is_segment(tenant) and _is_segment(namespace)):
+        raise BadNameError(f"{quoted(text)} is no namespace")
+    return tenant, namespace
+
+
+def partition_name(topic: str, index: int) -> str:
+    """Return the name of one partition of a topic, full or local as the topic's."""
+    return f"{topic}{PARTITION_INFIX}{index}"
+
+
+def _is_segment(text: str) -> bool:
+    return _SEGMENT.fullmatch(text) is not None and text not in {".", ".."}
+
+
 @dataclass(frozen=True, slots=True)
 class TopicName:
     """A topic, in Pulsar's four parts; DMaaP and Kafka know it by `local`."""
@@ -51,7 +74,7 @@ class TopicName:
     tenant: str
     namespace: str
     local: str
-    domain: str = "persistent"
+    domain: str = PERSISTENT
 
     @classmethod
     def parse(cls, text: str, tenant: str = "public", namespace: str = "default") -> TopicName:
@@ -59,21 +82,36 @@ class TopicName:
         if full := _FULL.fullmatch(text):
             domain, tenant, namespace, local = full.groups()
         else:
-            domain, local = "persistent", text
+            domain, local = PERSISTENT, text
             if text.count("/") == 2:
                 tenant, namespace, local = text.split("/")
         for part in (tenant, namespace):
-            if not _SEGMENT.fullmatch(part) or part in {".", ".."}:
+            if not _is_segment(part):
                 raise BadNameError(f"topic name {quoted(text)}: tenant or namespace is not allowed")
         return cls(tenant, namespace, check_name(local, "topic"), domain)
+
+    @classmethod
+    def from_segments(cls, domain: str, *segments: str) -> TopicName:
+        """Return the topic that tenant, namespace and local name are of; raise BadNameError."""
+        for segment in segments:
+            if "/" in segment:
+                raise BadNameError(f"{quoted(segment)}: a name in a path holds no slash")
+        return cls.parse(f"{domain}://{'/'.join(segments)}")
 
     def partition(self, index: int) -> TopicName:
         """Return the name of one partition; itself where index is NOT_PARTITIONED."""
         if index == NOT_PARTITIONED:
             return self
-        return TopicName(
-            self.tenant, self.namespace, f"{self.local}-partition-{index}", self.domain
-        )
+        local = partition_name(self.local, index)
+        return TopicName(self.tenant, self.namespace, local, self.domain)
+
+    def parent(self) -> tuple[TopicName, int] | None:
+        """Return the topic and the index that a partition's name stands for; None: it is none."""
+        # Asked of every topic: the pattern alone would take a microsecond.
+        found = _PARTITION.fullmatch(self.local) if PARTITION_INFIX in self.local else None
+        if found is None:
+            return None
+        return TopicName(self.tenant, self.namespace, found[1], self.domain), int(found[2])
 
     def __str__(self) -> str:
         return f"{self.domain}://{self.tenant}/{self.namespace}/{self.local}"
@@ -155,6 +193,23 @@ class Subscription:
 
     topic: TopicName
     name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerId:
+    """The name under which a consumer polls for a group."""
+
+    subscription: Subscription
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A partition of a subscription that a claim holds, and under which generation."""
+
+    subscription: Subscription
+    partition: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,3 +341,55 @@ class TopicStats:
     info: TopicInfo
     partitions: tuple[PartitionStats, ...]
     subscriptions: tuple[SubscriptionStats, ...]
+
+
+class Outcome(Enum):
+    """How a poll ended, for the limit on empty polls; refused polls do not count."""
+
+    REFUSED = "refused"
+    EMPTY = "empty"
+    DELIVERED = "delivered"
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer id that is live in a group.
+
+    `node` is the other node that it polls at, "": this one. Its waiting `polls` and the times are
+    known for this node alone: how long its first poll waits, or how long ago its last one ended.
+    Of a member of a Kafka group `consumer` is its member id, `client` its client id and address.
+    """
+
+    consumer: str
+    node: str = ""
+    polls: int = 0
+    polling_ms: int | None = None
+    idle_ms: int | None = None
+    client: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionLease:
+    """Which node holds a partition of a group; `waiting` nodes queue for it.
+
+    "" is this node, None: no node. `consumer` is the id whose poll reads it at this node now.
+    """
+
+    partition: int
+    node: str | None = ""
+    consumer: str | None = None
+    waiting: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupMembers:
+    """The polls of a group on all nodes.
+
+    `cut`: there are more than an answer holds. `unavailable_reason`: why other nodes are not known
+    at present.
+    """
+
+    members: tuple[Member, ...] = ()
+    leases: tuple[PartitionLease, ...] = ()
+    cut: bool = False
+    unavailable_reason: str | None = None

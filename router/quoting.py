@@ -7,7 +7,8 @@ may hold half characters, which no answer can be written with.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
 from json import dumps
 from typing import Final
 
@@ -20,6 +21,12 @@ _WORD: Final = re.compile(r"(?<!\w)b?'([^'{}\[\]<>]*)'")
 _CONSTANTS: Final = {"None": "null", "True": "true", "False": "false"}
 _CONSTANT: Final = re.compile(r"\b(?:None|True|False)\b")
 _STRUCTURE: Final = re.compile(r"[:,]?\s*[{\[<].*", re.DOTALL)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return what a sentence adds when a known word is like this one."""
+    near = get_close_matches(word, sorted(set(known)), 1)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
 def quoted(value: object, most: int = MAX_QUOTED) -> str:

@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
+from router.collecting import keep_loaded, settle
 from tests.ports import free_port as find_free_port
 from tests.processes import BrokerProcess, ManualClock
 from tests.servers.fixtures import (
@@ -36,6 +37,12 @@ __all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper",
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Form the groups of a parallel run, before pytest-xdist reads them."""
     share(items)
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage as the router's processes do: what all tests share is looked at once."""
+    keep_loaded()
+    settle()
 
 
 def pytest_make_parametrize_id(val: object, argname: str) -> str | None:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from router import node_socket
 
 DEADLINE = 20.0
+
+StartBroker = Callable[..., "subprocess.Popen[str]"]
 
 
 class ManualClock:
@@ -32,6 +37,8 @@ class ManualClock:
 class BrokerProcess:
     """`python -m router broker` on one folder; `url` is for Pulsar clients."""
 
+    arguments: tuple[str, ...] = ("router", "broker")
+
     def __init__(self, folder: Path, port: int, **settings: str) -> None:
         self.folder = folder
         self.url = f"pulsar://127.0.0.1:{port}"
@@ -47,7 +54,7 @@ class BrokerProcess:
 
     def start(self) -> None:
         """Start and wait until the socket answers."""
-        command = [sys.executable, "-m", "router", "broker", "--data", str(self.folder)]
+        command = [sys.executable, "-m", *self.arguments, "--data", str(self.folder)]
         self.process = subprocess.Popen(
             [*command, "--pulsar", self._pulsar],
             env=os.environ | self._environ,
@@ -83,3 +90,52 @@ def wait_until(ready: Callable[[], bool], seconds: float = DEADLINE) -> None:
     while not ready():
         assert time.monotonic() < until, "it did not happen"
         time.sleep(0.02)
+
+
+def outdated_tls() -> ssl.SSLContext:
+    """Return what speaks TLS before 1.2 alone, and trusts everyone."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = ssl.TLSVersion.TLSv1_1
+    return context
+
+
+@contextmanager
+def broker_starter(folder: Path, **variables: str) -> Iterator[StartBroker]:
+    """Give what starts brokers of a folder; those that still run in the end are killed."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str, **settings: str) -> subprocess.Popen[str]:
+        broker = subprocess.Popen(
+            [sys.executable, "-m", "router.broker", "--data", str(folder), *arguments],
+            env=os.environ | {"ROUTER_CONFIG": ""} | variables | settings,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        started.append(broker)
+        return broker
+
+    yield start
+    for broker in started:
+        if broker.poll() is None:
+            broker.kill()
+        broker.communicate()
+
+
+def run_serve(folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
+    """Run a `serve` that is expected to end by itself."""
+    environ = {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+    return subprocess.run(
+        [sys.executable, "-m", "router", "serve", *flags],
+        cwd=folder,
+        env=os.environ | environ,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )

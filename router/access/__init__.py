@@ -1,5 +1,5 @@
-"""Who there is and what they may do, for every listener: users, tokens, certificates, permissions.
+"""Who clients are and what they may do, for every protocol: passwords, tokens, permissions.
 
-Nothing here knows of a protocol: the HTTP front and the broker's listeners read the same files the
-same way, and each says in its own words what came of it.
+Nothing here depends on a protocol. HTTP workers and the broker's listeners read the same files and
+take the same decisions, and each answers a refusal in its own protocol.
 """

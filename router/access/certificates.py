@@ -1,8 +1,8 @@
-"""The certificate of a TLS listener: files that are checked before anything starts, and renewed.
+"""The certificate of a TLS listener: files that are checked at the start, and again for changes.
 
-The files are looked at again for new connections, once a second at most: a renewed certificate
-serves from then on. While new files do not load (a certificate is there, its key not yet) the old
-ones serve, and a warning says so. Nothing needs a restart or a signal.
+New connections check the files for changes, at most once a second, and use a renewed certificate
+from then on. While new files do not load (the certificate is new, its key not yet), the old ones
+are used, and a warning is logged. A renewal needs neither a restart nor a signal.
 """
 
 from __future__ import annotations
@@ -15,55 +15,55 @@ from typing import Any, Final, NamedTuple
 
 import structlog
 
-from router.access.reloading import reloadable
+from router.access.watched import reloadable
 from router.errors import SettingError
 
-LOOK_EVERY: Final = 1.0
+CHECK_INTERVAL_SECONDS: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
-class File(NamedTuple):
-    """A file in PEM form, and the setting that names it; "" where none is named."""
+class PemFile(NamedTuple):
+    """A file in PEM form, and the setting that names it; `name` is "" if it names none."""
 
     setting: str
     name: str
 
 
 class Certificates:
-    """The certificate of a listener, its key, and who may sign those of clients."""
+    """The certificate of a listener, its key, and the authorities of clients' certificates."""
 
-    def __init__(self, cert: File, key: File, client_ca: File) -> None:
+    def __init__(self, cert: PemFile, key: PemFile, client_ca: PemFile) -> None:
         self._cert = cert
         self._key = key
         self._client_ca = client_ca
         self._context: ssl.SSLContext | None = None
         self._seen: tuple[object, ...] = ()
-        self._looked = 0.0
+        self._checked_at = 0.0
         reloadable(self)
 
     def context(self) -> ssl.SSLContext:
         """Return the context of new connections, from the files as they are now.
 
-        It is made in the process that serves, since gevent brings classes of its own.
+        It is made in the process that serves, because gevent has classes of its own.
         """
         now = time.monotonic()
         context = self._context
-        if context is None or now - self._looked >= LOOK_EVERY:
-            self._looked = now  # without a lock: two threads that look at once find the same
+        if context is None or now - self._checked_at >= CHECK_INTERVAL_SECONDS:
+            self._checked_at = now  # without a lock: two threads at once find the same files
             self._context = context = self._renewed(context)
         return context
 
     def reload(self) -> None:
-        """Load the files now, for connections from now on; raise SettingError.
+        """Load the files now, for new connections; raise SettingError.
 
-        The next connection makes its context of the files as they are then.
+        The next connection makes its context from the files as they are then.
         """
         self.load()
-        self._seen, self._looked = (), 0.0
+        self._seen, self._checked_at = (), 0.0
 
     def _renewed(self, old: ssl.SSLContext | None) -> ssl.SSLContext:
-        """Return the old context while the files are as they were, or do not load."""
+        """Return the old context if the files have not changed, or do not load."""
         seen = tuple(_state(file.name) for file in (self._cert, self._key, self._client_ca))
         if old is not None and seen == self._seen:
             return old
@@ -80,7 +80,7 @@ class Certificates:
         return context
 
     def load(self) -> ssl.SSLContext:
-        """Read the files; raise SettingError with a sentence when they do not go together."""
+        """Return a context from the files; raise SettingError if they do not fit together."""
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         for file in (self._cert, self._key):
@@ -108,7 +108,7 @@ class Certificates:
 def common_name(certificate: Callable[[], Any]) -> str | None:
     """Return the common name in a verified certificate as `getpeercert` has it.
 
-    None: it has none, or several, of which nobody could say which one the authority vouched for.
+    None if it has none, or several: the authority vouched for one name, and it is not known which.
     """
     try:
         found = certificate()
@@ -127,7 +127,7 @@ def _state(name: str) -> tuple[int, int, int] | None:
     return None if found is None else (found.st_mtime_ns, found.st_ino, found.st_size)
 
 
-def _readable(file: File) -> None:
+def _readable(file: PemFile) -> None:
     try:
         with Path(file.name).open("rb"):
             pass
@@ -139,7 +139,7 @@ def _no_password() -> str:
     raise SettingError("the key of the certificate is locked with a password: unlock it for us")
 
 
-def _unfit(cert: File, key: File, error: OSError | ValueError) -> str:
+def _unfit(cert: PemFile, key: PemFile, error: OSError | ValueError) -> str:
     reason = getattr(error, "reason", None) or ""
     if reason == "KEY_VALUES_MISMATCH":
         file = key.name or cert.name

@@ -1,4 +1,4 @@
-"""The permissions file: lines `user topics rights`, everything else is denied.
+"""The file of permissions: lines `user topics rights`; everything else is denied.
 
     # user     topics        rights
     billing    orders.*      publish, subscribe
@@ -6,9 +6,9 @@
     ops        *             publish subscribe manage
     *          public.*      subscribe
 
-`*` as the user stands for everybody who is known, and within a topic pattern for any characters. An
-API key is a user by its name. An INI file was not taken: a line a rule is easier to sort, to diff
-and to grep.
+`*` as the user stands for every authenticated client, and in a topic pattern for any characters. An
+API key is a user by its name. The format is not INI, because one line per rule is easier to sort,
+to compare and to search.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from typing import Final
 
 from router.access.watched import Watched, in_text
 
-MOST_REMEMBERED: Final = 20_000
+MAX_REMEMBERED_ANSWERS: Final = 20_000
 _PATTERN: Final = re.compile(r"[A-Za-z0-9._*-]+")
 
 
 class Right(Enum):
-    """What a principal may do with a topic; `manage` is create and delete and what else there is.
+    """What a principal may do with a topic; `manage` includes `create` and `delete`.
 
-    `view` is to see that it is there, and comes with any other right.
+    `view` is to see that the topic exists, and comes with every other right.
     """
 
     PUBLISH = "publish"
@@ -43,8 +43,8 @@ class Right(Enum):
 GRANTED: Final = {word.value: word for word in (Right.PUBLISH, Right.SUBSCRIBE, Right.MANAGE)}
 
 
-def implied(rights: frozenset[Right]) -> frozenset[Right]:
-    """Return the rights with those that come with them."""
+def with_implied(rights: frozenset[Right]) -> frozenset[Right]:
+    """Return the rights and those that they imply."""
     if Right.MANAGE in rights:
         rights |= {Right.CREATE, Right.DELETE}
     elif rights >= {Right.CREATE, Right.DELETE}:
@@ -54,25 +54,25 @@ def implied(rights: frozenset[Right]) -> frozenset[Right]:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One line: who may do what with which topics."""
+    """One line: a user, a pattern of topics, and the rights on them."""
 
     user: str
     topics: re.Pattern[str]
     rights: frozenset[Right]
     written: str
-    """The line without its user, as people read it."""
+    """The line without its user, for display."""
 
     def covers(self, topic: str) -> bool:
-        """Return whether the rule is about this topic."""
+        """Return whether the rule applies to this topic."""
         return self.topics.fullmatch(topic) is not None
 
     def covers_all(self) -> bool:
-        """Return whether the rule is about every topic that there can be."""
+        """Return whether the rule applies to every possible topic."""
         return self.topics.pattern == ".*"
 
 
 class Permissions:
-    """What the file grants; a change of it counts within a second."""
+    """The rights that the file grants; a change of the file counts within a second."""
 
     def __init__(
         self,
@@ -81,15 +81,15 @@ class Permissions:
         read: Callable[[str], Sequence[Rule]] | None = None,
     ) -> None:
         self._file = Watched(path, in_text(read or parse), clock)
-        # With the rules that it follows from: an answer worked out while the file changed is kept
-        # beside the old rules, and goes with them.
+        # With the rules that the answers follow from: an answer computed while the file changes is
+        # kept with the old rules, and dropped with them.
         self._remembered: tuple[Sequence[Rule], dict[tuple[str, str, Right], bool]] = ((), {})
 
-    def allow(self, user: str, topic: str, right: Right) -> bool:
-        """Return whether a rule grants the right; topics by their local name."""
+    def allows(self, user: str, topic: str, right: Right) -> bool:
+        """Return whether a rule grants the right on a topic, given by its local name."""
         rules = self._file.get()
         of, remembered = self._remembered
-        if of is not rules or len(remembered) >= MOST_REMEMBERED:
+        if of is not rules or len(remembered) >= MAX_REMEMBERED_ANSWERS:
             remembered = {}
             self._remembered = rules, remembered
         asked = user, topic, right
@@ -100,28 +100,32 @@ class Permissions:
         return granted
 
     def users(self, topic: str, right: Right) -> list[str]:
-        """Return who has the right on a topic, as the rules name them."""
+        """Return the users with this right on a topic, as the rules name them."""
         return sorted(
-            {r.user for r in self._file.get() if right in implied(r.rights) and r.covers(topic)}
+            {
+                r.user
+                for r in self._file.get()
+                if right in with_implied(r.rights) and r.covers(topic)
+            }
         )
 
     def rules(self) -> Sequence[Rule]:
         """Return the rules, in the order of the file."""
         return self._file.get()
 
-    def everywhere(self, user: str, right: Right) -> bool:
-        """Return whether the user has the right on every topic that there can be."""
+    def allows_all(self, user: str, right: Right) -> bool:
+        """Return whether the user has the right on every possible topic."""
         return right in _joined(
             rule for rule in self._file.get() if rule.user in {"*", user} and rule.covers_all()
         )
 
 
 def _joined(rules: Iterable[Rule]) -> frozenset[Right]:
-    return implied(frozenset(right for rule in rules for right in rule.rights))
+    return with_implied(frozenset(right for rule in rules for right in rule.rights))
 
 
 def parse(text: str) -> Sequence[Rule]:
-    """Read the file; raise ValueError naming the line that cannot be used."""
+    """Return the rules of a file; raise ValueError naming an unusable line."""
     rules = []
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.partition("#")[0].strip()
@@ -136,12 +140,12 @@ def parse(text: str) -> Sequence[Rule]:
             known = ", ".join(GRANTED)
             raise ValueError(f"line {number}: {error} is no right; known are {known}") from error
         written = f"{words[1]}: {', '.join(words[2:])}"
-        rules.append(Rule(words[0], compiled(words[1]), rights, written))
+        rules.append(Rule(words[0], compile_pattern(words[1]), rights, written))
     return rules
 
 
-def compiled(pattern: str) -> re.Pattern[str]:
-    """Return what matches a pattern in which * is any characters."""
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Return a pattern in which * matches any characters."""
     # One run of any characters for neighbouring stars: two would make matching slow.
     parts = re.split(r"\*+", pattern)
     return re.compile(".*".join(re.escape(part) for part in parts))

@@ -1,15 +1,15 @@
-"""Tokens: a signed name (JWT, RFC 7519) that is good until its time is over.
+"""Tokens: signed names (JWT, RFC 7519) that are valid until they expire.
 
-Theory of operation. A token is checked by the key that goes with its algorithm, and by no other:
-HS256 by the secret in auth.token_secret_file, RS256 or ES256 by auth.token_public_key, whichever
-kind of key that is. So nobody can pass the public key off as a secret. Whose it is stands in the
-claim that auth.token_claim names (`sub`, as in Apache Pulsar), `exp` and `nbf` are honoured by the
-router's own clock, and other claims mean nothing here; a token without `exp` is good until the key
-changes. Nothing is asked of another server: whoever has the key can make tokens, and one that was
-given away cannot be taken back before its time, but the name in it can lose its rights.
+Theory of operation. A token is checked with the key of its algorithm and with no other: HS256 with
+the secret in auth.token_secret_file, RS256 or ES256 with auth.token_public_key, by the kind of that
+key. So the public key cannot be passed off as a secret. The claim that auth.token_claim names
+(`sub`, as in Apache Pulsar) holds the name of the principal. `exp` and `nbf` are compared with the
+router's own clock, and other claims are ignored; a token without `exp` is valid until the key
+changes. No other server is asked: anyone with the key can make tokens, and a token cannot be
+revoked before it expires, but the name in it can lose its rights.
 
-The secret is the bytes of its file as they are, and keys are PEM or DER: what Apache Pulsar's own
-commands make can be used here, and the other way round. Files are looked at again each second.
+The secret is the content of its file as it is, and keys are PEM or DER: keys made by Apache
+Pulsar's commands can be used here, and the reverse. Files are checked for changes every second.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from router.model import Principal
 from router.quoting import quoted
 from router.settings import Settings
 
-LONGEST: Final = 16 * 1024
-LONGEST_NAME: Final = 255
-SHORTEST_SECRET: Final = 32
-SMALLEST_RSA: Final = 2048
+MAX_TOKEN_CHARACTERS: Final = 16 * 1024
+MAX_NAME_CHARACTERS: Final = 255
+MIN_SECRET_BYTES: Final = 32
+MIN_RSA_BITS: Final = 2048
 _REFUSED: Final = "The token is not valid."
 _PEM: Final = b"-----BEGIN "
-# Only the signature is PyJWT's to check: times are compared with a clock that is handed in.
+# PyJWT checks only the signature; times are compared with the clock that is passed in.
 _OPTIONS: Final[Any] = {
     "verify_signature": True,
     "verify_exp": False,
@@ -57,7 +57,7 @@ _OPTIONS: Final[Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What signs or checks tokens, and the one algorithm that it does it by."""
+    """A key that signs or checks tokens, and its one algorithm."""
 
     algorithm: str
     value: Any
@@ -65,14 +65,14 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose a token is, and until when, in seconds since 1970; None: it does not expire."""
+    """The principal of a token, and when it expires, in seconds since 1970; None: never."""
 
     principal: Principal
     expires: float | None
 
 
 class Tokens:
-    """Answers whose a token is; `clock` counts seconds since 1970. Callable from many threads."""
+    """Checks tokens; `clock` counts seconds since 1970. Callable from many threads."""
 
     def __init__(
         self, settings: Settings, clock: Callable[[], float], ticks: Callable[[], float]
@@ -89,7 +89,7 @@ class Tokens:
         ]
 
     def identity(self, token: str) -> Identity:
-        """Return whose a token is; raise UnauthenticatedError unless it is good now."""
+        """Return the identity in a token; raise UnauthenticatedError unless it is valid now."""
         claims = self._claims(token)
         now, expires = self._clock(), _time(claims, "exp")
         if expires is not None and now >= expires:
@@ -98,12 +98,12 @@ class Tokens:
         if begins is not None and now < begins:
             raise UnauthenticatedError("The token is not valid yet.")
         name = claims.get(self._claim)
-        if not isinstance(name, str) or not 1 <= len(name) <= LONGEST_NAME:
+        if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS:
             raise UnauthenticatedError(f"The token has no name in its claim {quoted(self._claim)}.")
         return Identity(Principal(name), expires)
 
     def _claims(self, token: str) -> Mapping[str, Any]:
-        if len(token) > LONGEST:
+        if len(token) > MAX_TOKEN_CHARACTERS:
             raise UnauthenticatedError(_REFUSED)
         try:
             algorithm = jwt.get_unverified_header(token).get("alg")
@@ -125,8 +125,8 @@ def secret_key(data: bytes) -> Key:
     """Return the key in a file of a secret; raise ValueError."""
     if data.startswith(_PEM):
         raise ValueError("this is a key in PEM form, where a secret is expected")
-    if len(data) < SHORTEST_SECRET:
-        raise ValueError(f"a secret of tokens has at least {SHORTEST_SECRET} bytes")
+    if len(data) < MIN_SECRET_BYTES:
+        raise ValueError(f"a secret of tokens has at least {MIN_SECRET_BYTES} bytes")
     return Key("HS256", data)
 
 
@@ -161,8 +161,8 @@ def read_key(file: Path, read: Callable[[bytes], Key]) -> Key:
 
 def _asymmetric(key: object) -> Key:
     if isinstance(key, rsa.RSAPublicKey | rsa.RSAPrivateKey):
-        if key.key_size < SMALLEST_RSA:
-            raise ValueError(f"an RSA key of {key.key_size} bits; {SMALLEST_RSA} are the least")
+        if key.key_size < MIN_RSA_BITS:
+            raise ValueError(f"an RSA key of {key.key_size} bits; {MIN_RSA_BITS} are the minimum")
         return Key("RS256", key)
     if isinstance(key, ec.EllipticCurvePublicKey | ec.EllipticCurvePrivateKey):
         if isinstance(key.curve, ec.SECP256R1):

@@ -1,28 +1,62 @@
-"""A file that is read again when it changes."""
+"""Files that are read again when they change, or when SIGHUP asks the process to reload.
+
+Each file is looked at again by itself, within a second of a change. A reload reads all of them,
+changed or not, and logs that.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
+from weakref import WeakSet
 
 import structlog
 
-from router.access.reloading import reloadable
 from router.errors import SettingError
 
 T = TypeVar("T")
-LOOK_EVERY: Final = 1.0
+CHECK_INTERVAL_SECONDS: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
 
-class Watched(Generic[T]):
-    """What a file says, at most a second old; `parse` raises ValueError where it says nothing.
+class Reloadable(Protocol):
+    """Something that was read from files."""
 
-    Opening raises SettingError when the file cannot be read or understood. Later that is logged,
-    and what it said last stays in force: a half-written file must not let anybody in or all out.
+    def reload(self) -> None:
+        """Read the files again; raise SettingError, and change nothing, if they are unusable."""
+        ...
+
+
+_parts: Final[WeakSet[Reloadable]] = WeakSet()
+
+
+def reloadable(part: Reloadable) -> None:
+    """Have `reload_all` reload this part for as long as it is in use."""
+    _parts.add(part)
+
+
+def reload_all() -> None:
+    """Reload all parts that this process uses; a part that does not load is kept, and logged."""
+    failed = 0
+    for part in (parts := list(_parts)):
+        try:
+            part.reload()
+        except SettingError as error:
+            failed += 1
+            _log.error("not reloaded; what was read last stays in force", reason=str(error))
+    _log.info("reloaded", parts=len(parts), failed=failed)
+
+
+class Watched(Generic[T]):
+    """The parsed content of a file, at most a second old; `parse` raises ValueError.
+
+    Opening raises SettingError if the file cannot be read or parsed. Later that is logged, and the
+    last content stays in force, because a half-written file must neither let clients in nor out.
+    Until `next_check` the file is not looked at, and `held` is its version and content: requests
+    may read both without a call.
     """
 
     def __init__(self, path: Path, parse: Callable[[bytes], T], clock: Callable[[], float]) -> None:
@@ -31,40 +65,40 @@ class Watched(Generic[T]):
         self._clock = clock
         self._lock = threading.Lock()
         self._stamp, value = self._read()
-        # In one piece: contents are never taken for those of another version.
-        self._held = 0, value
-        self._next_look = clock() + LOOK_EVERY
+        # In one piece: a content is never taken for that of another version.
+        self.held = 0, value
+        self.next_check = clock() + CHECK_INTERVAL_SECONDS
         reloadable(self)
 
-    @property
     def version(self) -> int:
-        """The number of the contents that `get` returned last; it grows when they change."""
-        return self._held[0]
+        """Return the number of the content; it grows when the content changes."""
+        if self._clock() >= self.next_check:
+            self._refresh()
+        return self.held[0]
 
     def get(self) -> T:
-        """Return the contents."""
-        if self._clock() >= self._next_look:
-            with self._lock:
-                self._next_look = self._clock() + LOOK_EVERY
-                self._look()
-        return self._held[1]
+        """Return the content."""
+        if self._clock() >= self.next_check:
+            self._refresh()
+        return self.held[1]
 
     def reload(self) -> None:
-        """Read the file now, changed or not; raise SettingError where it is not usable."""
+        """Read the file now, changed or not; raise SettingError if it is not usable."""
         with self._lock:
             self._take()
 
-    def _look(self) -> None:
-        try:
-            if self._stat() == self._stamp:
-                return
-            self._take()
-        except (SettingError, OSError) as error:
-            _log.error("file not usable; its last contents stay in force", reason=str(error))
+    def _refresh(self) -> None:
+        with self._lock:
+            self.next_check = self._clock() + CHECK_INTERVAL_SECONDS
+            try:
+                if self._stat() != self._stamp:
+                    self._take()
+            except (SettingError, OSError) as error:
+                _log.error("file not usable; its last contents stay in force", reason=str(error))
 
     def _take(self) -> None:
         self._stamp, value = self._read()
-        self._held = self._held[0] + 1, value
+        self.held = self.held[0] + 1, value
 
     def _read(self) -> tuple[tuple[int, ...], T]:
         try:

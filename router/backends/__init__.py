@@ -12,21 +12,10 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol
 
-from router.backends.nodes import (
-    Claim,
-    GroupMembers,
-    Mailbox,
-    Member,
-    Node,
-    Outcome,
-    PartitionLease,
-    Record,
-    Registry,
-)
 from router.model import (
     CursorState,
+    Grant,
     Message,
-    Policies,
     Position,
     Schema,
     Stored,
@@ -35,27 +24,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-
-__all__ = [
-    "Backend",
-    "Batch",
-    "Capabilities",
-    "Claim",
-    "Consumer",
-    "GroupMembers",
-    "Mailbox",
-    "Member",
-    "Node",
-    "Outcome",
-    "PartitionLease",
-    "Reader",
-    "Receipt",
-    "Record",
-    "Registry",
-    "ResetTarget",
-    "Schemas",
-    "Start",
-]
+from router.node import Mailbox
 
 
 class Start(Enum):
@@ -65,6 +34,16 @@ class Start(Enum):
     LATEST = "latest"
 
 
+class NullMailbox:
+    """A mailbox that wakes nothing: what is read is there already."""
+
+    def wake(self) -> None:
+        """Do nothing."""
+
+
+ReadStart = Start | int | Position
+"""Where a reader begins: an end, a time in ms since 1970, or a message."""
+Positions = Sequence[Position]
 ResetTarget = Start | int | tuple[Position, ...]
 """Where a subscription goes on: an end, a time in ms since 1970, or a message of each partition."""
 
@@ -253,14 +232,7 @@ class Backend(Protocol):
         """
         ...
 
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> Consumer:
+    def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> Consumer:
         """Open one partition of an existing subscription exclusively; arrivals wake the mailbox.
 
         Raises SubscriptionBusyError when a foreign consumer holds it, TopicNotFoundError.
@@ -268,12 +240,7 @@ class Backend(Protocol):
         ...
 
     def read(
-        self,
-        topic: TopicName,
-        partition: int,
-        start: Start | int | Position,
-        mailbox: Mailbox,
-        timeout: float,
+        self, topic: TopicName, partition: int, start: ReadStart, mailbox: Mailbox, timeout: float
     ) -> Reader:
         """Open a reader at a position (that message, or the next one there is), an end or a time.
 
@@ -285,11 +252,7 @@ class Backend(Protocol):
         ...
 
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        timeout: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
     ) -> None:
         """Acknowledge these messages alone, or each with all before it, whoever receives meanwhile.
 
@@ -311,14 +274,7 @@ class Backend(Protocol):
         """
         ...
 
-    def create_topic(
-        self,
-        topic: TopicName,
-        partitions: int,
-        policies: Policies,
-        properties: dict[str, str],
-        timeout: float,
-    ) -> None:
+    def create_topic(self, info: TopicInfo, timeout: float) -> None:
         """Create a topic; raise TopicExistsError."""
         ...
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Final, cast
 
-from router.backends import Backend, Node
+from router.backends import Backend
 from router.errors import SettingError
+from router.node import Node
 from router.settings import Settings, without_password
 
 if TYPE_CHECKING:
-    from router.backends.embedded.administration import Administration
+    from router.node.administration import Administration
 
 GROUP: Final = "router.backends"
 
@@ -31,18 +33,25 @@ def open_node(settings: Settings) -> Node:
         from router.backends import memory  # noqa: PLC0415
 
         return memory.open_node(settings)
-    from router.backends import embedded  # noqa: PLC0415
+    from router.node import client  # noqa: PLC0415
 
-    return embedded.open_node(settings)
+    return client.open_node(settings)
+
+
+@contextmanager
+def opened(settings: Settings) -> Iterator[tuple[Node, Backend]]:
+    """Open the node and the backend, and close both at the end."""
+    with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
+        yield node, backend
 
 
 def open_administration(settings: Settings, node: Node) -> Administration | None:
     """Return the administration of the node's broker, None: messages do not live there."""
     if scheme(settings) != "embedded":
         return None
-    from router.backends.embedded import BrokerNode, administration  # noqa: PLC0415 - see above
+    from router.node import administration, client  # noqa: PLC0415 - see above
 
-    if not isinstance(node, BrokerNode):
+    if not isinstance(node, client.BrokerNode):
         return None
     return administration.Administration(node.link, settings.seconds("backend.timeout"))
 

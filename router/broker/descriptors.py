@@ -1,7 +1,7 @@
-"""How many files and sockets the process may have open, and who gets which part of them.
+"""How many files and sockets the process may have open, and how they are divided.
 
-A broker that has none left can not write its log on, and ends. So clients get half of them at most,
-whatever settings say: who comes then is refused, and nobody else notices.
+A broker that has none left cannot write its log on, and ends. So clients get half of them at most,
+whatever settings say: further clients are refused, and the others are not affected.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import resource
 from contextlib import suppress
 from typing import Final
 
-MOST: Final = 65_536
+MAX_DESCRIPTORS: Final = 65_536
 
 
 def raise_limit() -> None:
-    """Let the process open as many as its user may allow it, up to MOST."""
+    """Raise the limit of the process as far as its user may, up to MAX_DESCRIPTORS."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = MOST if hard == resource.RLIM_INFINITY else min(MOST, hard)
+    wanted = MAX_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(MAX_DESCRIPTORS, hard)
     if soft != resource.RLIM_INFINITY and soft < wanted:
-        # Some systems refuse what they say is allowed; then it stays as it is.
+        # Some systems refuse what they say is allowed; then the limit stays.
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
@@ -26,7 +26,7 @@ def raise_limit() -> None:
 def limit() -> int:
     """Return how many there may be now."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MOST if soft == resource.RLIM_INFINITY else soft
+    return MAX_DESCRIPTORS if soft == resource.RLIM_INFINITY else soft
 
 
 def for_segments() -> int:

@@ -15,7 +15,7 @@ from router import node_socket
 
 LOCK: Final = "broker.lock"
 MARK: Final = "READ-ONLY"
-PAUSE: Final = 0.02
+RETRY_SECONDS: Final = 0.02
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
@@ -34,16 +34,16 @@ class FolderBusyError(FolderError):
 @contextmanager
 def hold(
     folder: Path,
-    patience: float,
+    seconds: float,
     pause: Callable[[float], None] = time.sleep,
     *,
     even_if_served: bool = False,
 ) -> Iterator[None]:
-    """Hold the folder, made if it is not there, for this process alone; the kernel lets go of it.
+    """Hold the folder for this process alone, and create it if it is missing.
 
-    Raises FolderBusyError where another broker holds it for `patience` seconds; `even_if_served`:
-    wait for one that answers too, where otherwise the error comes at once. Raises FolderError where
-    the folder is marked READ-ONLY, or is none.
+    Raises FolderBusyError if another broker holds it for so many seconds, or at once if that broker
+    answers clients, unless `even_if_served`. Raises FolderError if the folder is marked READ-ONLY
+    or is no folder. The kernel releases it when the process ends.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -53,11 +53,11 @@ def hold(
             f"cannot use the data folder {folder}: {error}", os.EX_CANTCREAT
         ) from error
     try:
-        _lock(descriptor, folder, patience, pause, even_if_served=even_if_served)
+        _lock(descriptor, folder, seconds, pause, even_if_served=even_if_served)
         _refuse_mark(folder)
         _sign(descriptor, folder)
         yield
-        # While the lock is still ours: the next broker's socket has the same name.
+        # While this process has the lock: the next broker's socket has the same name.
         with suppress(FileNotFoundError):
             (folder / node_socket.SOCKET).unlink()
     finally:
@@ -65,9 +65,9 @@ def hold(
 
 
 def exposed(folder: Path) -> str | None:
-    """Return what there is to say of a folder in which all users may make files; None: it is not.
+    """Return a warning for a folder in which all users may create files, else None.
 
-    They could put theirs in the place of the broker's. Raises OSError.
+    They could replace the files of the broker. Raises OSError.
     """
     if not folder.stat().st_mode & stat.S_IWOTH:
         return None
@@ -77,19 +77,19 @@ def exposed(folder: Path) -> str | None:
 def _lock(
     descriptor: int,
     folder: Path,
-    patience: float,
+    seconds: float,
     pause: Callable[[float], None],
     *,
     even_if_served: bool,
 ) -> None:
-    for _ in range(max(1, round(patience / PAUSE))):
+    for _ in range(max(1, round(seconds / RETRY_SECONDS))):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # It may be on its way out: then the folder is ours in a moment.
+            # It may be ending: then the folder is free in a moment.
             if not even_if_served and _answers(folder):
                 break
-            pause(PAUSE)
+            pause(RETRY_SECONDS)
         else:
             return
     holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
@@ -103,13 +103,13 @@ def _sign(descriptor: int, folder: Path) -> None:
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
     except OSError as error:
-        # Space may come: whoever keeps the broker running may try again.
+        # Space may come: a supervisor may try again.
         raise FolderError(f"cannot use the data folder {folder}: {error}", os.EX_IOERR) from error
 
 
 def _answers(folder: Path) -> bool:
     try:
-        node_socket.connect(folder, PAUSE).close()
+        node_socket.connect(folder, RETRY_SECONDS).close()
     except OSError:
         return False
     return True

@@ -18,25 +18,7 @@ from router.cli import status
 from router.cli.options import examples
 from router.errors import RouterError
 
-COMMANDS: Final[dict[str, str]] = {
-    "serve": "router.cli.serve",
-    "broker": "router.cli.broker",
-    "check": "router.cli.check",
-    "topics": "router.cli.topics",
-    "groups": "router.cli.groups",
-    "dead-letters": "router.cli.dead_letters",
-    "pub": "router.cli.pub",
-    "sub": "router.cli.sub",
-    "bench": "router.cli.bench",
-    "context": "router.cli.context",
-    "completion": "router.cli.completion",
-    "user": "router.cli.user",
-    "token": "router.cli.token",
-    "zk": "router.cli.zk",
-    "migrate": "router.cli.migrate",
-    "pipeline": "router.cli.pipeline",
-}
-SENTENCES: Final[dict[str, str]] = {
+COMMANDS: Final = {
     "serve": "Start the broker and the HTTP server, and keep them alive.",
     "broker": "Run the broker alone, for Pulsar clients.",
     "check": "Try what `serve` needs, and read stored data.",
@@ -53,8 +35,11 @@ SENTENCES: Final[dict[str, str]] = {
     "zk": "See which node holds what, in ZooKeeper.",
     "migrate": "Import from an original Message Router.",
     "pipeline": "Run declared data pipelines on Spark.",
+    "kafka-messages": "Compile, inspect and compare Kafka's message definitions.",
 }
-"""What each command does, for `router --help`, which loads none of them."""
+"""What each command does, for `router --help`, which loads none of their modules."""
+_MODULES: Final = {"completion": "connecting"}
+"""Of the commands whose module has another name."""
 
 
 class Commands(click.Group):
@@ -68,12 +53,13 @@ class Commands(click.Group):
         """Load one command."""
         if cmd_name not in COMMANDS:
             return None
-        return cast(click.Command, importlib.import_module(COMMANDS[cmd_name]).command)
+        module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
+        return cast(click.Command, importlib.import_module(f"router.cli.{module}").command)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the list of commands without loading them."""
         with formatter.section("Commands"):
-            formatter.write_dl([(name, SENTENCES[name]) for name in self.list_commands(ctx)])
+            formatter.write_dl(list(COMMANDS.items()))
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its failures end with a sentence, no traceback, and their status."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from router.cli import connection, output
-from router.cli.options import anywhere, as_json, examples, warn
+from router.cli import connecting, output
+from router.cli.options import Decorator, anywhere, as_json, examples, several, warn
 from router.errors import RouterError
 
 if TYPE_CHECKING:
@@ -21,67 +21,48 @@ if TYPE_CHECKING:
 
 MAX_SECONDS: Final = 600.0
 MAX_MESSAGES: Final = 10_000_000
-MAX_SIZE: Final = 1_000_000
+MAX_MESSAGE_BYTES: Final = 1_000_000
 MAX_CLIENTS: Final = 64
-MAX_BATCH: Final = 5_000
-MAX_RATE: Final = 1_000_000.0
-BAR: Final = 40
+MAX_BATCH_MESSAGES: Final = 5_000
+MAX_MESSAGES_PER_SECOND: Final = 1_000_000.0
+BAR_CHARACTERS: Final = 40
 
 
-def _options(**defaults: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def _option(
+    name: str, kind: click.ParamType[Any], default: Any, text: str, **more: Any
+) -> Decorator:
+    return click.option(name, type=kind, default=default, show_default=True, help=text, **more)
+
+
+def _options(messages: int | None = None, batch: int = 100, rate: float = 0.0) -> Decorator:
     """Return what gives a command the options of a run, with its own defaults."""
-
-    def give(command: Callable[..., Any]) -> Callable[..., Any]:
-        for option in (
-            click.option(
-                "--rate",
-                type=click.FloatRange(0, MAX_RATE),
-                default=defaults.get("rate", 0.0),
-                show_default=True,
-                help="Messages a second, all clients together; latency counts from when each is"
-                " due. 0: as fast as it goes.",
-            ),
-            click.option(
-                "--batch",
-                type=click.IntRange(1, MAX_BATCH),
-                default=defaults.get("batch", 100),
-                show_default=True,
-                help="Messages of a request.",
-            ),
-            click.option(
-                "--clients",
-                type=click.IntRange(1, MAX_CLIENTS),
-                default=1,
-                show_default=True,
-                help="Clients at the same time; the topic has as many partitions.",
-            ),
-            click.option(
-                "--size",
-                type=click.IntRange(1, MAX_SIZE),
-                default=1_000,
-                show_default=True,
-                help="Bytes of a message.",
-            ),
-            click.option(
-                "--messages",
-                type=click.IntRange(1, MAX_MESSAGES),
-                default=defaults.get("messages"),
-                show_default=True,
-                help="Stop after so many.",
-            ),
-            click.option(
-                "--duration",
-                type=click.FloatRange(0, MAX_SECONDS, min_open=True),
-                default=5.0,
-                show_default=True,
-                metavar="SECONDS",
-                help="Stop after this time.",
-            ),
-        ):
-            command = option(command)
-        return as_json(anywhere(command))
-
-    return give
+    return several(
+        as_json,
+        anywhere,
+        _option(
+            "--duration",
+            click.FloatRange(0, MAX_SECONDS, min_open=True),
+            5.0,
+            "Stop after this time.",
+            metavar="SECONDS",
+        ),
+        _option("--messages", click.IntRange(1, MAX_MESSAGES), messages, "Stop after so many."),
+        _option("--size", click.IntRange(1, MAX_MESSAGE_BYTES), 1_000, "Bytes of a message."),
+        _option(
+            "--clients",
+            click.IntRange(1, MAX_CLIENTS),
+            1,
+            "Clients at the same time; the topic has as many partitions.",
+        ),
+        _option("--batch", click.IntRange(1, MAX_BATCH_MESSAGES), batch, "Messages of a request."),
+        _option(
+            "--rate",
+            click.FloatRange(0, MAX_MESSAGES_PER_SECOND),
+            rate,
+            "Messages a second, all clients together; latency counts from when each is due. 0: as"
+            " fast as it goes.",
+        ),
+    )
 
 
 @click.group(
@@ -164,7 +145,7 @@ def _topic(
 ) -> Iterator[tuple[Connection, str]]:
     """Make a topic, and delete it however the run ends."""
     topic = f"bench-{secrets.token_hex(6)}"
-    with connection.connected(config, **given) as there:
+    with connecting.connected(config, **given) as there:
         there.create_topic(topic, 0 if partitions == 1 else partitions)
         try:
             yield there, topic
@@ -209,6 +190,6 @@ def _print(kind: str, outcome: Outcome, rate: str) -> None:
     most = max((count for _, count in rows), default=1)
     for line in output.table(
         ("below ms", "count", ""),
-        [(f"{bound:g}", count, "#" * -(-count * BAR // most)) for bound, count in rows],
+        [(f"{bound:g}", count, "#" * -(-count * BAR_CHARACTERS // most)) for bound, count in rows],
     ):
         click.echo(line)

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
 from router import node_socket, supervised
-from router.broker.ledger.check import Finding, check, repair
-from router.broker.ledger.faults import StoreError
+from router.broker.storage.check import Finding, check, repair
+from router.broker.storage.faults import StoreError
 from router.cli import output
 from router.cli.options import (
     anywhere,
@@ -24,7 +25,16 @@ from router.cli.options import (
     zookeeper,
 )
 from router.cli.preflight import Outcome, preflight
+from router.cli.status import status_of
+from router.errors import RouterError
 from router.settings import DEFAULT, Settings, shown
+
+if TYPE_CHECKING:
+    from router.cli.contexts import Context
+    from router.cli.http_client import Answer, HttpClient
+
+CHECK_SECONDS: Final = 10.0
+"""Time that a router elsewhere has for each answer."""
 
 
 @click.command(
@@ -63,9 +73,7 @@ def command(
     if context is not None:
         if mend or changed:
             raise click.UsageError("--repair and --changed are for the data folder.")
-        from router.cli.check_remote import outcomes  # noqa: PLC0415 - loads an HTTP client
-
-        report.end(report.tried(outcomes(context)))
+        report.end(report.tried(_remote(context)))
     settings = settings_for(config, **flags)
     report.settings(settings, changed=changed)
     folder = Path(settings.text("data.dir"))
@@ -129,7 +137,7 @@ def stored(report: Report, folder: Path, *, mend: bool, runs: bool) -> int:
     except StoreError as error:
         report.say(f"Error: {error}", Outcome(str(error), os.EX_DATAERR), wrong=True)
         return os.EX_DATAERR
-    return told(folder, findings, report)
+    return report_findings(folder, findings, report)
 
 
 def listed(settings: Settings, *, changed: bool) -> list[str]:
@@ -153,7 +161,7 @@ def served(folder: Path) -> bool:
     return supervised.holder(folder) is not None or node_socket.answers(folder)
 
 
-def told(folder: Path, findings: list[Finding], report: Report | None = None) -> int:
+def report_findings(folder: Path, findings: list[Finding], report: Report | None = None) -> int:
     """Report what was found; return the exit status."""
     report = report or Report()
     for finding in findings:
@@ -166,3 +174,33 @@ def told(folder: Path, findings: list[Finding], report: Report | None = None) ->
         return os.EX_DATAERR
     report.say(f"{folder}: in order", Outcome(f"{folder}: in order"))
     return 0
+
+
+def _remote(context: Context) -> Iterator[Outcome]:
+    """Yield what came of each check of a router elsewhere, of the first alone if it is silent."""
+    from router.cli.http_client import HttpClient  # noqa: PLC0415 - no other check needs it
+
+    with closing(HttpClient(context, deadline=CHECK_SECONDS)) as client:
+        began = time.monotonic()
+        found, answered = _asked(client, "/health", lambda _: "HTTP is answered")
+        took = round((time.monotonic() - began) * 1000)
+        yield Outcome(f"{found.sentence} ({context.server}, {took} ms)", found.status)
+        if not answered:
+            return
+        for path, tell in (
+            ("/ready", lambda _: "publishes and polls are served"),
+            ("/topics", lambda answer: _known(context, answer)),
+        ):
+            yield _asked(client, path, tell)[0]
+
+
+def _asked(client: HttpClient, path: str, tell: Callable[[Answer], str]) -> tuple[Outcome, bool]:
+    try:
+        return Outcome(tell(client.get(path))), True
+    except RouterError as error:
+        return Outcome(f"{path}: {error}", status_of(error)), False
+
+
+def _known(context: Context, answer: Answer) -> str:
+    who = context.user or ("the token" if context.token or context.token_file else "anonymous")
+    return f"as {who}: {len(answer.json()['topics'])} topics can be seen"

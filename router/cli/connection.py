@@ -1,19 +1,14 @@
 """What commands work on: the store of the data folder, or a router elsewhere over HTTP.
 
-Every command is written once, over `Connection`; `local` and `remote` are its two kinds.
+Every command is written once, over `Connection`; `local` and `remote` are its two kinds, and
+`connecting` opens the one that options name.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-
-from router import node_socket
-from router.cli import options
-from router.errors import BackendUnavailableError
 
 if TYPE_CHECKING:
     from router.backends import ResetTarget, Start
@@ -116,11 +111,11 @@ class Connection(Protocol):
         ...
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
-        """Return letters that wait behind a place, as `page_told` has them."""
+        """Return letters that wait behind a place, as `Page.as_json` has them."""
         ...
 
     def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
-        """Requeue or discard some letters, as parameters of the API choose; see `outcome_told`."""
+        """Requeue or discard some letters, as parameters of the API choose: `Outcome.as_json`."""
         ...
 
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
@@ -144,45 +139,5 @@ class Connection(Protocol):
         ...
 
     def close(self) -> None:
-        """Let everything go."""
+        """Close the connection."""
         ...
-
-
-@contextmanager
-def connected(config: Path | None, **given: str | None) -> Iterator[Connection]:
-    """Connect to what the options of a command name: a server, or the store of the data folder."""
-    context, flags = options.context_of(config, given)
-    if context is not None:
-        from router.cli.remote import RemoteConnection  # noqa: PLC0415 - each loads what it needs
-
-        with closing(RemoteConnection(context, options.warn)) as remote:
-            yield remote
-        return
-    from router.cli import local, store  # noqa: PLC0415 - as above
-
-    with store.opened(options.settings_for(config, **flags)) as found:
-        yield local.LocalConnection(found)
-
-
-@contextmanager
-def connected_soon(
-    config: Path | None, given: dict[str, str | None], deadline: float
-) -> Iterator[Connection]:
-    """Connect as `connected` does, to what is there already and answers within seconds.
-
-    Raises BackendUnavailableError if there is no broker on the data folder.
-    """
-    context, flags = options.context_of(config, given)
-    if context is not None:
-        from router.cli.remote import RemoteConnection  # noqa: PLC0415 - as above
-
-        with closing(RemoteConnection(context, lambda _: None, deadline)) as remote:
-            yield remote
-        return
-    settings = options.settings_for(config, **flags, backend__timeout=f"{deadline}s")
-    if not node_socket.answers(Path(settings.text("data.dir"))):
-        raise BackendUnavailableError("No broker runs on the data folder.")
-    from router.cli import local, store  # noqa: PLC0415 - as above
-
-    with store.opened(settings) as found:
-        yield local.LocalConnection(found)

@@ -9,8 +9,8 @@ from typing import Final
 
 import click
 
-from router.cli import completing, contexts, output
-from router.cli.options import as_json, examples, password, warn
+from router.cli import contexts, output
+from router.cli.options import as_json, complete_contexts, examples, password, warn
 from router.errors import ConflictError, SettingError
 from router.settings import MASK
 
@@ -76,7 +76,7 @@ def add(name: str, server: str, replace: bool, as_json: bool, **given: str | Non
         host = made.server.removeprefix("http://").partition("/")[0].rpartition(":")[0]
         if host not in {"127.0.0.1", "localhost", "[::1]"}:
             warn("over http:// everybody on the way can read the credentials; use https://")
-    _told(as_json, "Added", name)
+    output.report(as_json, "Added", "context", name)
 
 
 @command.command(
@@ -86,10 +86,7 @@ def add(name: str, server: str, replace: bool, as_json: bool, **given: str | Non
 def list_contexts(as_json: bool) -> None:
     """Print all contexts; * is the one in use."""
     found = contexts.load(_file())
-    if as_json:
-        known = {name: _shown(one) for name, one in sorted(found.known.items())}
-        output.emit({"current": found.current, "contexts": known})
-        return
+    known = {name: _shown(one) for name, one in sorted(found.known.items())}
     rows = [
         ("*" if name == found.current else "", name, one.server, one.user or _token(one))
         for name, one in sorted(found.known.items())
@@ -97,12 +94,12 @@ def list_contexts(as_json: bool) -> None:
     rows.append(
         ("*" if found.current == contexts.LOCAL else "", contexts.LOCAL, "the data folder", "")
     )
-    for line in output.table(("", "NAME", "SERVER", "AS"), rows):
-        click.echo(line)
+    document = {"current": found.current, "contexts": known}
+    output.respond(as_json, document, *output.table(("", "NAME", "SERVER", "AS"), rows))
 
 
 @command.command(epilog=examples("router context use prod", "router context use local"))
-@click.argument("name", shell_complete=completing.contexts_of)
+@click.argument("name", shell_complete=complete_contexts)
 @as_json
 def use(name: str, as_json: bool) -> None:
     """Have commands that name no context work on NAME; local is the data folder."""
@@ -110,11 +107,11 @@ def use(name: str, as_json: bool) -> None:
         if name != contexts.LOCAL:
             contexts.Contexts(document["contexts"]).get(name)
         document["current"] = name
-    _told(as_json, "Using", name)
+    output.report(as_json, "Using", "context", name)
 
 
 @command.command(epilog=examples("router context show", "router context show prod --json"))
-@click.argument("name", required=False, shell_complete=completing.contexts_of)
+@click.argument("name", required=False, shell_complete=complete_contexts)
 @as_json
 def show(name: str | None, as_json: bool) -> None:
     """Print the context NAME, or the one in use; secrets are shown as ***."""
@@ -122,15 +119,11 @@ def show(name: str | None, as_json: bool) -> None:
     chosen = name or os.environ.get("ROUTER_CONTEXT") or found.current
     told = {"name": chosen}
     told |= {"server": "the data folder"} if chosen == contexts.LOCAL else _shown(found.get(chosen))
-    if as_json:
-        output.emit(told)
-        return
-    for line in output.table((), list(told.items())):
-        click.echo(line)
+    output.respond(as_json, told, *output.table((), list(told.items())))
 
 
 @command.command(epilog=examples("router context remove prod"))
-@click.argument("name", shell_complete=completing.contexts_of)
+@click.argument("name", shell_complete=complete_contexts)
 @as_json
 def remove(name: str, as_json: bool) -> None:
     """Forget the context NAME with its credentials; if it is in use, local is from then on."""
@@ -139,7 +132,7 @@ def remove(name: str, as_json: bool) -> None:
         del document["contexts"][name]
         if document["current"] == name:
             document["current"] = contexts.LOCAL
-    _told(as_json, "Removed", name)
+    output.report(as_json, "Removed", "context", name)
 
 
 def _made(server: str, given: dict[str, str | None]) -> contexts.Context:
@@ -170,13 +163,6 @@ def _shown(one: contexts.Context) -> dict[str, str]:
 
 def _token(one: contexts.Context) -> str:
     return "a token" if one.token_file else ""
-
-
-def _told(as_json: bool, done: str, name: str) -> None:
-    if as_json:
-        output.emit({"context": name, "done": done.lower()})
-    else:
-        click.echo(f"{done} {name}")
 
 
 def _file() -> Path:

@@ -9,12 +9,13 @@ import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from router.cli import private_file
 from router.errors import SettingError
 from router.quoting import quoted, said
 
@@ -25,7 +26,7 @@ FILE: Final = "contexts.json"
 MAX_FILE_BYTES: Final = 1 << 20
 MAX_SECRET_BYTES: Final = 64 << 10
 LOCK_SECONDS: Final = 10.0
-LOOK_SECONDS: Final = 0.05
+POLL_SECONDS: Final = 0.05
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -203,20 +204,7 @@ def _write(file: Path, contexts: Contexts) -> None:
             for name, one in sorted(contexts.known.items())
         },
     }
-    made = file.with_name(f".{file.name}.{os.getpid()}")
-    with suppress(FileNotFoundError):
-        made.unlink()
-    try:
-        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-            json.dump(document, out, indent=2)
-            out.write("\n")
-            out.flush()
-            os.fsync(out.fileno())
-        made.replace(file)
-    except BaseException:
-        with suppress(OSError):
-            made.unlink()
-        raise
+    private_file.replace(file, json.dumps(document, indent=2) + "\n")
 
 
 def _taken(lock: int) -> bool:
@@ -235,7 +223,7 @@ def _locked(file: Path) -> Iterator[None]:
         while not _taken(lock):
             if time.monotonic() > end:
                 raise SettingError(f"{file}: another command is changing it")
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
         yield
     finally:
         os.close(lock)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from router.cli import completing, connection, output
+from router.cli import connecting, output
+from router.cli.connection import Connection
 from router.cli.options import anywhere, as_json, examples
 from router.errors import BadReadOptionError
 
@@ -16,7 +16,7 @@ SHOWN_CHARACTERS: Final = 60
 TOPICS: Final = ("TOPIC", "WAITING", "STORED")
 LETTERS: Final = ("POSITION", "FROM", "REASON", "VALUE")
 
-topic_argument = click.argument("topic", shell_complete=completing.topics_of)
+topic_argument = click.argument("topic", shell_complete=connecting.complete_topics)
 position_option = click.option(
     "--position",
     metavar="POSITIONS",
@@ -38,18 +38,12 @@ def command() -> None:
 
 
 @command.command("list", epilog=examples("router dead-letters list"))
-@as_json
-@anywhere
-def list_topics(as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def list_topics(there: Connection, *, as_json: bool) -> None:
     """Print the dead-letter topics, with how many letters wait and how many messages are stored."""
-    with connection.connected(config, **given) as there:
-        topics = there.dead_letter_topics()
-    if as_json:
-        output.emit(topics)
-        return
+    topics = there.dead_letter_topics()
     rows = [(one["topic"], _count(one["waiting"]), _count(one["stored"])) for one in topics]
-    for line in output.table(TOPICS, rows):
-        click.echo(line)
+    output.respond(as_json, topics, *output.table(TOPICS, rows))
 
 
 @command.command(
@@ -59,22 +53,19 @@ def list_topics(as_json: bool, config: Path | None, **given: str | None) -> None
     )
 )
 @topic_argument
-@as_json
-@anywhere
-def show(topic: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def show(there: Connection, topic: str, *, as_json: bool) -> None:
     """Print the letters of TOPIC that wait: position, where each came from, why it is there."""
     behind = ""
-    with connection.connected(config, **given) as there:
-        while True:
-            page = there.dead_letters(topic, behind)
-            for line in output.table(() if behind else LETTERS, list(map(_row, page["letters"]))):
-                if not as_json:
-                    click.echo(line)
-            for letter in page["letters"] if as_json else ():
-                output.emit(letter)
-            if not page["more"]:
-                return
-            behind = page["behind"]
+    more = True
+    while more:
+        page = there.dead_letters(topic, behind)
+        for line in output.table(() if behind else LETTERS, list(map(_row, page["letters"]))):
+            if not as_json:
+                click.echo(line)
+        for letter in page["letters"] if as_json else ():
+            output.emit(letter)
+        more, behind = page["more"], page["behind"]
 
 
 @command.command(
@@ -121,7 +112,7 @@ def _run(action: str, topic: str, given: dict[str, Any]) -> None:
         raise BadReadOptionError("give either --position or --all")
     wanted = {"all": "true"} if position is None else {"position": position}
     done, refused = 0, dict[str, str]()
-    with connection.connected(config, **given) as there:
+    with connecting.connected(config, **given) as there:
         while True:
             outcome = there.handle_letters(topic, action, wanted)
             done += outcome["done"]

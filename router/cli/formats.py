@@ -2,24 +2,30 @@
 
 What is read is read as it comes: a batch is what has arrived, so that `tail -f | router pub` waits
 for nothing. Only a record that is longer than any message ends the reading.
+
+JSON objects come one after the other, or in arrays of any length. The standard library's decoder
+says where an object ends; what it reads is thrown away but for the key, and the message is the text
+between. An object that is not there as a whole is tried again when twice as much of it is there, so
+that one on many lines costs little.
 """
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import IO, Any, Final
+from typing import IO, Any, Final, NoReturn
 
 import orjson
 
-from router.cli.documents import DocumentReader
-from router.cli.lines import CHUNK, chunks
 from router.errors import BadFramingError, BadJsonError, MessageTooLargeError
 from router.model import Message, Position, Stored
 from router.quoting import quoted
 from router.wire import cambria, ndjson
 
+READ_BYTES: Final = 1 << 18
+MAX_LINE_BYTES: Final = 8 << 20
 MAX_RECORD_BYTES: Final = 64 << 20
 """Longest record of input, before anything knows how large a message may be."""
 MAX_DOCUMENT_BYTES: Final = 16 << 20
@@ -27,20 +33,25 @@ MAX_DOCUMENT_BYTES: Final = 16 << 20
 _CAMBRIA_HEAD: Final = re.compile(rb"\s*([0-9]{1,10})\.([0-9]{1,10})\.")
 _MAX_HEAD_BYTES: Final = 4096
 
+KEY: Final = "cambria.partition"
+_BLANKS: Final = " \t\n\r"
+_MAX_TOKEN_CHARACTERS: Final = 16
+"""How far before the end of the text an error may be that more text mends."""
+
 Batches = Iterator[tuple[list[Message], int]]
 """Messages that have arrived, and how many bytes of the input they took."""
 
 
 def text(source: IO[bytes], key: bytes | None) -> Batches:
     """Each line that is not empty is a message."""
-    for lines, size in chunks(source):
+    for lines, size in _lines(source):
         yield [Message(line, key) for line in lines], size
 
 
 def described(source: IO[bytes], key: bytes | None) -> Batches:
     """Each line is an object with key, value and properties, as `sub --json` prints it."""
     number = 0
-    for lines, size in chunks(source, MAX_RECORD_BYTES):
+    for lines, size in _lines(source, MAX_RECORD_BYTES):
         found = []
         for line in lines:
             number += 1
@@ -146,7 +157,7 @@ WRITERS: Final[dict[str, Callable[[Stored], bytes]]] = {
 
 
 def _reads(source: IO[bytes]) -> Iterator[bytes]:
-    while data := source.read1(CHUNK):  # type: ignore[attr-defined] # buffered readers have it
+    while data := source.read1(READ_BYTES):  # type: ignore[attr-defined] # buffered readers have it
         yield data
 
 
@@ -174,3 +185,115 @@ def _whole_records(text: bytes) -> int:
 
 def _keyed(found: Iterable[Message], key: bytes | None) -> list[Message]:
     return [one if one.key is not None else one._replace(key=key) for one in found]
+
+
+def _lines(source: IO[bytes], longest: int | None = None) -> Iterator[tuple[list[bytes], int]]:
+    """Yield the lines that have arrived, without waiting for a full chunk, and their bytes.
+
+    A line of more than `longest` bytes (MAX_LINE_BYTES) is handed on in parts, to be refused.
+    """
+    rest: list[bytes] = []
+    held = 0
+    while data := source.read1(READ_BYTES):  # type: ignore[attr-defined] # buffered readers have it
+        head, newline, tail = data.rpartition(b"\n")
+        if newline:
+            yield _nonempty(b"".join([*rest, head])), len(data)
+            rest, held = [tail], len(tail)
+            continue
+        rest.append(data)
+        held += len(data)
+        # What is too long for a message is handed on to be refused, before it fills the memory.
+        if held > (MAX_LINE_BYTES if longest is None else longest):
+            yield [b"".join(rest)], len(data)
+            rest, held = [], 0
+        else:
+            yield [], len(data)
+    yield _nonempty(b"".join(rest)), 0
+
+
+def _nonempty(text: bytes) -> list[bytes]:
+    return [line for line in (part.rstrip(b"\r") for part in text.split(b"\n")) if line]
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise BadJsonError(f"{name} is no JSON.")
+
+
+# Numbers become the length of their text: nothing needs them, and a huge one may cost or fail.
+_decoder: Final[Any] = json.JSONDecoder(parse_int=len, parse_float=len, parse_constant=_no_constant)
+
+
+class DocumentReader:
+    """Takes bytes as they come and returns the objects that they complete; `longest` in bytes."""
+
+    def __init__(self, key: bytes | None, longest: int) -> None:
+        self._key = key
+        self._longest = longest
+        self._decode = codecs.getincrementaldecoder("utf-8")()
+        self._text = ""
+        self._next_try = 0
+        self._in_array = False
+        self._need_comma = False
+        self._count = 0
+
+    def receive(self, data: bytes, *, final: bool = False) -> list[Message]:
+        """Return the messages of objects that are whole now; `final`: there is no more data.
+
+        Raises BadJsonError, MessageTooLargeError.
+        """
+        try:
+            self._text += self._decode.decode(data, final)
+        except UnicodeDecodeError as error:
+            raise self._bad("it is not UTF-8") from error
+        if len(self._text) < self._next_try and not final:
+            return []
+        found, at = [], self._skip(0)
+        while at < len(self._text) and (read := self._object(at, final)) is not None:
+            message, at = read
+            found.append(message)
+            at = self._skip(at)
+        self._text = self._text[at:]
+        self._next_try = 2 * len(self._text)
+        if len(self._text) > self._longest:
+            raise MessageTooLargeError(f"The input has an object of over {self._longest} bytes.")
+        if final and self._in_array:
+            raise self._bad("the array does not end")
+        return found
+
+    def _skip(self, at: int) -> int:
+        """Return where the next object begins, behind blanks and what is between objects."""
+        text = self._text
+        while at < len(text):
+            character = text[at]
+            if character == "[" and not self._in_array:
+                self._in_array, self._need_comma = True, False
+            elif character == "]" and self._in_array:
+                self._in_array = False
+            elif character == "," and self._in_array and self._need_comma:
+                self._need_comma = False
+            elif character == "{" and not (self._in_array and self._need_comma):
+                return at
+            elif character not in _BLANKS:
+                raise self._bad(f"expected an object, got {quoted(text[at : at + 20])}")
+            at += 1
+        return at
+
+    def _object(self, at: int, final: bool) -> tuple[Message, int] | None:
+        """Return the message of the object there and where it ends; None: it is not whole."""
+        try:
+            value, end = _decoder.raw_decode(self._text, at)
+        except json.JSONDecodeError as error:
+            is_cut = error.msg.startswith("Unterminated string")
+            if not final and (is_cut or error.pos >= len(self._text) - _MAX_TOKEN_CHARACTERS):
+                return None
+            raise self._bad(error.msg[:1].lower() + error.msg[1:]) from error
+        except RecursionError as error:
+            raise self._bad("it is nested too deep") from error
+        self._count += 1
+        self._need_comma = True
+        named = value.get(KEY)
+        key = named.encode() if isinstance(named, str) and named else self._key
+        return Message(self._text[at:end].encode(), key), end
+
+    def _bad(self, sentence: str) -> BadJsonError:
+        return BadJsonError(f"Object {self._count + 1} of the input: {sentence}.")

@@ -18,10 +18,10 @@ from router.errors import RouterError, SettingError
 from router.settings import Settings, environment
 from router.web.server import bind_address, options
 
-LOOK: Final = 0.01
-HIGHEST_PORT: Final = 65_535
-EARLY_DEATHS: Final = 3
-RELOAD: Final = signal.SIGUSR1
+POLL_SECONDS: Final = 0.01
+MAX_PORT: Final = 65_535
+MAX_EARLY_DEATHS: Final = 3
+RELOAD_SIGNAL: Final = signal.SIGUSR1
 """gunicorn hands this signal on to its workers; SIGHUP would have it replace them."""
 # gunicorn's own exit statuses: a worker did not start, the application could not be loaded.
 BOOT_ERROR: Final = 3
@@ -43,10 +43,10 @@ def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
 
     Workers bind with SO_REUSEPORT, so that a second router on the same port would start without a
     word and take half of the connections: whether the port is free is asked without that option.
-    Raises SettingError when somebody has it. Port 0 becomes a free one.
+    Raises SettingError if another process has it. Port 0 becomes a free one.
     """
-    if port > HIGHEST_PORT:
-        raise SettingError(f"{option} {port}: the highest port is {HIGHEST_PORT}")
+    if port > MAX_PORT:
+        raise SettingError(f"{option} {port}: the highest port is {MAX_PORT}")
     family, kind, _, _, address = _resolve(host, port)
     kept = socket.socket(family, kind)
     try:
@@ -54,7 +54,7 @@ def reserve(host: str, port: int, option: str = "--port") -> socket.socket:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(address)
             address = probe.getsockname()
-        # Without SO_REUSEADDR, so that the next router's probe fails though nobody listens yet.
+        # Without SO_REUSEADDR, so that the next router's probe fails before this one listens.
         kept.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         kept.bind(address)
     except OSError as error:
@@ -110,7 +110,7 @@ def run(settings: Settings, ready: Callable[[], bool], *, only_admin: bool = Fal
     log.begin("http", settings.text("log.level"), settings.text("log.format"))
     application = Application()
     while not ready():
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
     try:
         application.run()
     except HaltServer as halt:
@@ -123,5 +123,5 @@ def judge(end: Exit) -> None:
     """Let a server that was killed start again; give up on one that cannot start."""
     if end.status == LOAD_ERROR:
         raise GaveUpError("the HTTP server cannot start with these settings", os.EX_CONFIG)
-    if end.status == BOOT_ERROR or (end.status > 0 and end.early_deaths >= EARLY_DEATHS):
+    if end.status == BOOT_ERROR or (end.status > 0 and end.early_deaths >= MAX_EARLY_DEATHS):
         raise GaveUpError(f"the HTTP server cannot start ({meaning(end.status)})", os.EX_SOFTWARE)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import click
 
-from router.cli import completing, connection, output
+from router.cli import connecting, output
+from router.cli.connection import Connection
 from router.cli.options import anywhere, as_json, examples
 
 MEMBERS = ("CONSUMER", "NODE", "STATE")
@@ -16,8 +16,8 @@ PARTITIONS = ("PARTITION", "BACKLOG", "COMMITTED", "FIRST", "END", "HOLDER")
 THIS_NODE = "this node"
 HEADER = ("GROUP", "PARTITION", "BACKLOG", "CONSUMERS")
 
-topic_argument = click.argument("topic", shell_complete=completing.topics_of)
-group_argument = click.argument("group", shell_complete=completing.groups_of)
+topic_argument = click.argument("topic", shell_complete=connecting.complete_topics)
+group_argument = click.argument("group", shell_complete=connecting.complete_groups)
 
 
 @click.group(
@@ -37,23 +37,17 @@ def command() -> None:
     "list", epilog=examples("router groups list orders", "router groups list orders --json")
 )
 @topic_argument
-@as_json
-@anywhere
-def list_groups(topic: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def list_groups(there: Connection, topic: str, *, as_json: bool) -> None:
     """Print for each group of TOPIC and each partition how many messages wait, and who reads."""
-    with connection.connected(config, **given) as there:
-        groups = there.groups(topic)
     rows = [
         (group.name, max(one.partition, 0), one.backlog, one.consumers)
-        for group in groups
+        for group in there.groups(topic)
         for one in group.partitions
     ]
-    if as_json:
-        names = ("group", "partition", "backlog", "consumers")
-        output.emit([dict(zip(names, row, strict=True)) for row in rows])
-        return
-    for line in output.table(HEADER, rows):
-        click.echo(line)
+    names = ("group", "partition", "backlog", "consumers")
+    document = [dict(zip(names, row, strict=True)) for row in rows]
+    output.respond(as_json, document, *output.table(HEADER, rows))
 
 
 @command.command(
@@ -61,23 +55,16 @@ def list_groups(topic: str, as_json: bool, config: Path | None, **given: str | N
 )
 @topic_argument
 @group_argument
-@as_json
-@anywhere
-def show(topic: str, group: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def show(there: Connection, topic: str, group: str, *, as_json: bool) -> None:
     """Print who polls GROUP of TOPIC, and for each partition who holds it and where it stands."""
-    with connection.connected(config, **given) as there:
-        details = there.describe_group(topic, group)
-    if as_json:
-        output.emit({"topic": topic} | details)
-        return
+    details = there.describe_group(topic, group)
     for reason in (details["untold"], details["trouble"]):
-        if reason:
+        if reason and not as_json:
             click.echo(reason, err=True)
-    for line in output.table(MEMBERS, [_member(one) for one in details["members"] or ()]):
-        click.echo(line)
-    click.echo()
-    for line in output.table(PARTITIONS, [_partition(one) for one in details["partitions"]]):
-        click.echo(line)
+    members = output.table(MEMBERS, [_member(one) for one in details["members"] or ()])
+    partitions = output.table(PARTITIONS, [_partition(one) for one in details["partitions"]])
+    output.respond(as_json, {"topic": topic} | details, *members, "", *partitions)
 
 
 @command.command(
@@ -113,38 +100,29 @@ def reset(topic: str, group: str, to: str, preview: bool, as_json: bool, **given
 
     where = target("--to", to)
     told = {"group": group, "to": shown_target(where)}
-    with connection.connected(given.pop("config"), **given) as there:
+    with connecting.connected(given.pop("config"), **given) as there:
         if preview:
             found = there.preview_reset(topic, group, where)
             lags = {"lag": found.lag, "least": found.least, "most": found.most}
-            _told(as_json, {"topic": topic, **told, "preview": lags}, found.sentence())
+            output.respond(as_json, {"topic": topic, **told, "preview": lags}, found.sentence())
             return
         name = there.reset_group(topic, group, where)
-    _told(as_json, {"topic": name, **told}, f"Reset {group} of {name} to {told['to']}")
+    output.respond(as_json, {"topic": name, **told}, f"Reset {group} of {name} to {told['to']}")
 
 
 @command.command(epilog=examples("router groups delete orders billing"))
 @topic_argument
 @group_argument
-@as_json
-@anywhere
-def delete(topic: str, group: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def delete(there: Connection, topic: str, group: str, *, as_json: bool) -> None:
     """Delete GROUP of TOPIC; fails while it is read. A later poll makes a new one."""
-    with connection.connected(config, **given) as there:
-        name = there.delete_group(topic, group)
+    name = there.delete_group(topic, group)
     told = {"topic": name, "group": group, "done": "deleted"}
-    _told(as_json, told, f"Deleted {group} of {name}")
-
-
-def _told(as_json: bool, document: Mapping[str, Any], sentence: str) -> None:
-    if as_json:
-        output.emit(document)
-    else:
-        click.echo(sentence)
+    output.respond(as_json, told, f"Deleted {group} of {name}")
 
 
 def _member(one: Mapping[str, Any]) -> tuple[str, ...]:
-    state = "-"
+    state = one.get("client") or "-"
     if one["polling_ms"] is not None:
         state = f"polling for {one['polling_ms'] / 1000:.1f} s"
     elif one["idle_ms"] is not None:

@@ -25,6 +25,7 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError
 
+from router.backoff import Backoff
 from router.build import VERSION
 from router.cli.contexts import Context
 from router.errors import (
@@ -52,7 +53,7 @@ MAX_ANSWER_BYTES: Final = 256 << 20
 MAX_SENTENCE: Final = 500
 PIECE_BYTES: Final = 64 << 10
 """What is written or read at once: a write has the time of a connect, however slow the line is."""
-AGAIN: Final = frozenset({429, 503, 504})
+RETRIED_STATUSES: Final = frozenset({429, 503, 504})
 _ERRORS: Final[Mapping[int, type[RouterError]]] = {
     401: UnauthenticatedError,
     403: ForbiddenError,
@@ -129,7 +130,8 @@ class HttpClient:
 
     def ask(self, request: Request) -> Answer:
         """Return the answer, 2xx; raise the failure that another one stands for."""
-        end, pause = self._clock() + self._retry_seconds, MIN_PAUSE_SECONDS
+        end = self._clock() + self._retry_seconds
+        pauses = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             was_reached = self._reached
             try:
@@ -143,14 +145,20 @@ class HttpClient:
                     return answer
                 failure = failed(answer, self.context)
                 # After 429 and 503 nothing was done; after 504 it is unknown.
-                if answer.status not in AGAIN or (answer.status == 504 and not request.safe):
+                if answer.status not in RETRIED_STATUSES or (
+                    answer.status == 504 and not request.safe
+                ):
                     raise failure
-            wait = failure.retry_after or pause
+            wait = failure.retry_after or pauses.seconds
             if self._clock() + wait > end:
                 raise failure
             self._report(f"{failure} Trying again.")
             self._sleep(wait)
-            pause = min(2 * pause, MAX_PAUSE_SECONDS)
+            pauses.next()
+
+    def get(self, path: str) -> Answer:
+        """Return the answer to a GET without a query; raises as `ask` does."""
+        return self.ask(Request("GET", path))
 
     @contextmanager
     def stream(self, request: Request, silence: float) -> Iterator[Iterator[bytes]]:

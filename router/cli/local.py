@@ -12,41 +12,36 @@ from typing import Any, Final
 from router import log
 from router.backends import ResetTarget, Start
 from router.cli.connection import Consumption, Tail, Topic, TopicDetails
-from router.cli.store import Store, clock, wall_ms
+from router.cli.store import Store
+from router.clocks import wall_ms
 from router.errors import BackendUnavailableError, BadReadOptionError, BadRequestError
 from router.metrics import Metrics
 from router.model import (
     Message,
-    Policies,
     Position,
     Principal,
     Stored,
     Subscription,
+    TopicInfo,
     TopicName,
 )
 from router.services.consume import (
+    ConnectedClient,
     ConsumeOptions,
     Poll,
     PollMailbox,
-    Present,
+    PollRequest,
     Subscriber,
-    Wish,
 )
-from router.services.dead_letters import (
-    Chosen,
-    DeadLetters,
-    outcome_told,
-    page_told,
-    read_letters,
-    read_marks,
-)
+from router.services.dead_letters.letters import read_letters, read_marks
+from router.services.dead_letters.service import Chosen, DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Group, Groups, Preview, grouped
-from router.services.idempotency import RequestNames
 from router.services.publish import Publisher, PublishOptions
-from router.services.read import After, Reading, ReadOptions, Whence
+from router.services.read import After, Reading, ReadOptions, StartPosition
+from router.services.shared_secret import RequestNames
 
-LOOK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 """How often a tail that finds nothing says so, and looks for a broker that is away."""
 RESUME_SECONDS: Final = 30.0
 """How long a tail waits for a broker that was there."""
@@ -57,14 +52,15 @@ class LocalConnection:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self._settings, self._backend, self._timeout = store.settings, store.backend, store.timeout
         self._publisher: Publisher | None = None
         # What is logged must not get between messages.
         log.configure(store.settings.text("log.level"), store.settings.text("log.format"))
 
     def topics(self) -> list[Topic]:
         """Return the topics of all namespaces."""
-        found = self._store.backend.list_topics(self._store.timeout)
-        return [Topic(self._store.shown(info.topic), info.partitions) for info in found]
+        found = self._backend.list_topics(self._timeout)
+        return [Topic(self._settings.shortest_name(info.topic), info.partitions) for info in found]
 
     def topic_names(self) -> list[str]:
         """Return the names of the topics."""
@@ -72,22 +68,22 @@ class LocalConnection:
 
     def create_topic(self, name: str, partitions: int) -> str:
         """Create a topic."""
-        topic = self._store.topic(name)
-        self._store.backend.create_topic(topic, partitions, Policies(), {}, self._store.timeout)
+        topic = self._settings.topic(name)
+        self._backend.create_topic(TopicInfo(topic, partitions), self._timeout)
         return str(topic)
 
     def delete_topic(self, name: str) -> str:
         """Delete a topic."""
-        topic = self._store.topic(name)
-        self._store.backend.delete_topic(topic, self._store.timeout)
+        topic = self._settings.topic(name)
+        self._backend.delete_topic(topic, self._timeout)
         return str(topic)
 
     def describe_topic(self, name: str) -> TopicDetails:
         """Return what a topic is and holds."""
-        stats = self._store.backend.describe_topic(self._store.topic(name), self._store.timeout)
+        stats = self._backend.describe_topic(self._settings.topic(name), self._timeout)
         info = stats.info
         return TopicDetails(
-            self._store.shown(info.topic),
+            self._settings.shortest_name(info.topic),
             str(info.topic),
             info.partitions,
             dict(info.properties),
@@ -97,76 +93,77 @@ class LocalConnection:
 
     def groups(self, topic: str) -> list[Group]:
         """Return the groups of a topic."""
-        return self._groups().listed(self._store.topic(topic))
+        return self._groups().listed(self._settings.topic(topic))
 
     def describe_group(self, topic: str, group: str) -> dict[str, Any]:
         """Return a group, its members and partitions."""
-        inspection = GroupInspection(self._store.backend, self._store.node, self._store.timeout)
-        return inspection.details(Subscription(self._store.topic(topic), group)).as_json()
+        inspection = GroupInspection(self._backend, self._store.node, self._timeout)
+        return inspection.details(Subscription(self._settings.topic(topic), group)).as_json()
 
     def preview_reset(self, topic: str, group: str, to: ResetTarget) -> Preview:
         """Return what a reset would change."""
-        return self._groups().preview(Subscription(self._store.topic(topic), group), to)
+        return self._groups().preview(Subscription(self._settings.topic(topic), group), to)
 
     def reset_group(self, topic: str, group: str, to: ResetTarget) -> str:
         """Move a group."""
-        subscription = Subscription(self._store.topic(topic), group)
+        subscription = Subscription(self._settings.topic(topic), group)
         self._groups().reset(subscription, to)
         return str(subscription.topic)
 
     def delete_group(self, topic: str, group: str) -> str:
         """End a group."""
-        subscription = Subscription(self._store.topic(topic), group)
+        subscription = Subscription(self._settings.topic(topic), group)
         self._groups().delete(subscription)
         return str(subscription.topic)
 
     def dead_letter_topics(self) -> list[dict[str, Any]]:
         """Return the topics of dead letters of all namespaces."""
         letters = self._letters()
-        return letters.counted(letters.among(self._store.backend.list_topics(self._store.timeout)))
+        return letters.counted(letters.among(self._backend.list_topics(self._timeout)))
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
         """Return letters that wait behind a place."""
         chosen = Chosen(None, read_marks("behind", behind))
-        return page_told(self._letters().look(self._store.topic(topic), chosen))
+        return self._letters().page(self._settings.topic(topic), chosen).as_json()
 
     def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters."""
-        letters, name = self._letters(), self._store.topic(topic)
+        letters, name = self._letters(), self._settings.topic(topic)
         if (named := wanted.get("position")) is not None:
             chosen = Chosen(read_letters("--position", named))
         else:
             before = int(wanted.get("before", letters.now_ms()))
             chosen = Chosen(None, read_marks("behind", wanted.get("behind", "")), before)
         if action == "requeue":
-            return outcome_told(letters.requeue(name, chosen, lambda _: True), chosen)
-        return outcome_told(letters.discard(name, chosen), chosen)
+            return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
+        return letters.discard(name, chosen).as_json(chosen)
 
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages; the backend's own producer tells its retries apart."""
         del request
-        return self._publishing().publish(self._store.topic(topic), messages, Principal()).count
+        return self._publishing().publish(self._settings.topic(topic), messages, Principal()).count
 
     def tail(self, topic: str, tail: Tail) -> Iterator[list[Stored]]:
         """Yield what is read without a group."""
-        name = self._store.topic(topic)
-        every = LOOK_SECONDS if tail.silence is None else min(LOOK_SECONDS, tail.silence)
-        options = replace(
-            ReadOptions.of(self._store.settings), heartbeat=every, longest=math.inf, streams=1
-        )
-        reading = Reading(self._store.backend, self._store.directory(), options, clock)
+        name = self._settings.topic(topic)
+        every = POLL_SECONDS if tail.silence is None else min(POLL_SECONDS, tail.silence)
+        configured = ReadOptions.from_settings(self._settings)
+        options = replace(configured, heartbeat=every, longest=math.inf, streams=1)
+        reading = Reading(self._backend, self._store.directory(), options, time.monotonic)
         tailing = _Tailing(reading, name, _starts(tail.start, reading.partitions(name)))
         yield from tailing.batches(math.inf if tail.silence is None else tail.silence)
 
     def consume(self, topic: str, group: str, consumer: str, start: Start | int) -> Consumption:
         """Open a consumer of a group."""
-        options = ConsumeOptions.of(self._store.settings)
+        options = ConsumeOptions.from_settings(self._settings)
         directory = self._store.directory()
         subscriber = Subscriber(
-            self._store.backend, self._store.node, directory, options, Metrics(), clock
+            self._backend, self._store.node, directory, options, Metrics(), time.monotonic
         )
-        wish = Wish(Subscription(self._store.topic(topic), group), consumer, 0.0, 1, start=start)
-        return _Polls(subscriber, wish)
+        request = PollRequest(
+            Subscription(self._settings.topic(topic), group), consumer, 0.0, 1, start=start
+        )
+        return _Polls(subscriber, request)
 
     def sibling(self) -> LocalConnection:
         """Return another connection over the same store, which threads may share."""
@@ -182,18 +179,20 @@ class LocalConnection:
 
     def _letters(self) -> DeadLetters:
         found = self._store
-        configured = ConsumeOptions.of(found.settings).dead_letter_topic
+        configured = ConsumeOptions.from_settings(found.settings).dead_letter_topic
         parts = found.backend, found.directory(), self._publishing()
         return DeadLetters(parts, configured, found.timeout, wall_ms)
 
     def _groups(self) -> Groups:
-        return Groups(self._store.backend, self._store.timeout)
+        return Groups(self._backend, self._timeout)
 
 
 class _Tailing:
     """A stream that goes on where it was after the broker was away."""
 
-    def __init__(self, reading: Reading, topic: TopicName, starts: Mapping[int, Whence]) -> None:
+    def __init__(
+        self, reading: Reading, topic: TopicName, starts: Mapping[int, StartPosition]
+    ) -> None:
         self._reading = reading
         self._topic = topic
         self._starts = starts
@@ -204,26 +203,26 @@ class _Tailing:
 
         Raises BackendUnavailableError if there is no broker, or none for RESUME_SECONDS.
         """
-        message_at = clock()
+        message_at = time.monotonic()
         while True:
             try:
                 for found in self._stream():
                     if found:
-                        message_at = clock()
-                    elif clock() - message_at >= silence:
+                        message_at = time.monotonic()
+                    elif time.monotonic() - message_at >= silence:
                         return
                     yield found
             except BackendUnavailableError:
-                if clock() - self._alive_at > RESUME_SECONDS:
+                if time.monotonic() - self._alive_at > RESUME_SECONDS:
                     raise
-                time.sleep(LOOK_SECONDS)
+                time.sleep(POLL_SECONDS)
 
     def _stream(self) -> Iterator[list[Stored]]:
-        opened = self._reading.stream(self._topic, self._starts, PollMailbox(), Present())
+        opened = self._reading.stream(self._topic, self._starts, PollMailbox(), ConnectedClient())
         with closing(opened) as stream:
-            self._starts = stream.feed.whence
+            self._starts = stream.feed.positions
             for found in stream:
-                self._alive_at = clock()
+                self._alive_at = time.monotonic()
                 for stored in found:
                     stream.feed.had(stored)
                 yield found
@@ -232,16 +231,16 @@ class _Tailing:
 class _Polls:
     """A consumer of a group: one poll at a time, which holds what it was given."""
 
-    def __init__(self, subscriber: Subscriber, wish: Wish) -> None:
+    def __init__(self, subscriber: Subscriber, request: PollRequest) -> None:
         self._subscriber = subscriber
-        self._wish = wish
+        self._request = request
         self._poll: Poll | None = None
 
     def fetch(self, limit: int, timeout: float) -> list[Stored]:
         """Return messages of a poll."""
         self.close()
-        wish = replace(self._wish, limit=limit, timeout=timeout)
-        self._poll = self._subscriber.poll(wish, PollMailbox(), Present())
+        request = replace(self._request, limit=limit, timeout=timeout)
+        self._poll = self._subscriber.poll(request, PollMailbox(), ConnectedClient())
         return self._poll.messages
 
     def acknowledge(self) -> None:
@@ -256,7 +255,7 @@ class _Polls:
             self._poll = None
 
 
-def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, Whence]:
+def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, StartPosition]:
     """Return where each partition is read from; raise BadReadOptionError."""
     if not isinstance(start, str):
         return dict.fromkeys(partitions, start)
@@ -277,13 +276,13 @@ def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, Whence
     }
 
 
-def _placed(mark: Whence, partition: int) -> Whence:
+def _placed(mark: StartPosition, partition: int) -> StartPosition:
     if isinstance(mark, After):
         return After(replace(mark.position, partition=partition))
     return replace(mark, partition=partition) if isinstance(mark, Position) else mark
 
 
 def _publisher(store: Store) -> Publisher:
-    options = PublishOptions.of(store.settings)
+    options = PublishOptions.from_settings(store.settings)
     names = RequestNames(store.node.registry, store.settings.seconds("backend.timeout"))
-    return Publisher((store.backend, store.directory(), names), options, Metrics(), clock)
+    return Publisher((store.backend, store.directory(), names), options, Metrics(), time.monotonic)

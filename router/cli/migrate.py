@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import click
 
+from router.access.authorizer import TOPIC_RECORDS
 from router.cli import output
 from router.cli.options import as_json, examples, settings_for, store, zookeeper
 from router.cli.store import Store, opened
@@ -16,7 +17,6 @@ from router.errors import SettingError
 from router.migration import cipher
 from router.migration.moving import Standing, Step, compare, write
 from router.migration.original import ROOT, Original, read
-from router.services import rights
 
 SERVERS: Final = "config.zk.servers"
 ROOT_PROPERTY: Final = "config.zk.root"
@@ -86,7 +86,7 @@ def command(
         steps = compare(original.found, ours.node.registry, ours.timeout)
         absent, failures = list(_absent(steps, ours)), []
         if not as_json:
-            click.echo("\n".join([*_told(steps, original, overwrite), *absent]))
+            click.echo("\n".join([*_lines(steps, original, overwrite), *absent]))
         if apply:
             failures = write(steps, ours.node.registry, overwrite, ours.timeout)
     if as_json:
@@ -108,7 +108,7 @@ def _read(servers: str, root: str, lock: cipher.Cipher | None, ours: Store) -> O
     from router.coordination.zookeeper import tree  # noqa: PLC0415 - help needs no kazoo
 
     with tree.opened(servers, ours.timeout) as found:
-        original = read(found, root, lock, ours.topic)
+        original = read(found, root, lock, ours.settings.topic)
         if not original.found and not original.unreadable and not found.children(root):
             raise SettingError(f"{servers}: there is nothing below {root}; name it with --root")
     return original
@@ -133,7 +133,7 @@ def _document(
     }
 
 
-def _told(steps: list[Step], original: Original, overwrite: bool) -> Iterator[str]:
+def _lines(steps: list[Step], original: Original, overwrite: bool) -> Iterator[str]:
     """Yield a line for each record and for each node that cannot be read."""
     width = max((len(step.found.name) for step in steps), default=0)
     for step in steps:
@@ -146,13 +146,13 @@ def _told(steps: list[Step], original: Original, overwrite: bool) -> Iterator[st
 
 
 def _absent(steps: list[Step], ours: Store) -> Iterator[str]:
-    """Yield a warning for each topic that would lose what is imported when somebody makes it."""
-    wanted = {step.found.name for step in steps if step.found.kind == rights.KIND}
+    """Yield a warning for each topic that would lose what is imported when it is created."""
+    wanted = {step.found.name for step in steps if step.found.kind == TOPIC_RECORDS}
     if not wanted:
         return
     here = {str(info.topic) for info in ours.backend.list_topics(ours.timeout)}
     for name in sorted(wanted - here):
-        topic = ours.shown(ours.topic(name))
+        topic = ours.settings.shortest_name(ours.settings.topic(name))
         yield (
             f"{topic} does not exist here: make it with `router topics create {topic}`, for"
             " a topic that its first message makes takes over nobody's rights"

@@ -8,14 +8,51 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import click
 
-from router.cli import completing, contexts
-from router.errors import SettingError
+from router.cli import contexts
+from router.errors import RouterError, SettingError
 from router.settings import Settings, config_file, load
+
+Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def several(*options: Decorator) -> Decorator:
+    """Return what gives a command several options, in this order."""
+
+    def give(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return give
+
+
+def setting(option: str, name: str, metavar: str, text: str) -> Decorator:
+    """Return an option that sets the setting `name`, which has `__` for the dot."""
+    return click.option(option, name, metavar=metavar, help=text)
+
+
+def message_format(text: str) -> Decorator:
+    """Return the option that names a format of `formats`, the parameter `form`."""
+    formats = click.Choice(("text", "json", "ndjson", "cambria", "raw"))
+    return click.option(
+        "--format", "form", type=formats, default="text", show_default=True, help=text
+    )
+
+
+def complete_contexts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the names of contexts that begin so, for the completion of a shell."""
+    del ctx, param
+    with suppress(RouterError):
+        names = [contexts.LOCAL, *contexts.load(contexts.path(os.environ)).known]
+        return sorted(name for name in names if name.startswith(incomplete))
+    return []
+
 
 as_json = click.option("--json", "as_json", is_flag=True, help="JSON, for programs.")
 config = click.option(
@@ -23,81 +60,104 @@ config = click.option(
     type=click.Path(path_type=Path, dir_okay=False),
     help="Configuration file.  [default: $ROUTER_CONFIG, else config/router.cfg if it exists]",
 )
-data = click.option(
-    "--data", "data__dir", metavar="DIR", help="Folder of the node's broker.  [default: data]"
+data = setting("--data", "data__dir", "DIR", "Folder of the node's broker.  [default: data]")
+pulsar = setting(
+    "--pulsar", "broker__pulsar", "HOST:PORT", "Where the broker serves Pulsar clients."
 )
-pulsar = click.option(
-    "--pulsar",
-    "broker__pulsar",
-    metavar="HOST:PORT",
-    help="Where the broker serves Pulsar clients.",
-)
-pulsar_tls = click.option(
+pulsar_tls = setting(
     "--tls",
     "broker__pulsar_tls",
-    metavar="HOST:PORT",
-    help="Where the broker serves Pulsar clients over TLS, with the certificate of --cert.",
+    "HOST:PORT",
+    "Where the broker serves Pulsar clients over TLS, with the certificate of --cert.",
 )
-http = click.option(
+kafka = setting("--kafka", "broker__kafka", "HOST:PORT", "Where the broker serves Kafka clients.")
+kafka_tls = setting(
+    "--kafka-tls",
+    "broker__kafka_tls",
+    "HOST:PORT",
+    "Where the broker serves Kafka clients over TLS, with the certificate of --cert.",
+)
+http = setting(
     "--http",
     "broker__http",
-    metavar="HOST:PORT",
-    help="Where lookups and Pulsar's administration are served over HTTP; port 0: any free.",
+    "HOST:PORT",
+    "Where lookups and Pulsar's administration are served over HTTP; port 0: any free.",
 )
-backend = click.option(
+backend = setting(
     "--backend",
     "backend__url",
-    metavar="URL",
-    help="Where messages live: embedded, memory, pulsar://host:port or kafka://host:port,host:port."
+    "URL",
+    "Where messages live: embedded, memory, pulsar://host:port or kafka://host:port,host:port."
     "  [default: embedded]",
 )
-zookeeper = click.option(
+zookeeper = setting(
     "--zookeeper",
     "zookeeper__servers",
-    metavar="HOST:PORT[,…][/CHROOT]",
-    help="The ZooKeeper that the nodes share.  [default: the setting zookeeper.servers]",
+    "HOST:PORT[,…][/CHROOT]",
+    "The ZooKeeper that the nodes share.  [default: the setting zookeeper.servers]",
 )
+store = several(config, backend, data)
+"""The options that say which store of messages a command talks to."""
+anywhere = several(
+    store,
+    click.option(
+        "--context",
+        metavar="NAME",
+        shell_complete=complete_contexts,
+        help="A router elsewhere that `router context` knows; local: the data folder."
+        "  [default: $ROUTER_CONTEXT, else the context in use]",
+    ),
+    click.option(
+        "--server", metavar="URL", help="A router elsewhere, such as https://router:3905."
+    ),
+    click.option(
+        "--user",
+        metavar="NAME",
+        help="User at --server; the password is $ROUTER_PASSWORD, or asked for.",
+    ),
+    click.option("--token-file", metavar="FILE", help="A file with the token for --server."),
+    click.option("--ca", metavar="FILE", help="Certificates (PEM) to trust with --server."),
+)
+"""The options of `store`, and those of a router elsewhere."""
 
 
+def _certificate(section: str, text: str) -> Decorator:
+    """Return the options of a certificate: its file, its key's, and which clients' are taken."""
+    return several(
+        setting("--cert", f"{section}__cert", "FILE", text),
+        setting(
+            "--key",
+            f"{section}__key",
+            "FILE",
+            "The certificate's key (PEM).  [default: it is in --cert's file]",
+        ),
+        setting(
+            "--client-ca",
+            f"{section}__client_ca",
+            "FILE",
+            "Take client certificates that these authorities (PEM) signed.",
+        ),
+    )
+
+
+tls = several(
+    _certificate("server", "Serve HTTPS with this certificate (PEM, with its chain)."),
+    setting("--tls-port", "server__tls_port", "N", "HTTPS on this port, beside HTTP on --port."),
+)
+"""The options of HTTPS."""
+broker_certificate = _certificate("broker", "The certificate of --tls (PEM, with its chain).")
+"""The options of the Pulsar listener's certificate."""
 CONTEXT: Final = "ROUTER_CONTEXT"
 PASSWORD: Final = "ROUTER_PASSWORD"  # noqa: S105 - the name of a variable
 TOKEN: Final = "ROUTER_TOKEN"  # noqa: S105 - as above
 _ELSEWHERE: Final = frozenset({"context", "server", "user", "token_file", "ca"})
+WHERE: Final = _ELSEWHERE | {"data__dir", "backend__url"}
+"""The parameters of `anywhere`, but `config`."""
 
 
 def examples(*lines: str) -> str:
     """Return the epilog of a command's help: examples, each on a line of its own."""
     return "\b\nExamples:\n" + "\n".join(f"  {line}" for line in lines)
-
-
-def store(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options that say which store of messages it talks to."""
-    return config(backend(data(command)))
-
-
-def anywhere(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of `store`, and those of a router elsewhere."""
-    for option in (
-        click.option("--ca", metavar="FILE", help="Certificates (PEM) to trust with --server."),
-        click.option("--token-file", metavar="FILE", help="A file with the token for --server."),
-        click.option(
-            "--user",
-            metavar="NAME",
-            help="User at --server; the password is $ROUTER_PASSWORD, or asked for.",
-        ),
-        click.option(
-            "--server", metavar="URL", help="A router elsewhere, such as https://router:3905."
-        ),
-        click.option(
-            "--context",
-            metavar="NAME",
-            shell_complete=completing.contexts_of,
-            help="A router elsewhere that `router context` knows; local: the data folder."
-            "  [default: $ROUTER_CONTEXT, else the context in use]",
-        ),
-    ):
-        command = option(command)
-    return store(command)
 
 
 def context_of(
@@ -156,65 +216,14 @@ def warn(sentence: str) -> None:
     click.echo(f"router: {sentence}", err=True)
 
 
-def tls(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of HTTPS."""
-    for option in (
-        click.option(
-            "--tls-port",
-            "server__tls_port",
-            metavar="N",
-            help="HTTPS on this port, beside HTTP on --port.",
-        ),
-        click.option(
-            "--client-ca",
-            "server__client_ca",
-            metavar="FILE",
-            help="Take client certificates that these authorities (PEM) signed.",
-        ),
-        click.option(
-            "--key",
-            "server__key",
-            metavar="FILE",
-            help="The certificate's key (PEM).  [default: it is in --cert's file]",
-        ),
-        click.option(
-            "--cert",
-            "server__cert",
-            metavar="FILE",
-            help="Serve HTTPS with this certificate (PEM, with its chain).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def broker_certificate(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of the Pulsar listener's certificate."""
-    for option in (
-        click.option(
-            "--client-ca",
-            "broker__client_ca",
-            metavar="FILE",
-            help="Take client certificates that these authorities (PEM) signed.",
-        ),
-        click.option(
-            "--key",
-            "broker__key",
-            metavar="FILE",
-            help="The certificate's key (PEM).  [default: it is in --cert's file]",
-        ),
-        click.option(
-            "--cert",
-            "broker__cert",
-            metavar="FILE",
-            help="The certificate of --tls (PEM, with its chain).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
 def settings_for(config: Path | None, **flags: str | None) -> Settings:
     """Load a command's settings; flags are settings with `__` for the dot, None where not given."""
     given = {name.replace("__", "."): text for name, text in flags.items() if text is not None}
     return load(config_file(os.environ, config), os.environ, given)
+
+
+def required(settings: Settings, name: str, option: str, what: str) -> str:
+    """Return a setting that a command cannot do without; raise SettingError if it is empty."""
+    if found := settings.text(name):
+        return found
+    raise SettingError(f"which {what}? Name it with {option}, or in the setting {name}")

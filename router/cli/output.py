@@ -16,6 +16,19 @@ def emit(value: Any) -> None:
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 
+def respond(as_json: bool, document: Any, *lines: str) -> None:
+    """Print a document as JSON, or else the lines that tell people the same."""
+    if as_json:
+        emit(document)
+    for line in () if as_json else lines:
+        click.echo(line)
+
+
+def report(as_json: bool, done: str, kind: str, name: str, where: str = "") -> None:
+    """Print that something was done to an object of a kind."""
+    respond(as_json, {kind: name, "done": done.lower()}, f"{done} {name} {where}".rstrip())
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> list[str]:
     """Return lines of columns, numbers to the right; an empty header is left out.
 

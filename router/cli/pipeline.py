@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from router.pipelines.declaration import Pipeline
 
 FOLDER: Final = "config/pipelines"
-WIDEST: Final = 200
+MAX_LINE_CHARACTERS: Final = 200
 
 folder = click.option(
     "--folder",
@@ -53,24 +53,16 @@ def list_(folder: Path, as_json: bool) -> None:
     """Print the pipelines of the folder, and the shipped ones to begin with."""
     from router.pipelines.finding import found  # noqa: PLC0415 - only when it is used
 
-    known = list(found(folder))
-    if as_json:
-        output.emit(
-            [
-                {
-                    "name": one.name,
-                    "shipped": one.shipped,
-                    "file": str(one.file),
-                    "says": one.sentence(),
-                }
-                for one in known
-            ]
+    known = [(one, one.sentence()) for one in found(folder)]
+    document, lines = [], []
+    width = max((len(one.name) for one, _ in known), default=0)
+    for one, says in known:
+        document.append(
+            {"name": one.name, "shipped": one.shipped, "file": str(one.file), "says": says}
         )
-        return
-    width = max((len(one.name) for one in known), default=0)
-    for one in known:
         origin = "shipped" if one.shipped else str(one.file.parent)
-        click.echo(f"{one.name:<{width}}  {origin:<{len(str(folder))}}  {one.sentence()}")
+        lines.append(f"{one.name:<{width}}  {origin:<{len(str(folder))}}  {says}")
+    output.respond(as_json, document, *lines)
 
 
 @command.command(
@@ -88,7 +80,7 @@ def new(name: str, template: str, as_json: bool, folder: Path) -> None:
     from router.pipelines.finding import write_new  # noqa: PLC0415 - only when it is used
 
     said = write_new(name, template, folder)
-    output.emit({"name": name, "says": str(said)}) if as_json else click.echo(said)
+    output.respond(as_json, {"name": name, "says": str(said)}, str(said))
 
 
 @command.command(
@@ -110,10 +102,8 @@ def check_(name: str, folder: Path, offline: bool, as_json: bool, **given: Any) 
 
     pipeline = named(name, folder)
     check(pipeline, _settings(pipeline, given.pop("config"), given), topics=not offline)
-    if as_json:
-        output.emit({"name": name, "file": str(pipeline.file), "in_order": True})
-    else:
-        click.echo(f"{pipeline.file}: in order")
+    document = {"name": name, "file": str(pipeline.file), "in_order": True}
+    output.respond(as_json, document, f"{pipeline.file}: in order")
 
 
 @command.command(
@@ -163,7 +153,7 @@ def run_(name: str, folder: Path, config: Path | None, **given: Any) -> None:
     type=click.Choice(["delta", "parquet"]),
     default="delta",
     show_default=True,
-    help="What the table is made of.",
+    help="The format of the table.",
 )
 @click.option("--name", default="replay", show_default=True, help="Name of this replay.")
 @store
@@ -172,7 +162,7 @@ def replay(archive: str, name: str, config: Path | None, **given: Any) -> None:
 
     A replay that was interrupted goes on where it was when it is started again with the same name.
     """
-    from router.pipelines.replays import replay_of  # noqa: PLC0415 - only when it is used
+    from router.pipelines.loading import replay_of  # noqa: PLC0415 - only when it is used
 
     own = {key: given.pop(key) for key in ("to", "topics", "until", "rate")}
     own |= {"from": given.pop("since"), "format": given.pop("form")}
@@ -191,16 +181,12 @@ def status(name: str, folder: Path, as_json: bool, config: Path | None, **given:
 
     Exit status 1: it never ran, or it failed.
     """
+    from router.pipelines.progress import status_lines  # noqa: PLC0415 - only when it is used
     from router.pipelines.run import state_folder  # noqa: PLC0415 - only when it is used
-    from router.pipelines.status import told  # noqa: PLC0415 - only when it is used
 
     pipeline = _known(name, folder)
-    lines, well = told(name, state_folder(pipeline, _settings(pipeline, config, given)))
-    if as_json:
-        output.emit({"name": name, "well": well, "says": list(lines)})
-    else:
-        for line in lines:
-            click.echo(line)
+    lines, well = status_lines(name, state_folder(pipeline, _settings(pipeline, config, given)))
+    output.respond(as_json, {"name": name, "well": well, "says": list(lines)}, *lines)
     raise SystemExit(0 if well else 1)
 
 
@@ -226,16 +212,14 @@ def install(jars: bool, as_json: bool) -> None:
     paths = connectors.jars(connectors.CONNECTORS)
     if not jars and not session.install(say):
         click.echo("Spark's classes cannot be archived here: its starts will be slower.", err=True)
-    if as_json:
-        output.emit({"folder": str(found), "jars": [*map(str, paths)]})
-        return
-    click.echo(",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order")
+    line = ",".join(map(str, paths)) if jars else f"{found}: {len(paths)} jars, in order"
+    output.respond(as_json, {"folder": str(found), "jars": [*map(str, paths)]}, line)
 
 
 def _known(name: str, folder: Path) -> Pipeline:
     """Return a declared pipeline; a name without a declaration may be a replay's."""
     from router.pipelines.finding import found, named  # noqa: PLC0415 - only when it is used
-    from router.pipelines.replays import replay_of  # noqa: PLC0415 - only when it is used
+    from router.pipelines.loading import replay_of  # noqa: PLC0415 - only when it is used
 
     own = (one.name for one in found(folder) if not one.shipped or one.name != "replay")
     return named(name, folder) if name.endswith(".toml") or name in own else replay_of(name, "", {})
@@ -257,7 +241,7 @@ def _shower() -> Callable[[str], None]:
     """Return what draws a line over the last one; where there is no terminal, below it."""
     if not sys.stderr.isatty():
         return lambda line: click.echo(line, err=True)
-    return lambda line: click.echo(f"\r\x1b[2K{line[:WIDEST]}", nl=False, err=True)
+    return lambda line: click.echo(f"\r\x1b[2K{line[:MAX_LINE_CHARACTERS]}", nl=False, err=True)
 
 
 def _settings(pipeline: Pipeline, config: Path | None, given: dict[str, Any]) -> Settings:

@@ -1,7 +1,7 @@
 """The preflight of `router check`: what `serve` needs, each part tried and told in one sentence.
 
 Every part is tried, whatever came of those before it. Nothing is changed: ports are bound for a
-moment and let go, and a folder that is not there is not made.
+moment and released, and a folder that is not there is not made.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from router.access.grants import known
-from router.backends.opening import open_backend, open_node, scheme
-from router.broker import listening
-from router.broker.gate import check_files
+from router.access.authorizer import requires_authentication
+from router.backends import opening
+from router.broker import listeners
+from router.broker.transport import listening
+from router.broker.transport.authentication import check_files
 from router.cli import front
 from router.errors import RouterError, SettingError
 from router.settings import Settings, shown
@@ -45,7 +45,7 @@ def preflight(settings: Settings, *, runs: bool) -> Iterator[Outcome]:
         yield Outcome("server.port: not tried, a router runs on the data folder")
     else:
         yield from _tried(_http_ports, settings)
-        yield from _tried(_pulsar_ports, settings)
+        yield from _tried(_broker_ports, settings)
     yield from _tried(_backend, settings)
     yield from _tried(_zookeeper, settings)
 
@@ -60,7 +60,7 @@ def _tried(part: Part, settings: Settings) -> Iterator[Outcome]:
 def _settings(settings: Settings) -> Iterator[Outcome]:
     """Try what the HTTP server, the broker and the application refuse."""
     options(settings)
-    listening.check(settings)
+    listeners.check(settings)
     _application(settings)
     for setting in ("server.cert", "broker.cert"):
         if file := settings.text(setting):
@@ -79,7 +79,7 @@ def _application(settings: Settings) -> None:
 
 
 def _folder(settings: Settings) -> Iterator[Outcome]:
-    if scheme(settings) == "memory":
+    if opening.scheme(settings) == "memory":
         return
     folder = Path(settings.text("data.dir")).absolute()
     there = folder
@@ -100,7 +100,7 @@ def _access(settings: Settings) -> Iterator[Outcome]:
     for setting in ("auth.users", "auth.permissions", "auth.aaf"):
         if file := settings.text(setting):
             yield Outcome(f"{setting}: {file} can be read")
-    if not known(settings):
+    if not requires_authentication(settings):
         yield Outcome("auth.users: there are no users, every client is anonymous")
 
 
@@ -115,12 +115,11 @@ def _http_ports(settings: Settings) -> Iterator[Outcome]:
             yield Outcome(f"{setting}: {bind_address(host, port)} is free")
 
 
-def _pulsar_ports(settings: Settings) -> Iterator[Outcome]:
-    for setting in (listening.PLAIN, listening.TLS):
-        if not (text := settings.text(setting)):
-            continue
+def _broker_ports(settings: Settings) -> Iterator[Outcome]:
+    for endpoint, address in listeners.addresses(settings):
+        setting, text = endpoint.setting, settings.text(endpoint.setting)
         try:
-            listening.bind(listening.Address.parse(text, setting)).close()
+            listening.bind(address).close()
         except listening.ListenError as error:
             yield Outcome(f"{setting}: {error}", os.EX_UNAVAILABLE)
         else:
@@ -129,14 +128,11 @@ def _pulsar_ports(settings: Settings) -> Iterator[Outcome]:
 
 def _backend(settings: Settings) -> Iterator[Outcome]:
     """Ask the store that other machines have; an embedded one is checked as data."""
-    if scheme(settings) in {"embedded", "memory"}:
+    if opening.scheme(settings) in {"embedded", "memory"}:
         return
     url = shown("backend.url", settings.text("backend.url"))
     # The node is dialled for leases alone, which nothing here asks for.
-    with (
-        closing(open_node(settings)) as node,
-        closing(open_backend(settings, node)) as backend,
-    ):
+    with opening.opened(settings) as (_, backend):
         try:
             backend.ready(REACH_SECONDS)
         except SettingError:

@@ -14,19 +14,18 @@ from typing import IO, TYPE_CHECKING, Final, Protocol
 
 import click
 
-from router.cli import completing, connection, output, status
-from router.cli.options import anywhere, as_json, examples
+from router.cli import connecting, output, status
+from router.cli.options import anywhere, as_json, examples, message_format
 from router.errors import RouterError
 from router.quoting import quoted
 
 if TYPE_CHECKING:
     from router.model import Message
 
-LONG_INPUT: Final = 1 << 20
+MIN_PROGRESS_BYTES: Final = 1 << 20
 MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_MESSAGES: Final = 5_000
 """Below what a router takes in one request as it comes (publish.max_batch, …max_messages)."""
-FORMATS: Final = ("text", "json", "ndjson", "cambria", "raw")
 
 
 class Progress(Protocol):
@@ -52,15 +51,10 @@ class _Silent:
         "tail -f app.log | router pub logs --context prod",
     )
 )
-@click.argument("topic", shell_complete=completing.topics_of)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="text: each line is a message; json: each object; ndjson: each line is an object with key,"
-    " value and properties, as `sub --json` prints; cambria: records; raw: all is one message.",
+@click.argument("topic", shell_complete=connecting.complete_topics)
+@message_format(
+    "text: each line is a message; json: each object; ndjson: each line is an object with key,"
+    " value and properties, as `sub --json` prints; cambria: records; raw: all is one message."
 )
 @click.option("--key", help="Key of messages that have none: they stay in order in one partition.")
 @click.option(
@@ -93,7 +87,7 @@ def command(
     source: IO[bytes] = sys.stdin.buffer if sys.stdin is not None else io.BytesIO()
     total = 0
     try:
-        with connection.connected(config, **given) as there, _progress(source) as progress:
+        with connecting.connected(config, **given) as there, _progress(source) as progress:
             name = f"pub-{secrets.token_hex(8)}"
             batches = formats.READERS[form](source, os.fsencode(key) if key else None)
             for number, (messages, size) in enumerate(_requests(batches, added)):
@@ -149,7 +143,7 @@ def _progress(source: IO[bytes]) -> AbstractContextManager[Progress]:
     """Return a progress bar on standard error, a terminal, where the input is a long file."""
     with suppress(OSError):  # there may be no file behind it
         found = os.fstat(source.fileno())
-        if stat.S_ISREG(found.st_mode) and found.st_size >= LONG_INPUT:
+        if stat.S_ISREG(found.st_mode) and found.st_size >= MIN_PROGRESS_BYTES:
             return click.progressbar(
                 length=found.st_size,
                 label="Publishing",

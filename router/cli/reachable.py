@@ -40,7 +40,7 @@ class StoreReport:
         self._clock = clock
         self._next = clock()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Look if it is time to, and report what is wrong; return whether a report was made."""
         now = self._clock()
         if now < self._next:

@@ -189,7 +189,7 @@ class RemoteConnection:
         """Return the topic of a name; raise BadNameError for one that HTTP has no address for."""
         tenant, _, namespace = self.context.namespace.partition("/")
         topic = TopicName.parse(text, tenant, namespace)
-        if str(topic) != f"persistent://{tenant}/{namespace}/{topic.local}":
+        if topic != TopicName(tenant, namespace, topic.local):
             raise BadNameError(
                 f"topic {quoted(text)}: over HTTP a server has the topics of its own namespace,"
                 f" {tenant}/{namespace} (--namespace of the context says another one)"

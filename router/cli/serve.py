@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
-import ssl
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from shlex import quote
@@ -17,18 +15,18 @@ from typing import Final
 
 import click
 
-from router import log, node_socket
-from router.access.grants import known
-from router.backends.opening import scheme
-from router.broker import listening
-from router.cli import broker as broker_command
-from router.cli import front
-from router.cli.notifying import Herald
+from router import log
+from router.access.authorizer import requires_authentication
+from router.broker import listeners
+from router.cli import broker_child, front
+from router.cli.health import Herald, answers, has_broker, http_address, is_up, lives, scheme_of
 from router.cli.options import (
     backend,
     config,
     data,
     examples,
+    kafka,
+    kafka_tls,
     pulsar,
     pulsar_tls,
     settings_for,
@@ -41,14 +39,13 @@ from router.settings import Settings, without_password
 from router.systemd import Notifier
 from router.web.server import bind_address, options, workers
 
-LOOK_AGAIN: Final = 0.02
-LOOK_LATER: Final = 3600.0
-SLOW_START: Final = 10.0
-MARGIN: Final = 5.0
+RETRY_SECONDS: Final = 0.02
+IDLE_SECONDS: Final = 3600.0
+SLOW_START_SECONDS: Final = 10.0
+MARGIN_SECONDS: Final = 5.0
 PROGRAM: Final = "router"
 OWN: Final = "router serve"
 """The origin of settings that the command itself decides."""
-ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S104 - what to dial instead
 
 
 @click.command(
@@ -56,6 +53,7 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
         "router serve",
         "router serve --port 8080 --data /var/lib/router --workers 4",
         "router serve --pulsar 127.0.0.1:6650            official Pulsar clients may connect too",
+        "router serve --kafka 127.0.0.1:9092             Kafka clients may connect too",
         "router serve --backend pulsar://pulsar:6650     messages live in Apache Pulsar",
         "router serve --backend kafka://k1:9092,k2:9092 --zookeeper zk1:2181,zk2:2181/router",
         "                                                as many nodes as you like share them",
@@ -77,13 +75,15 @@ ANY: Final = {"0.0.0.0": "127.0.0.1", "": "127.0.0.1", "::": "::1"}  # noqa: S10
 @config
 @pulsar
 @pulsar_tls
+@kafka
+@kafka_tls
 @zookeeper
 @tls
 @click.option(
     "--insecure",
     "auth__insecure",
     flag_value="true",
-    help="Serve strangers: no users, any address.",
+    help="Serve unauthenticated clients on any address.",
 )
 def command(config: Path | None, **flags: str | None) -> None:
     """Start the broker and the HTTP server, and keep them running until Ctrl-C or SIGTERM."""
@@ -92,7 +92,7 @@ def command(config: Path | None, **flags: str | None) -> None:
     log.begin("supervisor", settings.text("log.level"), settings.text("log.format"))
     options(settings)
     # The broker checks it too: this is to refuse before anything starts.
-    listening.check(settings)
+    listeners.check(settings)
     host, more = settings.text("server.host"), settings.number("server.tls_port")
     with ExitStack() as kept:
         port = kept.enter_context(front.reserve(host, settings.number("server.port")))
@@ -106,53 +106,56 @@ def command(config: Path | None, **flags: str | None) -> None:
 
 def serve(settings: Settings) -> None:
     """Run until a signal, or until broker or server cannot be helped: then exit with its status."""
-    ready = _broker_check(settings)
+    run_node(settings, Announcer(settings, broker_check(settings)).watch)
+
+
+def run_node(
+    settings: Settings, announce: Callable[[], float], *, only_admin: bool = False
+) -> None:
+    """Keep broker and HTTP server alive until a signal, or exit with the status of who gave up.
+
+    `announce` says once what is up, and returns when to call it again. `only_admin`: the server has
+    nothing but Pulsar's administration and lookups.
+    """
+    ready = broker_check(settings)
     children = [
         Child(
             "the HTTP server",
-            run=partial(front.run, settings, ready),
+            run=partial(front.run, settings, ready, only_admin=only_admin),
             judge=front.judge,
-            patience=settings.seconds("server.graceful_timeout") + MARGIN,
-            reload=front.RELOAD,
+            patience=settings.seconds("server.graceful_timeout") + MARGIN_SECONDS,
+            reload=front.RELOAD_SIGNAL,
         )
     ]
-    if _has_broker(settings):
-        children.insert(0, broker_command.child(settings))
     # Taken before anything is forked: the children have nothing to tell systemd.
     notifier = Notifier.take(os.environ)
-    announcer = Announcer(settings, ready)
     herald = Herald(notifier, partial(is_up, settings, ready), partial(lives, settings))
     try:
-        with _supervision(settings) as forked:
-            supervisor = Supervisor(children, _report, notifier, forked)
-            supervisor.run(partial(herald.watch, announcer.watch))
+        with ExitStack() as held:
+            forked: Callable[[], None] = _keep_nothing
+            if has_broker(settings):
+                children.insert(0, broker_child.child(settings))
+                forked = held.enter_context(closing(broker_child.supervise(settings))).close
+            supervisor = Supervisor(children, report, notifier, forked)
+            supervisor.run(partial(herald.watch, announce))
     except GaveUpError as error:
-        _report(str(error))
+        report(str(error))
         raise SystemExit(error.status) from error
 
 
-@contextmanager
-def _supervision(settings: Settings) -> Iterator[Callable[[], None]]:
-    """Hold the lock of the data folder, if there is a broker; give what lets go of it."""
-    if not _has_broker(settings):
-        yield lambda: None
-        return
-    with closing(broker_command.supervise(settings)) as supervision:
-        yield supervision.close
+def _keep_nothing() -> None:
+    """Give up nothing in a child: without a broker there is no lock."""
 
 
-def _has_broker(settings: Settings) -> bool:
-    return scheme(settings) != "memory"
-
-
-def _broker_check(settings: Settings) -> Callable[[], bool]:
+def broker_check(settings: Settings) -> Callable[[], bool]:
     """Return what tells, in any of our processes, whether our broker holds the folder."""
-    if not _has_broker(settings):
+    if not has_broker(settings):
         return lambda: True
-    return partial(broker_command.started_by, Path(settings.text("data.dir")), os.getpid())
+    return partial(broker_child.started_by, Path(settings.text("data.dir")), os.getpid())
 
 
-def _report(sentence: str) -> None:
+def report(sentence: str) -> None:
+    """Print a sentence of the supervisor on standard error."""
     click.echo(f"router: {sentence}", err=True)
 
 
@@ -164,85 +167,32 @@ class Announcer:
         self._broker_ready = broker_ready
         self._address = http_address(settings)
         self._secure = scheme_of(settings) == "https"
-        self._slow_at = time.monotonic() + SLOW_START
-        self._store = StoreReport(settings, _report, time.monotonic)
+        self._slow_at = time.monotonic() + SLOW_START_SECONDS
+        self._store = StoreReport(settings, report, time.monotonic)
         self._announced = False
 
     def watch(self) -> float:
         """Look whether the router is ready; return when to look again."""
         if self._announced:
-            return LOOK_LATER
+            return IDLE_SECONDS
         if self._broker_ready() and answers(self._address, self._secure):
             self._announced = True
             click.echo("\n".join(welcome(self._settings, self._address[0])))
-            return LOOK_LATER
+            return IDLE_SECONDS
         now = time.monotonic()
-        if self._store.look():
-            self._slow_at = now + SLOW_START
+        if self._store.check():
+            self._slow_at = now + SLOW_START_SECONDS
         if now >= self._slow_at:
-            self._slow_at = now + SLOW_START
-            _report("not ready yet; the log of the broker is broker.log in the data folder")
-        return LOOK_AGAIN
-
-
-def is_up(settings: Settings, broker_ready: Callable[[], bool]) -> bool:
-    """Return whether our broker has opened its store, and HTTP is answered, whatever the answer."""
-    if _has_broker(settings) and not (
-        broker_ready() and node_socket.answers(Path(settings.text("data.dir")))
-    ):
-        return False
-    return lives(settings)
-
-
-def lives(settings: Settings) -> bool:
-    """Return whether HTTP is answered, whatever the answer."""
-    secure = scheme_of(settings) == "https"
-    return bool(http_status(http_address(settings), secure, "/health"))
-
-
-def http_address(settings: Settings) -> tuple[str, int]:
-    """Return where the HTTP server of these settings is dialled."""
-    host = settings.text("server.host")
-    return ANY.get(host, host), settings.number("server.port")
-
-
-def answers(address: tuple[str, int], secure: bool, path: str = "/ready") -> bool:
-    """Return whether HTTP is answered there, and the broker behind it answers too."""
-    return http_status(address, secure, path) == b"200"
-
-
-def http_status(address: tuple[str, int], secure: bool, path: str) -> bytes:
-    """Return the status that a GET of the path is answered with, empty: there is no answer."""
-    request = f"GET {path} HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n".encode()
-    try:
-        with socket.create_connection(address, timeout=1) as plain:
-            client = _unverified().wrap_socket(plain) if secure else plain
-            with client:
-                client.sendall(request)
-                return b"".join(client.recv(64).split(b" ")[1:2])
-    except OSError:
-        return b""
-
-
-def _unverified() -> ssl.SSLContext:
-    """Return a context that takes any certificate: whether somebody answers is all that counts."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def scheme_of(settings: Settings) -> str:
-    """Return what is spoken on server.port."""
-    alone = settings.text("server.cert") and not settings.number("server.tls_port")
-    return "https" if alone else "http"
+            self._slow_at = now + SLOW_START_SECONDS
+            report("not ready yet; the log of the broker is broker.log in the data folder")
+        return RETRY_SECONDS
 
 
 def _credentials(settings: Settings) -> str:
-    """Return the options of curl by which somebody says who they are."""
+    """Return the options of curl that carry the credentials."""
     if settings.text("auth.users"):
         return "-u NAME:PASSWORD "
-    return "-H 'Authorization: Bearer TOKEN' " if known(settings) else ""
+    return "-H 'Authorization: Bearer TOKEN' " if requires_authentication(settings) else ""
 
 
 def welcome(settings: Settings, host: str) -> list[str]:
@@ -252,6 +202,7 @@ def welcome(settings: Settings, host: str) -> list[str]:
     also = f" and https://{bind_address(host, more)}" if more else ""
     pulsar, shared = settings.text("broker.pulsar"), settings.text("zookeeper.servers")
     secure, who = settings.text("broker.pulsar_tls"), _credentials(settings)
+    brokers, secured = settings.text("broker.kafka"), settings.text("broker.kafka_tls")
     backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
         f"Message router listens on {url}{also}",
@@ -259,6 +210,8 @@ def welcome(settings: Settings, host: str) -> list[str]:
         *([f"  nodes share ZooKeeper at {shared}"] if shared else []),
         *([f"  Pulsar clients: pulsar://{pulsar}"] if pulsar else []),
         *([f"  Pulsar clients over TLS: pulsar+ssl://{secure}"] if secure else []),
+        *([f"  Kafka clients: bootstrap.servers={brokers}"] if brokers else []),
+        *([f"  Kafka clients over TLS: bootstrap.servers={secured}"] if secured else []),
         "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",

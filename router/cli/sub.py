@@ -12,8 +12,9 @@ from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
-from router.cli import completing, connection, status
-from router.cli.options import anywhere, examples
+from router.cli import connecting, status
+from router.cli.connection import Tail
+from router.cli.options import anywhere, examples, message_format
 from router.errors import BadReadOptionError
 from router.model import check_consumer_name
 
@@ -27,7 +28,6 @@ WAIT_SECONDS: Final = 30.0
 FETCH_MESSAGES: Final = 1_000
 SILENCE_SECONDS: Final = 2.0
 """Without --follow: silence after which nothing more is there."""
-FORMATS: Final = ("text", "json", "ndjson", "cambria", "raw")
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class _Wanted:
         "router sub orders --context prod --timeout 30",
     )
 )
-@click.argument("topic", shell_complete=completing.topics_of)
+@click.argument("topic", shell_complete=connecting.complete_topics)
 @click.option(
     "--group",
-    shell_complete=completing.groups_of,
+    shell_complete=connecting.complete_groups,
     help="Consumer group to read for.  [default: none, nothing is acknowledged]",
 )
 @click.option("--id", "consumer", default="sub", show_default=True, help="Consumer in the group.")
@@ -82,14 +82,9 @@ class _Wanted:
     metavar="SECONDS",
     help="Stop once nothing came for so long.",
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(FORMATS),
-    default="text",
-    show_default=True,
-    help="text: a value a line; json: a value a line, as JSON; ndjson: all that is known of a"
-    " message, as `pub --format ndjson` takes it; cambria: records; raw: values alone.",
+@message_format(
+    "text: a value a line; json: a value a line, as JSON; ndjson: all that is known of a"
+    " message, as `pub --format ndjson` takes it; cambria: records; raw: values alone."
 )
 @click.option("--json", "as_json", is_flag=True, help="The same as --format ndjson.")
 @click.option("--keys", is_flag=True, help="Print the key and a tab before each message.")
@@ -122,7 +117,7 @@ def command(topic: str, config: Path | None, **given: Any) -> None:
         check_consumer_name(consumer, "consumer")
     printer = _Printer(_line(form, keys=keys, headers=headers), count)
     try:
-        with connection.connected(config, **given) as there:
+        with connecting.connected(config, **given) as there:
             (_tail if group is None else _consume)(there, wanted, printer)
     except KeyboardInterrupt:
         return  # that is how it is ended
@@ -156,7 +151,7 @@ class _Printer:
 
 
 def _tail(there: Connection, wanted: _Wanted, printer: _Printer) -> None:
-    batches = there.tail(wanted.topic, connection.Tail(wanted.start, wanted.silence))
+    batches = there.tail(wanted.topic, Tail(wanted.start, wanted.silence))
     for batch in batches:
         if not printer.print(batch):
             return

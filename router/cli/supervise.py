@@ -26,17 +26,18 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NoReturn
 
+from router.backoff import Backoff
 from router.systemd import Notifier
 
 STOPS: Final = {signal.SIGTERM, signal.SIGINT}
 SIGNALS: Final = STOPS | {signal.SIGHUP, signal.SIGCHLD}
-FIRST_DELAY: Final = 0.1
-LONGEST_DELAY: Final = 5.0
-LONG_LIFE: Final = 10.0
+MIN_DELAY_SECONDS: Final = 0.1
+MAX_DELAY_SECONDS: Final = 5.0
+LONG_LIFE_SECONDS: Final = 10.0
 _PR_SET_PDEATHSIG: Final = 1
 
 
-class Backoff:
+class RestartDelay:
     """How long to wait before a child starts again: 0.1 s, doubled by early deaths up to 5 s.
 
     A child that gave up by itself will hardly do better soon, unless it lived long. One that was
@@ -44,15 +45,13 @@ class Backoff:
     """
 
     def __init__(self) -> None:
-        self._delay = FIRST_DELAY
+        self._backoff = Backoff(MIN_DELAY_SECONDS, MAX_DELAY_SECONDS)
 
     def delay(self, status: int, lifetime: float) -> float:
         """Return the wait after a child that ended so (see Exit) after so many seconds."""
-        halvings = lifetime if status < 0 or lifetime >= LONG_LIFE else 0.0
-        halved: float = self._delay / 2.0 ** min(halvings, LONG_LIFE)
-        delay = max(FIRST_DELAY, halved)
-        self._delay = min(delay * 2, LONGEST_DELAY)
-        return delay
+        halvings = lifetime if status < 0 or lifetime >= LONG_LIFE_SECONDS else 0.0
+        self._backoff.halve(min(halvings, LONG_LIFE_SECONDS))
+        return self._backoff.next()
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class Child:
     started: float = 0.0
     due: float = 0.0
     early_deaths: int = 0
-    backoff: Backoff = field(default_factory=Backoff)
+    restarts: RestartDelay = field(default_factory=RestartDelay)
 
 
 class Supervisor:
@@ -175,9 +174,9 @@ class Supervisor:
         if (status := _status(child)) is None:
             return
         lifetime = now - child.started
-        child.early_deaths = 0 if lifetime >= LONG_LIFE else child.early_deaths + 1
+        child.early_deaths = 0 if lifetime >= LONG_LIFE_SECONDS else child.early_deaths + 1
         child.judge(Exit(status, lifetime, child.early_deaths))
-        delay = child.backoff.delay(status, lifetime)
+        delay = child.restarts.delay(status, lifetime)
         child.due = now + delay
         self._report(f"{child.name} ended ({meaning(status)}); starting it again in {delay:.1f} s")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import os
 import secrets
 import sys
 import time
@@ -13,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import orjson
 
-from router.cli import output
-from router.cli.options import as_json, config, examples, settings_for
+from router.cli import output, private_file
+from router.cli.options import as_json, config, examples, required, setting, settings_for
 from router.errors import BadRequestError, SettingError
 from router.settings.parsing import duration
 
@@ -24,15 +23,16 @@ if TYPE_CHECKING:
 SECRET_BYTES: Final = 32
 FOR_EVER: Final = "never"
 
-secret_file = click.option(
+secret_file = setting(
     "--secret-file",
     "auth__token_secret_file",
-    metavar="F",
-    help="The secret.  [default: the setting auth.token_secret_file]",
+    "F",
+    "The secret.  [default: the setting auth.token_secret_file]",
 )
-private_file = click.option(
+FILE: Final = click.Path(path_type=Path, dir_okay=False)
+private_key_file = click.option(
     "--private-key",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="F",
     help="A private key instead: RSA, or on the curve P-256.",
 )
@@ -60,10 +60,10 @@ def command() -> None:
     ),
 )
 @secret_file
-@private_file
+@private_key_file
 @click.option(
     "--public-key",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FILE,
     metavar="F",
     help="Where the public key goes, for auth.token_public_key.",
 )
@@ -86,17 +86,16 @@ def make_key(
     if private_key is None or public_key is None:
         path = _secret_file(config, flags)
         _write(path, secrets.token_bytes(SECRET_BYTES), 0o600)
-        _made(
-            as_json, {"secret": str(path)}, f"the secret {path}; name it in auth.token_secret_file"
-        )
+        made = f"Made the secret {path}; name it in auth.token_secret_file"
+        output.respond(as_json, {"secret": str(path)}, made)
         return
     private, public = _pair()
     _write(private_key, private, 0o600)
     _write(public_key, public, 0o644)
-    _made(
+    output.respond(
         as_json,
         {"private_key": str(private_key), "public_key": str(public_key)},
-        f"{private_key} and {public_key}; name the latter in auth.token_public_key",
+        f"Made {private_key} and {public_key}; name the latter in auth.token_public_key",
     )
 
 
@@ -114,15 +113,15 @@ def make_key(
     help="How long it is good: 90, 15m, 12h, 30d or never.  [default: 30d]",
 )
 @secret_file
-@private_file
+@private_key_file
 @as_json
 @config
 def create(role: str, ttl: str, as_json: bool, config: Path | None, **given: Any) -> None:
     """Print a token for a role."""
     from router.access import tokens  # noqa: PLC0415 - no other command needs it
 
-    if not 1 <= len(role) <= tokens.LONGEST_NAME:
-        raise BadRequestError(f"a role has 1 to {tokens.LONGEST_NAME} characters")
+    if not 1 <= len(role) <= tokens.MAX_NAME_CHARACTERS:
+        raise BadRequestError(f"a role has 1 to {tokens.MAX_NAME_CHARACTERS} characters")
     private_key = given.pop("private_key")
     claim = settings_for(config, **given).text("auth.token_claim")
     now = int(time.time())  # noqa: TID251 - what the token is stamped with
@@ -130,10 +129,7 @@ def create(role: str, ttl: str, as_json: bool, config: Path | None, **given: Any
     if (seconds := _seconds(ttl)) is not None:
         claims["exp"] = now + seconds
     token = tokens.signed(_key(private_key, config, given), claims)
-    if as_json:
-        output.emit({"token": token, "claims": claims})
-    else:
-        click.echo(token)
+    output.respond(as_json, {"token": token, "claims": claims}, token)
 
 
 @command.command(
@@ -151,23 +147,13 @@ def show(as_json: bool) -> None:
         header, claims = _said(first), _said(second)
     except ValueError as error:
         raise BadRequestError("this is no token") from error
-    if as_json:
-        output.emit({"header": header, "claims": claims})
-    else:
-        click.echo(orjson.dumps(header))
-        click.echo(orjson.dumps(claims))
+    lines = (orjson.dumps(part).decode() for part in (header, claims))
+    output.respond(as_json, {"header": header, "claims": claims}, *lines)
 
 
 def _said(part: str) -> Any:
     padded = part + "=" * (-len(part) % 4)
     return orjson.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
-
-
-def _made(as_json: bool, document: dict[str, str], sentence: str) -> None:
-    if as_json:
-        output.emit(document)
-    else:
-        click.echo(f"Made {sentence}")
 
 
 def _seconds(ttl: str) -> int | None:
@@ -191,13 +177,8 @@ def _key(private_key: Path | None, config: Path | None, flags: dict[str, str | N
 
 
 def _secret_file(config: Path | None, flags: dict[str, str | None]) -> Path:
-    named = settings_for(config, **flags).text("auth.token_secret_file")
-    if not named:
-        raise SettingError(
-            "which secret? Name its file with --secret-file, or in the setting"
-            " auth.token_secret_file"
-        )
-    return Path(named)
+    settings = settings_for(config, **flags)
+    return Path(required(settings, "auth.token_secret_file", "--secret-file", "secret"))
 
 
 def _pair() -> tuple[bytes, bytes]:
@@ -216,14 +197,10 @@ def _pair() -> tuple[bytes, bytes]:
 def _write(path: Path, data: bytes, mode: int) -> None:
     """Write a new file, durably; raise BadRequestError where there is one."""
     try:
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+        private_file.create(path, data, mode)
     except FileExistsError as error:
         raise BadRequestError(
             f"{path} is there already: tokens signed with it would no longer be good"
         ) from error
     except OSError as error:
         raise SettingError(f"{path}: {error.strerror}") from error
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from router.cli import completing, connection, output
-from router.cli.options import anywhere, as_json, examples
-
-if TYPE_CHECKING:
-    from router.cli.connection import TopicDetails
+from router.cli import connecting, output
+from router.cli.connection import Connection, TopicDetails
+from router.cli.options import examples
 
 
 @click.group(
@@ -36,69 +33,48 @@ def command() -> None:
         "router topics list --context prod --json",
     ),
 )
-@as_json
-@anywhere
-def list_topics(as_json: bool, config: Path | None, **given: str | None) -> None:
+@connecting.command_there
+def list_topics(there: Connection, *, as_json: bool) -> None:
     """Print all topics with their number of partitions; 0: not partitioned."""
-    with connection.connected(config, **given) as there:
-        found = there.topics()
-    if as_json:
-        output.emit([{"name": one.name, "partitions": one.partitions} for one in found])
-        return
+    found = there.topics()
     # What another program reads has no header.
     header = ("TOPIC", "PARTITIONS") if sys.stdout.isatty() else ()
-    for line in output.table(header, [(one.name, one.partitions) for one in found]):
-        click.echo(line)
+    output.respond(
+        as_json,
+        [{"name": one.name, "partitions": one.partitions} for one in found],
+        *output.table(header, [(one.name, one.partitions) for one in found]),
+    )
 
 
 @command.command(epilog=examples("router topics create orders --partitions 4"))
 @click.argument("name")
 @click.option("--partitions", type=click.IntRange(0), default=0, help="0: not partitioned.")
-@as_json
-@anywhere
-def create(
-    name: str, partitions: int, as_json: bool, config: Path | None, **given: str | None
-) -> None:
+@connecting.command_there
+def create(there: Connection, name: str, partitions: int, *, as_json: bool) -> None:
     """Create a topic; fails when it exists."""
-    with connection.connected(config, **given) as there:
-        _told(as_json, "Created", there.create_topic(name, partitions))
+    output.report(as_json, "Created", "topic", there.create_topic(name, partitions))
 
 
 @command.command(epilog=examples("router topics delete orders"))
-@click.argument("name", shell_complete=completing.topics_of)
-@as_json
-@anywhere
-def delete(name: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@click.argument("name", shell_complete=connecting.complete_topics)
+@connecting.command_there
+def delete(there: Connection, name: str, *, as_json: bool) -> None:
     """Delete a topic with its messages and groups."""
-    with connection.connected(config, **given) as there:
-        _told(as_json, "Deleted", there.delete_topic(name))
+    output.report(as_json, "Deleted", "topic", there.delete_topic(name))
 
 
 @command.command(
     epilog=examples("router topics describe orders", "router topics describe orders --json")
 )
-@click.argument("name", shell_complete=completing.topics_of)
-@as_json
-@anywhere
-def describe(name: str, as_json: bool, config: Path | None, **given: str | None) -> None:
+@click.argument("name", shell_complete=connecting.complete_topics)
+@connecting.command_there
+def describe(there: Connection, name: str, *, as_json: bool) -> None:
     """Print what a topic holds: partitions, messages, bytes, groups and their backlog.
 
     A router elsewhere does not tell of messages and bytes.
     """
-    with connection.connected(config, **given) as there:
-        found = there.describe_topic(name)
-    if as_json:
-        output.emit(_document(found))
-        return
-    for line in _described(found):
-        click.echo(line)
-
-
-def _told(as_json: bool, done: str, topic: str) -> None:
-    if as_json:
-        output.emit({"topic": topic, "done": done.lower()})
-    else:
-        click.echo(f"{done} {topic}")
+    found = there.describe_topic(name)
+    output.respond(as_json, _document(found), *_described(found))
 
 
 def _document(found: TopicDetails) -> dict[str, Any]:

@@ -2,29 +2,25 @@
 
 from __future__ import annotations
 
-import os
 import re
-import secrets
 import sys
 from pathlib import Path
 from typing import Final
 
 import click
 
-from router.cli import output
-from router.cli.options import as_json, config, examples, settings_for
-from router.errors import BadRequestError, SettingError
+from router.access.scram import write_verifiers
+from router.cli import output, private_file
+from router.cli.options import as_json, config, examples, required, setting, settings_for
+from router.errors import BadRequestError
 
 # argon2id as OWASP has it: 19 MiB, two passes, one lane.
 MEMORY_KIB: Final = 19_456
 PASSES: Final = 2
 _NAME: Final = re.compile(r"[^\s:#\x00-\x1f\x7f][^:\x00-\x1f\x7f]{0,254}")
 
-file_option = click.option(
-    "--file",
-    "auth__users",
-    metavar="F",
-    help="The users file.  [default: the setting auth.users]",
+file_option = setting(
+    "--file", "auth__users", "F", "The users file.  [default: the setting auth.users]"
 )
 
 
@@ -47,11 +43,17 @@ def command() -> None:
 @command.command(epilog=examples("router user add anna --file users"))
 @click.argument("name")
 @click.option("--password-stdin", is_flag=True, help="Read the password from standard input.")
+@click.option("--scram", is_flag=True, help="Let Kafka clients of the user authenticate by SCRAM.")
 @as_json
 @file_option
 @config
 def add(
-    name: str, password_stdin: bool, as_json: bool, config: Path | None, **flags: str | None
+    name: str,
+    password_stdin: bool,
+    scram: bool,
+    as_json: bool,
+    config: Path | None,
+    **flags: str | None,
 ) -> None:
     """Add a user, or change the password of one."""
     if not _NAME.fullmatch(name):
@@ -65,9 +67,9 @@ def add(
     if not password:
         raise BadRequestError("the password is empty")
     known = name in users
-    users[name] = hashed(password)
+    users[name] = hashed(password) + (f":{write_verifiers(password)}" if scram else "")
     write(path, users)
-    _told(as_json, "Changed" if known else "Added", name, f"in {path}")
+    output.report(as_json, "Changed" if known else "Added", "user", name, f"in {path}")
 
 
 @command.command(epilog=examples("router user remove anna --file users"))
@@ -82,7 +84,7 @@ def remove(name: str, as_json: bool, config: Path | None, **flags: str | None) -
     if users.pop(name, None) is None:
         raise BadRequestError(f"{path} has no user {name}")
     write(path, users)
-    _told(as_json, "Removed", name, f"from {path}")
+    output.report(as_json, "Removed", "user", name, f"from {path}")
 
 
 @command.command("list", epilog=examples("router user list --file users"))
@@ -92,18 +94,7 @@ def remove(name: str, as_json: bool, config: Path | None, **flags: str | None) -
 def list_users(as_json: bool, config: Path | None, **flags: str | None) -> None:
     """Print the names of all users."""
     names = sorted(read(_users_file(config, flags)))
-    if as_json:
-        output.emit(names)
-        return
-    for name in names:
-        click.echo(name)
-
-
-def _told(as_json: bool, done: str, name: str, where: str) -> None:
-    if as_json:
-        output.emit({"user": name, "done": done.lower()})
-    else:
-        click.echo(f"{done} {name} {where}")
+    output.respond(as_json, names, *names)
 
 
 def hashed(password: str) -> str:
@@ -125,22 +116,9 @@ def read(path: Path) -> dict[str, str]:
 
 
 def write(path: Path, users: dict[str, str]) -> None:
-    """Replace the file at once, readable by its owner only: whoever reads it sees old or new."""
-    text = "".join(f"{name}:{rest}\n" for name, rest in users.items())
-    fresh = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        fresh.replace(path)
-    finally:
-        fresh.unlink(missing_ok=True)
+    """Replace the users file."""
+    private_file.replace(path, "".join(f"{name}:{rest}\n" for name, rest in users.items()))
 
 
 def _users_file(config: Path | None, flags: dict[str, str | None]) -> Path:
-    named = settings_for(config, **flags).text("auth.users")
-    if not named:
-        raise SettingError("which users file? Name it with --file, or in the setting auth.users")
-    return Path(named)
+    return Path(required(settings_for(config, **flags), "auth.users", "--file", "users file"))

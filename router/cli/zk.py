@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from router.cli import output
-from router.cli.options import as_json, config, examples, settings_for, zookeeper
-from router.errors import SettingError
+from router.cli.options import as_json, config, examples, required, settings_for, zookeeper
 from router.model import TopicName
 from router.settings import Settings
 
@@ -53,7 +52,7 @@ def show(topic: str | None, as_json: bool, config: Path | None, **flags: str | N
     settings = settings_for(config, **flags)
     views = inspection.show(*_where(settings), settings.seconds("backend.timeout"))
     if topic is not None:
-        name = str(_topic(topic, settings))
+        name = str(settings.topic(topic))
         views = [view for view in views if view.topic == name]
     if as_json:
         click.echo(json.dumps([asdict(view) for view in views], indent=2, ensure_ascii=False))
@@ -82,18 +81,16 @@ def release(topic: str, group: str, partition: int | None, as_json: bool, **give
     from router.coordination.zookeeper import inspection  # noqa: PLC0415 - the same
 
     settings = settings_for(given.pop("config"), **given)
-    name, timeout = str(_topic(topic, settings)), settings.seconds("backend.timeout")
+    name, timeout = str(settings.topic(topic)), settings.seconds("backend.timeout")
     taken = inspection.release(*_where(settings), name, group, partition, timeout)
-    if as_json:
-        output.emit({"topic": topic, "group": group, "taken": taken})
-    else:
-        click.echo(f"Took {taken} leases of {topic}, group {group}, from their holders")
+    sentence = f"Took {taken} leases of {topic}, group {group}, from their holders"
+    output.respond(as_json, {"topic": topic, "group": group, "taken": taken}, sentence)
 
 
 def listed(views: list[GroupView], settings: Settings) -> Iterator[str]:
     """Yield the lines of a table: a group, its partitions, its consumer ids."""
     for view in views:
-        yield f"{_shown(view.topic, settings)}, group {view.group}"
+        yield f"{settings.shortest_name(TopicName.parse(view.topic))}, group {view.group}"
         for part in view.partitions:
             where = "not partitioned" if part.partition < 0 else f"partition {part.partition}"
             waiting = f"; waiting: {', '.join(part.waiting)}" if part.waiting else ""
@@ -103,20 +100,5 @@ def listed(views: list[GroupView], settings: Settings) -> Iterator[str]:
 
 
 def _where(settings: Settings) -> tuple[str, str]:
-    servers = settings.text("zookeeper.servers")
-    if not servers:
-        raise SettingError(
-            "which ZooKeeper? Name it with --zookeeper, or in the setting zookeeper.servers"
-        )
+    servers = required(settings, "zookeeper.servers", "--zookeeper", "ZooKeeper")
     return servers, settings.text("zookeeper.digest")
-
-
-def _topic(name: str, settings: Settings) -> TopicName:
-    tenant = settings.text("names.tenant")
-    return TopicName.parse(name, tenant, settings.text("names.namespace"))
-
-
-def _shown(name: str, settings: Settings) -> str:
-    """Return the shortest name by which `_topic` finds it again."""
-    topic = TopicName.parse(name)
-    return topic.local if _topic(topic.local, settings) == topic else name

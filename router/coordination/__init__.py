@@ -46,7 +46,7 @@ class Listener(Protocol):
         """
         ...
 
-    def wanted(self, lease: Lease) -> None:
+    def contended(self, lease: Lease) -> None:
         """Hear that another node queues for a lease that this node holds."""
         ...
 
@@ -54,12 +54,12 @@ class Listener(Protocol):
         """Hear that another node holds a lease asked for here: `Coordinator.holder` names it."""
         ...
 
-    def others(self, topic: str, subscription: str, consumers: frozenset[str]) -> None:
+    def remote_members(self, topic: str, subscription: str, consumers: frozenset[str]) -> None:
         """Hear which consumer ids of a subscription are live on other nodes now."""
         ...
 
-    def troubled(self) -> None:
-        """Hear that what `Coordinator.trouble` says has changed."""
+    def availability_changed(self) -> None:
+        """Hear that what `Coordinator.unavailable_reason` says has changed."""
         ...
 
 
@@ -96,53 +96,18 @@ class Coordinator(Protocol):
         """Return the name of the other node that holds a lease, as far as it is known."""
         ...
 
-    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+    async def remote_group(self, topic: str, subscription: str) -> RemoteGroup:
         """Return a subscription as the other nodes have it at this moment; empty in trouble."""
         ...
 
-    def sure(self) -> bool:
+    def is_valid(self) -> bool:
         """Return whether what is held is certainly held at this moment, whatever stood still."""
         ...
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return a sentence while the coordination cannot be reached."""
         ...
 
     async def close(self) -> None:
         """Give everything back and end."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One durable fact; `version` changes whenever it is written."""
-
-    name: str
-    value: bytes
-    version: int
-
-
-class Registry(Protocol):
-    """Small durable facts about administration, shared by all nodes (see router.backends)."""
-
-    async def get(self, kind: str, name: str) -> Record | None:
-        """Return a record, None: there is none."""
-        ...
-
-    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
-        """Write a record durably; raise ConflictError unless it has the expected version.
-
-        0: only if there is none yet; None: whatever there is.
-        """
-        ...
-
-    async def delete(self, kind: str, name: str) -> bool:
-        """Delete a record; return whether there was one."""
-        ...
-
-    async def list(self, kind: str, after: str = "") -> list[Record]:
-        """Return the next records of a kind behind a name, by name; none: there are no more.
-
-        A page of them, which fits into an answer.
-        """
         ...

@@ -13,7 +13,7 @@ _LONG_STRING: Final = 0x7C
 def string(data: bytes) -> str | None:
     """Return the string that is all of a stream, None for Java's null and for no data at all.
 
-    Data without Java's magic number is taken for plain UTF-8: somebody wrote it by hand. Raises
+    Data without Java's magic number is taken for plain UTF-8, written by hand. Raises
     ValueError for other objects, for a stream that breaks off, and for text that is none.
     """
     if not data:

@@ -1,7 +1,7 @@
 """Comparing what was found with our registry, and writing what is missing there.
 
 Each record is compared by what it means, not by its bytes, so that moving in twice changes nothing.
-A record that is here already and says something else is somebody's work since: it stays, unless it
+A record that is here already and says something else was changed since: it stays, unless it
 shall be overwritten, and only as long as it is what was compared.
 """
 
@@ -12,16 +12,17 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from router.backends import Record, Registry
+from router.access.authorizer import TOPIC_RECORDS
 from router.errors import BadRequestError, ConflictError
 from router.migration.original import Found
-from router.services import keys, rights
+from router.registry import Record, Registry
+from router.services import keys
 from router.services.keys import ApiKey
 from router.services.rights import TopicRights
 
 _MEANING: Final[dict[str, Callable[[Record], Any]]] = {
     keys.KIND: ApiKey.load,
-    rights.KIND: TopicRights.load,
+    TOPIC_RECORDS: TopicRights.load,
 }
 
 

@@ -16,14 +16,15 @@ from typing import Any, Final, Protocol
 
 import orjson
 
-from router.access import blacklist
+from router.access.addresses import BLACKLIST_RECORDS, normal
+from router.access.authorizer import TOPIC_RECORDS
 from router.errors import BadRequestError
 from router.migration import java
 from router.migration.cipher import Cipher
 from router.model import TopicName
-from router.services import keys, rights
+from router.services import keys
 from router.services.keys import ApiKey
-from router.services.rights import NOBODY, TopicRights
+from router.services.rights import NO_OWNER, TopicRights
 
 ROOT: Final = "/fe3c/cambria/config"
 
@@ -113,7 +114,7 @@ def api_key(name: str, data: bytes, cipher: Cipher | None) -> Found | None:
 
 
 def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> Found | None:
-    """Read whose a topic is, None: nobody's; raise ValueError, BadNameError."""
+    """Return the owner of a topic, None: it has none; raise ValueError, BadNameError."""
     text = java.string(data)
     found = _object(text) if text else {}
     made = TopicRights(
@@ -123,12 +124,12 @@ def topic(name: str, data: bytes, named: Callable[[str], TopicName]) -> Found | 
         _text(found, "description"),
         found.get("txenabled") is True,
     )
-    if made == NOBODY:
+    if made == NO_OWNER:
         return None
     said = f"owner {made.owner or 'nobody'}"
     if made.owner:
         said += f", {len(made.readers)} readers, {len(made.writers)} writers"
-    return Found(rights.KIND, str(named(name)), made.dump(), said)
+    return Found(TOPIC_RECORDS, str(named(name)), made.dump(), said)
 
 
 def addresses(data: bytes) -> list[str]:
@@ -142,7 +143,7 @@ def addresses(data: bytes) -> list[str]:
 
 def address(text: str) -> Found:
     """Read one entry of the blacklist; raise BadRequestError."""
-    return Found(blacklist.KIND, blacklist.normal(text), b"{}")
+    return Found(BLACKLIST_RECORDS, normal(text), b"{}")
 
 
 def _opened(text: str, cipher: Cipher | None) -> str:

@@ -14,6 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 import re2
@@ -26,14 +28,13 @@ from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
 from router.model import TopicName
 from router.pipelines.aggregates import endless
-from router.pipelines.columns import columns
 from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
-from router.pipelines.functions import functions
-from router.pipelines.reading import DeclarationError, nearest
+from router.pipelines.declared_columns import columns
+from router.pipelines.reading import DeclarationError
+from router.quoting import nearest
 from router.settings import Settings
 
 Columns = Mapping[str, str] | None
-
 # `window(column, '1 minute')` is a function to Spark and a clause to the parser: it reads another
 # name of the same length, so that places stay what they are.
 _WINDOW: Final = re.compile(r"\bwindow(?=\s*\()", re.IGNORECASE)
@@ -45,6 +46,9 @@ _UNFOLLOWED: Final = (exp.Lateral, exp.UDTF, exp.Explode, exp.Inline, exp.Pivot,
 _UNKNOWN: Final = re.compile(
     r"Column '?(?P<a>[^']+?)'? could not be resolved|Unknown column: (?P<b>\S+)"
 )
+FILE: Final = Path(__file__).parent / "functions.txt"
+# Parts of Spark's grammar, which SHOW FUNCTIONS leaves out.
+_GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try_cast"})
 
 
 def check_sql(pipeline: Pipeline) -> None:
@@ -73,13 +77,13 @@ def check_sql(pipeline: Pipeline) -> None:
 def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> None:
     """Raise DeclarationError for a topic of the source that is not there, or that a sink feeds.
 
-    Raises BackendUnavailableError, BackendTimeoutError where nobody can say so.
+    Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
     origin = _Lines(pipeline)
     timeout = settings.seconds("backend.timeout")
     for topic in pipeline.source.topics:
         try:
-            backend.partitions(parse_topic(topic, settings), timeout)
+            backend.partitions(settings.topic(topic), timeout)
         except BadNameError as error:
             raise origin.error(("source", "topics"), str(error)) from error
         except TopicNotFoundError as error:
@@ -99,7 +103,7 @@ def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> Non
         if not name:
             continue
         try:
-            topic = parse_topic(name, settings)
+            topic = settings.topic(name)
         except BadNameError as error:
             raise origin.error(path, str(error)) from error
         if reads(topic):
@@ -109,19 +113,14 @@ def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> Non
 def reader(pipeline: Pipeline, settings: Settings) -> Callable[[TopicName], bool]:
     """Return what tells whether a pipeline's source reads a topic, or would if it were there."""
     source = pipeline.source
-    topics = {parse_topic(topic, settings) for topic in source.topics}
+    topics = {settings.topic(topic) for topic in source.topics}
     pattern = re2.compile(source.pattern)
 
     def reads(topic: TopicName) -> bool:
-        short = topic.local if parse_topic(topic.local, settings) == topic else str(topic)
+        short = settings.shortest_name(topic)
         return topic in topics or bool(source.pattern and pattern.fullmatch(short))
 
     return reads
-
-
-def parse_topic(text: str, settings: Settings) -> TopicName:
-    """Return the topic of a name, local or full; raise BadNameError."""
-    return TopicName.parse(text, settings.text("names.tenant"), settings.text("names.namespace"))
 
 
 class _Lines:
@@ -277,3 +276,9 @@ def _check_sink(
 
 def _flat(error: Exception) -> str:
     return " ".join(str(error).split())
+
+
+@cache
+def functions() -> frozenset[str]:
+    """Return the names of Spark's functions in lower case, as its SHOW FUNCTIONS gives them."""
+    return _GRAMMAR | frozenset(FILE.read_text("utf-8").split())

@@ -5,9 +5,11 @@ whichever mirror or proxy gave it. A folder of jars is complete or absent: Maven
 it, which is renamed when every hash fits. Its name holds the hash of the pins.
 
 Maven fetches, because it knows the mirrors, proxies and credentials of the place it runs at. The
-alternative, Spark's own `spark.jars.packages`, resolves versions anew at each start, over the
+alternative, Spark's own `spark.jars.packages`, resolves versions at each start, over the
 network, and checks no hash that we know. Two versions are not what the poms ask for: the last
 final token provider, which Kafka's connector needs, is older than Spark.
+
+Commands that take minutes run with a deadline, and with signs of life for the terminal.
 """
 
 from __future__ import annotations
@@ -18,15 +20,14 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from router.errors import SettingError
-from router.pipelines.following import Say, run_followed
 
 FETCH_SECONDS: Final = 900.0
-
 # file name -> (group:artifact:version, sha256)
 KAFKA: Final[Mapping[str, tuple[str, str]]] = {
     "spark-sql-kafka-0-10_2.13-4.2.0.jar": (
@@ -58,7 +59,6 @@ DELTA: Final[Mapping[str, tuple[str, str]]] = {
 }
 CONNECTORS: Final = {"kafka": KAFKA, "delta": DELTA}
 _ALL: Final = {**KAFKA, **DELTA}
-
 _PLUGIN: Final = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1"
 _POM: Final = """<project>
   <modelVersion>4.0.0</modelVersion>
@@ -75,6 +75,9 @@ _DEPENDENCY: Final = """    <dependency>
         <exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
       </exclusions>
     </dependency>"""
+PROGRESS_SECONDS: Final = 10.0
+Say = Callable[[str], None]
+"""Shows a line to the user."""
 
 
 def cache(environ: Mapping[str, str] = os.environ) -> Path:
@@ -160,3 +163,40 @@ def _run(command: list[str], folder: str, say: Say) -> None:
 def _pom() -> str:
     lines = [_DEPENDENCY.format(*pin.split(":")) for pin, _ in _ALL.values()]
     return _POM.format(dependencies="\n".join(lines))
+
+
+def run_followed(
+    command: Sequence[str],
+    what: str,
+    say: Say,
+    timeout: float,
+    *,
+    cwd: Path | None = None,
+    every: float = PROGRESS_SECONDS,
+) -> subprocess.CompletedProcess[bytes]:
+    """Run a command and return what it wrote; say every so many seconds how long `what` takes.
+
+    Raises TimeoutExpired after `timeout` seconds, when the command is killed, and OSError.
+    """
+    begun = time.monotonic()
+    with subprocess.Popen(  # noqa: S603 - the callers' own programs, by their full paths
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    ) as process:
+        while True:
+            try:
+                output, _ = process.communicate(timeout=every)
+            except subprocess.TimeoutExpired:
+                took = time.monotonic() - begun
+                if took >= timeout:
+                    process.kill()
+                    raise
+                say(f"{what}: {took:.0f} s (at most {timeout:.0f} s)")
+            except BaseException:
+                process.kill()
+                raise
+            else:
+                return subprocess.CompletedProcess(command, process.returncode, output)

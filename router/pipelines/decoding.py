@@ -21,8 +21,8 @@ from router.schemas.definitions import Node
 from router.schemas.kinds import definition_of
 from router.wire import cambria
 
-DEEPEST: Final = 30
-LONGEST_SENTENCE: Final = 500
+MAX_DEPTH: Final = 30
+MAX_SENTENCE_CHARACTERS: Final = 500
 NO_VALUE: Final = "the message has no value"
 NO_TEXT: Final = "the value is not UTF-8"
 
@@ -97,7 +97,11 @@ def avro_columns(definition: str) -> dict[str, str]:
 def said(error: Exception) -> str:
     """Return an error's sentence, bounded."""
     sentence = str(error)
-    return sentence if len(sentence) <= LONGEST_SENTENCE else sentence[:LONGEST_SENTENCE] + "..."
+    return (
+        sentence
+        if len(sentence) <= MAX_SENTENCE_CHARACTERS
+        else sentence[:MAX_SENTENCE_CHARACTERS] + "..."
+    )
 
 
 def _text(key: bytes | None) -> str | None:
@@ -105,7 +109,7 @@ def _text(key: bytes | None) -> str | None:
 
 
 def _type(node: Node, depth: int) -> str:
-    if depth > DEEPEST:
+    if depth > MAX_DEPTH:
         raise InvalidSchemaError("a definition that contains itself has no columns")
     if node.kind == "record":
         fields = ", ".join(f"`{f.name}`: {_type(f.node, depth + 1)}" for f in node.fields)

@@ -7,7 +7,7 @@ from typing import Final
 
 from router.pipelines.formats import BAD_RECORD
 
-LONGEST: Final = 700
+MAX_SENTENCE_CHARACTERS: Final = 700
 _PYTHON: Final = re.compile(r"^(?:\w+\.)*(\w+(?:Error|Exception)): (.+)$", re.MULTILINE)
 _BAD: Final = re.compile(
     re.escape(BAD_RECORD) + r"(.+?) \(topic (.*?), partition (\d+), position (.*?)\)"
@@ -34,7 +34,11 @@ def sentence(error: BaseException | str) -> str:
 def bounded(text: str) -> str:
     """Return a text in one line that is not endless."""
     flat = " ".join(text.split())
-    return flat if len(flat) <= LONGEST else f"{flat[: LONGEST - 3]}..."
+    return (
+        flat
+        if len(flat) <= MAX_SENTENCE_CHARACTERS
+        else f"{flat[: MAX_SENTENCE_CHARACTERS - 3]}..."
+    )
 
 
 def _plain(text: str) -> str:

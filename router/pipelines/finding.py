@@ -11,7 +11,8 @@ from typing import Final
 from router.errors import SettingError
 from router.pipelines.declaration import Pipeline
 from router.pipelines.loading import NAME, load
-from router.pipelines.reading import DeclarationError, nearest
+from router.pipelines.reading import DeclarationError
+from router.quoting import nearest
 
 FOLDER: Final = Path("config/pipelines")
 SHIPPED: Final = Path(__file__).parent / "shipped"
@@ -89,23 +90,23 @@ def _template(template: str) -> str:
 
 GENERAL: Final = '''\
 # The pipeline {name}: topics in, SQL between, topics and tables out.
-#   router pipeline check {name}      says what is wrong, without Spark
+#   router pipeline check {name}      reports errors, without Spark
 #   router pipeline run {name}        until Ctrl-C or SIGTERM
 description = "Large orders, into a topic and a table."
-# What a run has done stands here. To begin anew delete it, and tables of Parquet with it. Two
-# pipelines never share one.
+# The folder of the state of a run. To start from the beginning, delete it, and tables of Parquet
+# with it. Two pipelines must not share a folder.
 checkpoint = "pipelines/checkpoints/{name}"
-# What cannot be read: fail (end the run), skip (count it), dlq (to <topic>.dlq, as it came).
+# Bad records: fail (end the run), skip (count them), dlq (publish them to <topic>.dlq, unchanged).
 bad_records = "dlq"
 
 [source]
 topics = ["orders"]             # or: pattern = "orders.*"
 format = "json"                 # bytes, text, json, cambria, avro, csv
-# Columns as in CREATE TABLE. Left out, JSON's are inferred once, and Avro's are the topic's schema.
+# Columns as in CREATE TABLE. Without them, JSON's are inferred once, and Avro's are the topic's.
 schema = "id BIGINT, customer STRING, amount DOUBLE"
 starting = "earliest"           # or latest, or ms since 1970: where a new checkpoint begins
-max_rows = 100000               # of one batch, about
-on_loss = "fail"                # or skip: when messages went before they were read
+max_rows = 100000               # about this many in a batch
+on_loss = "fail"                # or skip: if messages were deleted before they were read
 
 # Steps are views. `records` has the columns of the format, and _topic, _partition, _position,
 # _index, _key, _value, _properties, _event_time, _publish_time of each message.
@@ -120,7 +121,7 @@ WHERE amount >= 1000
 [[sink]]
 name = "table"
 kind = "parquet"                # or delta, or topic
-from = "large"                  # the last step, if left out
+from = "large"                  # default: the last step
 path = "pipelines/tables/{name}"
 partition_by = ["date"]
 

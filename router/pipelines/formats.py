@@ -34,7 +34,7 @@ COUNTS: Final = "router_counts"
 BAD_RECORD: Final = "bad record: "
 PROPERTY: Final = "router-"
 _CORRUPT: Final = "_router_corrupt"
-_SCHEMA_SHOWN: Final = 300
+_MAX_SHOWN_CHARACTERS: Final = 300
 _CAMBRIA: Final = "`key`: STRING, `value`: STRING"
 # Numbers such as NaN are no JSON, and a corrupt record is marked, never dropped.
 _JSON: Final = {"allowNonNumericNumbers": "false"}
@@ -180,7 +180,7 @@ def _with_corrupt(schema: str) -> str:
 
 def _shown(schema: str) -> str:
     flat = re.sub(r"\s+", " ", schema)
-    return flat if len(flat) <= _SCHEMA_SHOWN else f"{flat[:_SCHEMA_SHOWN]}..."
+    return flat if len(flat) <= _MAX_SHOWN_CHARACTERS else f"{flat[:_MAX_SHOWN_CHARACTERS]}..."
 
 
 def _cambria(frame: DataFrame, _spec: SourceSpec) -> DataFrame:

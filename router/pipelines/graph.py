@@ -5,15 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from router.pipelines import formats, jobs
 from router.pipelines.declaration import DEAD_LETTERS, RECORDS, Pipeline, SinkSpec, SourceSpec, Step
 from router.pipelines.failures import sentence
 from router.pipelines.reading import DeclarationError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
 
 _WHERE: Final = re.compile(r"line (\d+)[,)]? ?pos")
 

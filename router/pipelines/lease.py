@@ -1,9 +1,9 @@
 """One run of a pipeline at a time: a lease between nodes, and a lock on a checkpoint here.
 
 The lease is a claim of the node's broker process, as a poll's is, so that with ZooKeeper it holds
-between nodes. When the broker goes away it is claimed anew; meanwhile the lock keeps others of this
-machine out. Should another node take it over before that, this run ends: topics drop what two runs
-repeat, and Spark's commit protocol lets one of two writers of a checkpoint win.
+between nodes. When the broker goes away it is claimed again; meanwhile the lock keeps other runs of
+this machine out. If another node takes it over before that, this run ends: topics drop what two
+runs repeat, and Spark's commit protocol lets one of two writers of a checkpoint win.
 """
 
 from __future__ import annotations
@@ -19,22 +19,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
-from router.backends import Claim, Node, Outcome
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
     ConflictError,
     RouterError,
 )
-from router.model import NOT_PARTITIONED, Subscription
+from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
+from router.node import Claim, Node
 from router.services.pipelines import LEASES, LOCK, holder
+from router.steps import Event
 
 CONSUMER: Final = "run"
 # A run that ended a moment ago, here or on another node, may still be letting go.
-HANDOVER: Final = 3.0
-REGAIN: Final = 60.0
-GLANCE: Final = 0.5
-LOOK: Final = 0.5
+HANDOVER_SECONDS: Final = 3.0
+REGAIN_SECONDS: Final = 60.0
+LOCK_SECONDS: Final = 0.5
+POLL_SECONDS: Final = 0.5
 
 
 class RunningError(ConflictError):
@@ -56,7 +57,7 @@ class Lock:
         """Take the lock; raise RunningError with who holds it."""
         self._folder.mkdir(parents=True, exist_ok=True)
         file = (self._folder / LOCK).open("a+", encoding="utf-8")
-        until = time.monotonic() + GLANCE
+        until = time.monotonic() + LOCK_SECONDS
         while not _locked(file):
             if time.monotonic() >= until:
                 file.close()
@@ -83,16 +84,6 @@ def _locked(file: IO[str]) -> bool:
     return True
 
 
-class _Mailbox:
-    """Wakes who waits for the lease."""
-
-    def __init__(self) -> None:
-        self.event = threading.Event()
-
-    def wake(self) -> None:
-        self.event.set()
-
-
 class Lease:
     """The lease of one pipeline: `acquire` it, `check` it again and again, `release` it."""
 
@@ -107,27 +98,33 @@ class Lease:
         self._pipeline = pipeline
         self._timeout = timeout
         self._clock = clock
-        self._mailbox = _Mailbox()
+        self._mailbox = Event()
         self._claim: Claim | None = None
         self._lost_at: float | None = None
 
     def acquire(self) -> None:
         """Take the lease within a few seconds; raise RunningError, BackendUnavailableError."""
         self._claim = self._node.claim(
-            Subscription(LEASES, self._pipeline), CONSUMER, 0, self._mailbox, self._timeout
+            ConsumerId(Subscription(LEASES, self._pipeline), CONSUMER),
+            0,
+            self._mailbox,
+            self._timeout,
         )
-        until = self._clock() + HANDOVER
+        until = self._clock() + HANDOVER_SECONDS
         while not self._held() and (left := until - self._clock()) > 0:
-            self._mailbox.event.wait(left)
-            self._mailbox.event.clear()
+            self._mailbox.wait(left)
         if not self._held():
-            told = self._claim.holder() or self._claim.trouble() or "the lease is not to be had"
+            told = (
+                self._claim.holder()
+                or self._claim.unavailable_reason()
+                or "the lease is not to be had"
+            )
             self.release()
             raise RunningError(f"pipeline {self._pipeline} is running already: {told}")
         self._lost_at = None
 
     def check(self) -> None:
-        """Claim anew what was lost; raise RunningError when it is another's, or not to be had."""
+        """Claim again what was lost; raise RunningError when it is another's, or not to be had."""
         if self._held():
             self._lost_at = None
             return
@@ -153,7 +150,7 @@ class Lease:
         return claim is not None and not claim.lost() and NOT_PARTITIONED in claim.granted()
 
     def _check_late(self, reason: str) -> None:
-        if self._lost_at is not None and self._clock() - self._lost_at > REGAIN:
+        if self._lost_at is not None and self._clock() - self._lost_at > REGAIN_SECONDS:
             raise RunningError(f"pipeline {self._pipeline} lost its lease: {reason}")
 
 
@@ -163,7 +160,7 @@ def watched(lease: Lease, stop: threading.Event) -> Iterator[None]:
     done, lost = threading.Event(), list[RouterError]()
 
     def watch() -> None:
-        while not done.wait(LOOK):
+        while not done.wait(POLL_SECONDS):
             try:
                 lease.check()
             except RouterError as error:

@@ -5,16 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import structlog
 from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from router.pipelines.progress import Progress
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _log = structlog.get_logger(__name__)
 
@@ -61,6 +59,6 @@ def listen(spark: SparkSession, progress: Progress, pipeline: str) -> Iterator[N
     try:
         yield
     finally:
-        # A JVM that went away calls nobody any more.
+        # A JVM that went away sends no more events.
         with suppress(Py4JError, ConnectionError):
             spark.streams.removeListener(listener)

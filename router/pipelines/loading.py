@@ -2,6 +2,8 @@
 
 Only the file is read: whether topics exist and SQL fits is said by `checks`. Neither needs Spark or
 Java, so that a pipeline may be checked where it will never run.
+
+A replay needs no declaration: an archive and a few words on the command line make its Pipeline.
 """
 
 from __future__ import annotations
@@ -9,13 +11,14 @@ from __future__ import annotations
 import posixpath
 import re
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import re2
 
+from router.errors import SettingError
 from router.pipelines.declaration import (
     DEAD_LETTERS,
     FORMATS,
@@ -31,8 +34,8 @@ from router.pipelines.declaration import (
     Trigger,
     Watermark,
 )
-from router.pipelines.places import Place, places, sql_line
-from router.pipelines.reading import DeclarationError, Origin, Table, nearest
+from router.pipelines.reading import DeclarationError, Origin, Place, Table, places, sql_line
+from router.quoting import nearest
 from router.settings import BY_NAME
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")
@@ -42,18 +45,18 @@ _MODES: Final = {
     "delta": ("append", "complete"),
     "topic": ("append", "update", "complete"),
 }
-_LARGEST_FILE: Final = 1 << 20
+_MAX_FILE_BYTES: Final = 1 << 20
 
 
 def load(file: Path, name: str) -> Pipeline:
     """Read one declaration; raise DeclarationError."""
     try:
-        raw = file.read_bytes()[: _LARGEST_FILE + 1]
+        raw = file.read_bytes()[: _MAX_FILE_BYTES + 1]
         text = raw.decode()
     except (OSError, UnicodeDecodeError) as error:
         raise DeclarationError(f"{file}:1: {error}") from error
-    if len(raw) > _LARGEST_FILE:
-        raise DeclarationError(f"{file}:1: a declaration has at most {_LARGEST_FILE} bytes")
+    if len(raw) > _MAX_FILE_BYTES:
+        raise DeclarationError(f"{file}:1: a declaration has at most {_MAX_FILE_BYTES} bytes")
     return parse(text, file, name)
 
 
@@ -284,3 +287,20 @@ def _job(top: Table) -> JobSpec | None:
 
 
 __all__ = ["NAME", "DeclarationError", "load", "parse"]
+
+
+def replay_of(name: str, archive: str, given: Mapping[str, object]) -> Pipeline:
+    """Return the pipeline that replays an archive; `given` are more keys of the job.
+
+    Its checkpoint is the one of its name below the folder of the node's data. Raises SettingError.
+    """
+    if not NAME.fullmatch(name):
+        raise SettingError(f"a pipeline's name is 1 to 100 of a-z 0-9 . _ -, not {name!r}")
+    options = {"archive": archive if "://" in archive else str(Path(archive).absolute()), **given}
+    return Pipeline(
+        name=name,
+        source=SourceSpec(url=""),
+        job=JobSpec("replay", options),
+        file=Path("command line"),
+        description=f"Replays {archive}.",
+    )

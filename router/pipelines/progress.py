@@ -17,10 +17,10 @@ from typing import Any, Final
 
 from router.pipelines.declaration import DEAD_LETTERS
 from router.pipelines.formats import COUNTS
-from router.services.pipelines import STATUS
+from router.services.pipelines import STATUS, read_status, run_state
 
 # More partitions are summed up: a status is read by people.
-MOST_LAGS: Final = 1_000
+MAX_LAGS: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -181,11 +181,11 @@ def _json(value: Any) -> dict[str, Any]:
 
 
 def _bounded(found: dict[str, int]) -> dict[str, int]:
-    if len(found) <= MOST_LAGS:
+    if len(found) <= MAX_LAGS:
         return found
     most = sorted(found, key=lambda name: -found[name])
-    kept = {name: found[name] for name in most[:MOST_LAGS]}
-    return kept | {"others": sum(found[name] for name in most[MOST_LAGS:])}
+    kept = {name: found[name] for name in most[:MAX_LAGS]}
+    return kept | {"others": sum(found[name] for name in most[MAX_LAGS:])}
 
 
 def _lag_text(lag: Mapping[str, int]) -> str:
@@ -196,3 +196,39 @@ def _lag_text(lag: Mapping[str, int]) -> str:
     names = ", ".join(f"{name} {count:,}" for name, count in worst if count)
     total = f"lag {sum(lag.values()):,}"
     return f"{total} ({names})" if names else total
+
+
+def status_lines(name: str, folder: Path) -> tuple[list[str], bool]:
+    """Return lines on a pipeline whose state is in `folder`, and whether all is well."""
+    found = read_status(folder)
+    if found is None:
+        return [f"{name}: never ran with the checkpoint {folder}"], False
+    state = run_state(found, folder)
+    lines = [
+        f"{name}: {state}, process {found.get('pid')} on {found.get('host')},"
+        f" since {found.get('started')}, updated at {found.get('updated')}"
+    ]
+    if found.get("error"):
+        lines.append(f"  {found['error']}")
+    sinks = found.get("sinks") or {}
+    width = max(map(len, sinks), default=0)
+    lines += [f"  {sink:<{width}}  {_sink(one)}" for sink, one in sinks.items()]
+    if found.get("dead_letters"):
+        lines.append(f"  bad records: {found['dead_letters']:,}")
+    return lines, state not in {"failed", "killed"}
+
+
+def _sink(sink: dict[str, Any]) -> str:
+    lag = sink.get("lag") or {}
+    behind = sorted(((name, n) for name, n in lag.items() if n), key=lambda one: -one[1])[:5]
+    parts = [
+        f"batch {sink.get('batch')}",
+        f"{sink.get('rows', 0):,} rows",
+        f"{sink.get('rows_per_second', 0):,.0f} rows/s",
+        f"{sink.get('batch_ms', 0):,} ms",
+        f"lag {sum(lag.values()):,}",
+        *(f"{name} {count:,}" for name, count in behind),
+    ]
+    if sink.get("lost"):
+        parts.append(f"lost {sink['lost']:,}")
+    return "  ".join(parts)

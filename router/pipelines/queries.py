@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # Nothing was read or written then, and a query begins where its checkpoint says anyway.
 TRANSIENT: Final = ("Python worker failed to connect back", "[CANNOT_OPEN_SOCKET]")
 # One worker at a time: together they are what keeps the machine busy.
-APART: Final = 11.0
+RESTART_SECONDS: Final = 11.0
 
 _log = structlog.get_logger(__name__)
 
@@ -57,7 +57,7 @@ class Retries:
             try:
                 return call()
             except Exception as error:
-                if not is_transient(error) or self.clock() >= until or self.wait(APART):
+                if not is_transient(error) or self.clock() >= until or self.wait(RESTART_SECONDS):
                     raise
                 _log.warning("pipeline.retrying", reason=sentence(error))
 
@@ -101,7 +101,7 @@ class Queries:
         )
 
     def check(self, reasons: Mapping[str, str]) -> None:
-        """Start anew what ended before it began; raise RunFailedError for what failed."""
+        """Restart queries that ended before they began; raise RunFailedError for what failed."""
         for name, one in self._queries.items():
             if (batches := self._progress.batches(name)) > one.batches:
                 one.batches, one.failing_since = batches, None
@@ -117,7 +117,7 @@ class Queries:
                 raise RunFailedError(f"sink {name}: {reasons.get(name) or sentence(error)}")
             if now >= self._not_before:
                 _log.warning("pipeline.restarting", sink=name, reason=sentence(error))
-                self._not_before = now + APART
+                self._not_before = now + RESTART_SECONDS
                 one.query = one.start()
 
     def between(self, name: str, before: int) -> bool:

@@ -1,18 +1,87 @@
-"""Tables of a declaration, read key by key: every key is known, and of its type, or is refused."""
+"""Tables of a declaration, read key by key: every key is known, and of its type, or is refused.
+
+Sentences name the line of a key. The standard library's parser, which says what the file means,
+keeps no places. `places` reads the same text once more, line by line, and understands only so much
+of TOML as declarations are written in: headers, keys at the beginning of a line, and texts of
+several lines. A key that it does not find is said to stand where its table begins, so a sentence
+may be a few lines off, and never wrong.
+"""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from router.errors import SettingError
-from router.pipelines.places import Place, place
+from router.quoting import nearest
 from router.settings import duration
 
-T = TypeVar("T")
+Place = tuple[str | int, ...]
+_HEADER: Final = re.compile(r"\s*(\[\[?)\s*([^\[\]]+?)\s*\]\]?\s*(?:#.*)?")
+_KEY: Final = re.compile(r"""\s*((?:[A-Za-z0-9_-]+|"[^"]*"|'[^']*')(?:\s*\.\s*[\w"'-]+)*)\s*=""")
+_PART: Final = re.compile(r"""[A-Za-z0-9_-]+|"[^"]*"|'[^']*'""")
+_QUOTES: Final = ('"""', "'''")
 
+
+def places(text: str) -> dict[Place, int]:
+    """Return the line, from 1, of each table and key; tables of an array are numbered from 0."""
+    found: dict[Place, int] = {(): 1}
+    table: Place = ()
+    counts: dict[str, int] = {}
+    quote = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if quote:
+            quote = "" if quote in line else quote
+            continue
+        if header := _HEADER.fullmatch(line):
+            table = _table(header, counts)
+            found[table] = number
+        elif key := _KEY.match(line):
+            found[table + tuple(_parts(key[1]))] = number
+            quote = _open(line[key.end() :])
+    return found
+
+
+def place(found: dict[Place, int], path: Place) -> int:
+    """Return the line of a key, or else of the nearest table around it."""
+    while path and path not in found:
+        path = path[:-1]
+    return found.get(path, 1)
+
+
+def sql_line(text: str, line: int) -> int:
+    """Return the line on which a text begins whose key stands on `line`."""
+    lines = text.splitlines()
+    if not 0 < line <= len(lines):
+        return line
+    after = lines[line - 1].partition("=")[2].strip()
+    # A line break directly behind the opening quotes is no part of the text.
+    return line + 1 if after in _QUOTES else line
+
+
+def _table(header: re.Match[str], counts: dict[str, int]) -> Place:
+    parts: Place = tuple(_parts(header[2]))
+    if header[1] != "[[":
+        return parts
+    counts[header[2]] = counts.get(header[2], -1) + 1
+    return (*parts, counts[header[2]])
+
+
+def _parts(key: str) -> list[str]:
+    return [part.strip("\"'") for part in _PART.findall(key)]
+
+
+def _open(rest: str) -> str:
+    """Return the quotes of a text that goes on behind this line, nothing if none does."""
+    for quote in _QUOTES:
+        if rest.strip().startswith(quote) and rest.count(quote) == 1:
+            return quote
+    return ""
+
+
+T = TypeVar("T")
 _WORDS: Final[dict[type, str]] = {
     str: "a text",
     int: "a whole number",
@@ -44,7 +113,7 @@ class Origin:
 
 
 class Table:
-    """One table; `done` refuses the keys that nobody asked for, and names the nearest known one."""
+    """One table; `done` refuses the keys that were not read, and names the nearest known one."""
 
     def __init__(self, origin: Origin, path: Place, values: Mapping[str, Any]) -> None:
         self.origin = origin
@@ -63,11 +132,11 @@ class Table:
 
     def text(self, key: str, default: str = "") -> str:
         """Return a text."""
-        return self._of(key, str, default)
+        return self._typed(key, str, default)
 
     def number(self, key: str, default: int, least: int) -> int:
         """Return a whole number that is not below `least`."""
-        number = self._of(key, int, default)
+        number = self._typed(key, int, default)
         if number < least:
             self.refuse(key, f"{self._name(key)} = {number}: the least is {least}")
         return number
@@ -75,14 +144,14 @@ class Table:
     def share(self, key: str, default: float) -> float:
         """Return a number from 0 to 1."""
         whole = isinstance(self.values.get(key), int)
-        share = self._of(key, int, 0) if whole else self._of(key, float, default)
+        share = self._typed(key, int, 0) if whole else self._typed(key, float, default)
         if not 0 <= share <= 1:
             self.refuse(key, f"{self._name(key)} = {share}: a number from 0 to 1 is expected")
         return float(share)
 
     def flag(self, key: str, *, default: bool = False) -> bool:
         """Return true or false."""
-        return self._of(key, bool, default)
+        return self._typed(key, bool, default)
 
     def seconds(self, key: str, default: float) -> float:
         """Return a time, which is written like `10s`."""
@@ -106,7 +175,7 @@ class Table:
         """Return a list of texts; one text is a list of one."""
         if isinstance(self.values.get(key), str):
             return (self.text(key),)
-        found = self._of(key, list, list[Any]())
+        found = self._typed(key, list, list[Any]())
         for word in found:
             if not isinstance(word, str) or not word:
                 self.refuse(key, f"{self._name(key)}: {word!r} is no name")
@@ -115,7 +184,7 @@ class Table:
     def texts(self, key: str) -> dict[str, str]:
         """Return a table of texts; numbers, true and false are written as such."""
         found = {}
-        for name, value in self._of(key, dict, dict[str, Any]()).items():
+        for name, value in self._typed(key, dict, dict[str, Any]()).items():
             if isinstance(value, bool):
                 found[name] = str(value).lower()
             elif isinstance(value, str | int | float):
@@ -128,11 +197,11 @@ class Table:
 
     def table(self, key: str) -> Table:
         """Return a table within, which is empty where there is none."""
-        return Table(self.origin, (*self.path, key), self._of(key, dict, dict[str, Any]()))
+        return Table(self.origin, (*self.path, key), self._typed(key, dict, dict[str, Any]()))
 
     def tables(self, key: str) -> list[Table]:
         """Return an array of tables."""
-        found = self._of(key, list, list[Any]())
+        found = self._typed(key, list, list[Any]())
         for value in found:
             if not isinstance(value, dict):
                 self.refuse(key, f"{self._name(key)} is written as tables, [[{key}]]")
@@ -152,7 +221,7 @@ class Table:
                 near = nearest(key, self._asked)
                 self.refuse(key, f"there is no key {self._name(key)!r}{near}")
 
-    def _of(self, key: str, kind: type[T], default: T) -> T:
+    def _typed(self, key: str, kind: type[T], default: T) -> T:
         if not self.has(key):
             return default
         value = self.values[key]
@@ -164,12 +233,6 @@ class Table:
 
     def _name(self, key: str) -> str:
         return ".".join([*(str(part) for part in self.path if isinstance(part, str)), key])
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return what a sentence adds when a known word is like this one."""
-    near = difflib.get_close_matches(word, sorted(set(known)), 1)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _shown(value: object) -> str:

@@ -20,7 +20,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from router.backends import Backend, Node
-from router.backends.opening import open_backend, open_node
+from router.backends import Backend
+from router.backends.opening import opened
 from router.errors import RouterError
 from router.pipelines import connectors, jobs, session
 from router.pipelines.declaration import Pipeline, Trigger, is_local
@@ -48,9 +48,9 @@ if TYPE_CHECKING:
 
     from router.pipelines.sinks import SinkContext
 
-LOOK: Final = 0.5
-STATUS_EVERY: Final = 5.0
-LAST_NEWS: Final = 10.0
+POLL_SECONDS: Final = 0.5
+STATUS_SECONDS: Final = 5.0
+LAST_EVENTS_SECONDS: Final = 10.0
 _log = structlog.get_logger(__name__)
 
 
@@ -105,7 +105,7 @@ def check(pipeline: Pipeline, settings: Settings, *, topics: bool = True) -> Non
     from router.pipelines.checks import check_topics  # noqa: PLC0415 - needs an extra
 
     if topics and (pipeline.source.topics or pipeline.source.pattern):
-        with _store(settings) as (_, backend):
+        with opened(settings) as (_, backend):
             check_topics(pipeline, backend, settings)
 
 
@@ -143,7 +143,7 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
     if not session.submitted():
         connectors.jars(wanted)
     with ExitStack() as parts, _signals() as stop:
-        node, backend = parts.enter_context(_store(settings))
+        node, backend = parts.enter_context(opened(settings))
         check_topics(pipeline, backend, settings)
         lock = Lock(state_folder(pipeline, settings), pipeline.name)
         parts.callback(lock.release)
@@ -176,9 +176,9 @@ class Stop:
     def install(self) -> None:
         """Take the signals."""
         for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._told)
+            signal.signal(number, self._signalled)
 
-    def _told(self, _number: int, _frame: object) -> None:
+    def _signalled(self, _number: int, _frame: object) -> None:
         if self.event.is_set():
             self.at_once.set()
         self.event.set()
@@ -194,12 +194,6 @@ def _signals() -> Iterator[Stop]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-@contextmanager
-def _store(settings: Settings) -> Iterator[tuple[Node, Backend]]:
-    with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
-        yield node, backend
 
 
 @dataclass(slots=True)
@@ -268,8 +262,7 @@ class Run:
         """Start a query for each sink, and watch them to their end."""
         from router.pipelines.graph import flows  # noqa: PLC0415 - needs an extra
         from router.pipelines.listening import listen  # noqa: PLC0415 - needs an extra
-        from router.pipelines.moment import together  # noqa: PLC0415 - see below
-        from router.pipelines.schemas import resolved  # noqa: PLC0415 - needs an extra
+        from router.pipelines.schemas import resolved, together  # noqa: PLC0415 - needs an extra
         from router.pipelines.sinks import start_sink, tidy_sink  # noqa: PLC0415 - see above
 
         folder = state_folder(self.pipeline, self.settings)
@@ -325,7 +318,7 @@ class Run:
 
     def _watch(self, queries: Queries) -> None:
         """Return when all queries are done or a signal came; raise RunFailedError."""
-        while not self.stop.event.wait(LOOK):
+        while not self.stop.event.wait(POLL_SECONDS):
             queries.check(self.reasons)
             self.lease.check()
             self._check_bad()
@@ -347,7 +340,7 @@ class Run:
     def _show(self) -> None:
         if self.options.show is not None:
             self.options.show(self.progress.line())
-        if self.options.clock() - self._written >= STATUS_EVERY:
+        if self.options.clock() - self._written >= STATUS_SECONDS:
             self.write("running")
 
     def _end(self, queries: Queries) -> None:
@@ -365,7 +358,7 @@ class Run:
                 self.stop.at_once.wait(0.05)
         queries.check(self.reasons)
         # The last batches' counts come in another thread.
-        if not self.progress.wait_for_end(queries.runs(), LAST_NEWS):
+        if not self.progress.wait_for_end(queries.runs(), LAST_EVENTS_SECONDS):
             _log.warning("pipeline.uncounted", pipeline=self.pipeline.name)
 
 

@@ -1,32 +1,37 @@
-"""The schema of a source that declares none: asked for once, and from then on the checkpoint's.
+"""What a checkpoint keeps of its source: an undeclared schema, and the moment of the first run.
 
 JSON is looked at: a bounded sample of what is there now. Avro's definition is the newest of the
 topic's own. Either is written into the checkpoint before the first batch, so that a restart reads
 the same columns whatever came since. To take a new one, delete the file, or declare it.
+
+Several readings of one source that begin at the latest message begin at one moment. Each sink reads
+the source by itself, and their queries start one after the other. If each took what is latest when
+it starts, a bad record that came between would be in neither table nor dead letters. So `latest`
+becomes the time of the pipeline's first run, which its checkpoint keeps: also for a sink that a
+killed run had not come to, and for one that is declared later.
 """
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
+
+from pyspark.sql import SparkSession
 
 from router.backends import Backend
 from router.errors import RouterError, SchemaNotFoundError, SettingError
 from router.model import SchemaType
-from router.pipelines.checks import parse_topic
-from router.pipelines.columns import columns
 from router.pipelines.declaration import Pipeline, SourceSpec
+from router.pipelines.declared_columns import columns
+from router.pipelines.sinks.staging import Disk
 from router.settings import Settings
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-FILE: Final = "schema.json"
-SAMPLE: Final = 1_000
-LONGEST: Final = 64 * 1024
+SCHEMA_FILE: Final = "schema.json"
+MOMENT_FILE: Final = "starting.json"
+MAX_SAMPLE_MESSAGES: Final = 1_000
+MAX_SAMPLE_BYTES: Final = 64 * 1024
 
 
 def resolved(
@@ -39,7 +44,7 @@ def resolved(
     source = pipeline.source
     if source.schema or source.format not in {"json", "avro"}:
         return source
-    file = folder / FILE
+    file = folder / SCHEMA_FILE
     if not file.exists():
         if source.format == "json":
             schema = _inferred(spark, source)
@@ -61,9 +66,9 @@ def _inferred(spark: SparkSession, source: SourceSpec) -> str:
     rows = frame(spark, replace(source, starting="earliest"), False)
     text = "cast(value AS STRING)"
     sample = (
-        rows.where(f"octet_length(value) <= {LONGEST} AND is_valid_utf8({text})")
+        rows.where(f"octet_length(value) <= {MAX_SAMPLE_BYTES} AND is_valid_utf8({text})")
         .selectExpr(f"{text} AS value")
-        .limit(SAMPLE)
+        .limit(MAX_SAMPLE_MESSAGES)
     )
     texts = [cast(str, row.value) for row in sample.collect()]
     if not texts:
@@ -101,7 +106,7 @@ def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str
     timeout = settings.seconds("backend.timeout")
     for topic in source.topics:
         try:
-            schema = backend.schemas.get(parse_topic(topic, settings), None, timeout)
+            schema = backend.schemas.get(settings.topic(topic), None, timeout)
         except SchemaNotFoundError as error:
             raise SettingError(f"the topic {topic} has no schema: declare source.schema") from error
         except RouterError as error:
@@ -119,17 +124,7 @@ def _registered(source: SourceSpec, backend: Backend, settings: Settings) -> str
 def _keep(file: Path, form: str, schema: str) -> None:
     """Write the schema durably before anything is read by it."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    scratch = file.with_suffix(".new")
-    with scratch.open("w", encoding="utf-8") as out:
-        json.dump({"format": form, "schema": schema}, out, indent=1)
-        out.flush()
-        os.fsync(out.fileno())
-    scratch.replace(file)
-    folder = os.open(file.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+    Disk().write(file, json.dumps({"format": form, "schema": schema}, indent=1).encode())
 
 
 def _kept(file: Path, form: str) -> str:
@@ -140,3 +135,23 @@ def _kept(file: Path, form: str) -> str:
     if not isinstance(found, dict) or found.get("format") != form:
         raise SettingError(f"{file} is of another format than {form}: delete it, or the checkpoint")
     return str(found.get("schema", ""))
+
+
+def together(pipeline: Pipeline, source: SourceSpec, folder: Path, now_ms: int) -> SourceSpec:
+    """Return a source that begins alike for all sinks; `folder` keeps the time.
+
+    `now_ms` is the time of day in ms since 1970. Raises SettingError.
+    """
+    readings = len(pipeline.sinks) + (pipeline.bad_records == "dlq")
+    if source.starting != "latest" or readings < 2:
+        return source
+    file = folder / MOMENT_FILE
+    try:
+        moment = int(json.loads(file.read_bytes())["ms"])
+    except FileNotFoundError:
+        moment = now_ms
+        folder.mkdir(parents=True, exist_ok=True)
+        Disk().write(file, json.dumps({"ms": moment}).encode())
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SettingError(f"{file} does not tell where the pipeline began: {error}.") from error
+    return replace(source, starting=str(moment))

@@ -3,10 +3,25 @@
 A run started with `python` or `router` starts Spark in processes of its own. One that
 `spark-submit` starts is inside of a cluster's application already: master, memory and jars are what
 spark-submit was told, and only what a pipeline cannot do without is set beside it.
+
+A local Spark gets a home whose Python processes import the installed pyspark, which is compiled.
+Spark puts `$SPARK_HOME/python/lib/pyspark.zip` first on the path of each Python process that it
+starts, and what is imported from there is compiled again by each: 1.3 s of processor time, for
+several processes of every query. A home that has Spark's programs and jars, but not that zip,
+leaves them the package that this process has as well. On a cluster the zip is what brings pyspark
+to machines that have none, and nothing is changed.
+
+Spark's classes are in an archive that a JVM maps when it starts, instead of reading jars. Most of a
+local run's first twenty seconds is thousands of classes that are found, checked and linked; mapped
+from an archive of them (class data sharing) it starts in two thirds of the time. The archive is
+good for one JVM and one set of jars: its name has both, and a JVM that finds it unfit goes on
+without it.
 """
 
 from __future__ import annotations
 
+import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import re
@@ -20,11 +35,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from router.errors import SettingError
-from router.pipelines import classes, home, jobs
-from router.pipelines.connectors import cache, jars
+from router.pipelines import jobs
+from router.pipelines.connectors import Say, cache, jars, run_followed
 from router.pipelines.declaration import Pipeline
 from router.pipelines.failures import sentence
-from router.pipelines.following import Say
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -37,15 +51,14 @@ EXTRA: Final = (
 MODULES: Final = ("pyspark", "pyarrow", "pandas")
 # What a declaration is checked with, also where it will never run.
 READERS: Final = ("sqlglot", "jsonschema")
-
-# What the promises of a pipeline rest on: nobody's resources may change it.
+# What the promises of a pipeline rest on: resources may not change it.
 FIXED: Final[Mapping[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     # Otherwise what a query does not ask for decides whether a record is good.
     "spark.sql.optimizer.enableJsonExpressionOptimization": "false",
     "spark.sql.optimizer.enableCsvExpressionOptimization": "false",
     "spark.sql.csv.parser.columnPruning.enabled": "false",
-    # An object that names a field twice is JSON; a dead letter that was one before says so anew.
+    # An object that names a field twice is JSON; a dead letter that was one before says so again.
     "spark.sql.variant.allowDuplicateKeys": "true",
     "spark.sql.mapKeyDedupPolicy": "LAST_WIN",
 }
@@ -74,6 +87,10 @@ _LOGS: Final = (
 _GATEWAY: Final = "PYSPARK_GATEWAY_PORT"
 # Settings that Spark itself takes for secrets, by their names.
 _SECRET: Final = re.compile(r"secret|password|passwd|token|credential|access[.]?key", re.IGNORECASE)
+_PARTS: Final = ("bin", "jars")
+MAKE_SECONDS: Final = 300.0
+# Whatever is wrong with an archive makes a start slower, and is nothing that a user has to know.
+_QUIET: Final = "-Xlog:cds*=off -Xlog:class+path=off"
 
 
 def require(environ: Mapping[str, str] = os.environ) -> str:
@@ -168,7 +185,7 @@ def install(say: Say) -> bool:
     """
     says = require()
     try:
-        return classes.make(home.make(cache().parent), says, say)
+        return make_archive(make_home(cache().parent), says, say)
     except OSError:
         return False
 
@@ -176,10 +193,10 @@ def install(say: Say) -> bool:
 def _settle(conf: dict[str, str], environ: MutableMapping[str, str], says: str) -> None:
     """Have Spark start fast; where that cannot be, all is slower, and nothing else."""
     with suppress(OSError):
-        ours = home.make(cache().parent)
+        ours = make_home(cache().parent)
         if environ.setdefault("SPARK_HOME", str(ours)) == str(ours):
             given = conf.get(JAVA_OPTIONS, "")
-            conf[JAVA_OPTIONS] = f"{classes.options(ours, says)} {given}".strip()
+            conf[JAVA_OPTIONS] = f"{archive_options(ours, says)} {given}".strip()
 
 
 def _add_jars(conf: dict[str, str], paths: list[Path]) -> None:
@@ -211,3 +228,63 @@ def _built(name: str, conf: Mapping[str, str]) -> SparkSession:
             raise SettingError(f"Spark does not start: {sentence(error)}") from error
     session.sparkContext.setLogLevel("ERROR")
     return session
+
+
+def make_home(root: Path) -> Path:
+    """Return the home below a folder, made if need be; raise OSError where it cannot be made."""
+    found = importlib.util.find_spec("pyspark")
+    assert found is not None, "the session looked for it"
+    assert found.origin is not None, "it is a package"
+    package = Path(found.origin).resolve().parent
+    place = hashlib.sha256(os.fsencode(package)).hexdigest()[:16]
+    home = root / f"spark-{importlib.metadata.version('pyspark')}-{place}"
+    home.mkdir(parents=True, exist_ok=True)
+    for part in _PARTS:
+        # Others may make the same home at the same time.
+        with suppress(FileExistsError):
+            (home / part).symlink_to(package / part, target_is_directory=True)
+    return home
+
+
+def archive(home: Path, java: str) -> Path:
+    """Return where it is or would be, by the home of Spark and what Java says of itself."""
+    jars = sorted((path.name, path.stat().st_mtime_ns) for path in (home / "jars").glob("*.jar"))
+    name = hashlib.sha256(f"{java} {jars}".encode()).hexdigest()[:16]
+    return home / f"classes-{name}.jsa"
+
+
+def archive_options(home: Path, java: str) -> str:
+    """Return the JVM's options that use the archive, none while there is none."""
+    found = archive(home, java)
+    return f"{_option('SharedArchiveFile', found)} {_QUIET}" if found.is_file() else ""
+
+
+def make_archive(home: Path, java: str, say: Say) -> bool:
+    """Make the archive, which takes most of a minute; return whether it is there now.
+
+    `say` shows what is done meanwhile.
+    """
+    made = archive(home, java)
+    if made.is_file():
+        return True
+    say(f"Archiving Spark's classes, about a minute, into {made}")
+    part = made.with_suffix(f".{os.getpid()}")
+    command = [sys.executable, "-m", "router.pipelines.exercise"]
+    # The second compiler pays in the long run only.
+    command.append(f"{_option('ArchiveClassesAtExit', part)} -XX:TieredStopAtLevel=1 {_QUIET}")
+    try:
+        # It ends when the JVM, which has its output too, has written the archive.
+        if run_followed(command, "Archiving", say, MAKE_SECONDS).returncode != 0:
+            return False
+        part.rename(made)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    finally:
+        part.unlink(missing_ok=True)
+    return made.is_file()
+
+
+def _option(name: str, path: Path) -> str:
+    """Return an option in the quotes of Spark's lists of options: a path may have spaces."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"-XX:{name}={escaped}"'

@@ -21,7 +21,7 @@ from typing import Any, Final
 from router.errors import PayloadMismatchError
 from router.schemas.definitions import Field, Node
 from router.schemas.floats import from_json, to_json
-from router.schemas.walking import MAX_STEPS, Steps, UnfitError, shown
+from router.schemas.walking import MAX_STEPS, UnfitError, WalkBudget, shown
 
 PARTS: Final = 8
 SOME_PARTS: Final = 1_000
@@ -51,7 +51,7 @@ def read(node: Node, data: bytes) -> Any:
 class _Writer:
     def __init__(self) -> None:
         self.out = bytearray()
-        self._steps = Steps()
+        self._steps = WalkBudget()
         self._writers: dict[str, Callable[[Node, Any, int], None]] = {
             "null": self._null,
             "boolean": self._boolean,
@@ -209,7 +209,7 @@ class _Reader:
     def __init__(self, data: bytes) -> None:
         self.at = 0
         self._data = data
-        self._steps = Steps(min(MAX_STEPS, SOME_PARTS + PARTS * len(data)))
+        self._steps = WalkBudget(min(MAX_STEPS, SOME_PARTS + PARTS * len(data)))
         self._readers: dict[str, Callable[[Node, int], Any]] = {
             "null": lambda _node, _depth: None,
             "boolean": self._boolean,

@@ -8,14 +8,17 @@ which refer to one another where a definition is recursive.
 Logical types say how a program shows a value (a date, a decimal); they change neither the bytes nor
 who can read them. The library would warn of those that it does not know, so they are hidden from it
 under another name.
+
+What was made lately and may be wanted again is kept, bounded by its weight.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import NoneType, UnionType
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import avro.errors
 import avro.schema
@@ -23,7 +26,41 @@ import orjson
 
 from router.errors import InvalidSchemaError
 from router.quoting import quoted, said
-from router.schemas.recent import Recent
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """Values by their keys; those not asked for longest go first. For many threads."""
+
+    def __init__(self, limit: int, weigh: Callable[[K], int]) -> None:
+        self._limit = limit
+        self._weigh = weigh
+        self._weight = 0
+        self._found: dict[K, V] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def get(self, key: K, make: Callable[[K], V]) -> V:
+        """Return the value of a key, made if it is not there; what `make` raises is not kept."""
+        with self._lock:
+            if key in self._found:
+                self._found[key] = value = self._found.pop(key)
+                return value
+        value = make(key)
+        with self._lock:
+            if key not in self._found:
+                self._weight += self._weigh(key)
+                self._found[key] = value
+            while self._weight > self._limit:
+                oldest = next(iter(self._found))
+                del self._found[oldest]
+                self._weight -= self._weigh(oldest)
+        return value
+
 
 MAX_DEFINITION: Final = 60_000
 """Bytes of a definition; of a KEY_VALUE schema, of both together."""
@@ -33,10 +70,8 @@ MAX_PARTS: Final = 10_000
 """JSON values in a definition."""
 MAX_BRANCHES: Final = 200
 """Branches of a union."""
-
 # Definitions that are kept parsed, by the bytes of their text.
-KEPT: Final = 4 << 20
-
+MAX_CACHED_BYTES: Final = 4 << 20
 _LOGICAL: Final = "router-logical-type"
 _LEGACY: Final = frozenset(
     {"object", "array", "string", "number", "integer", "boolean", "null", "any"}
@@ -82,7 +117,6 @@ class Node:
 
 
 _PROTOCOL: Final = avro.schema.ErrorUnionSchema
-
 # By what JSON values are written; floating point numbers may be words.
 _TAKEN: Final[dict[str, type | UnionType]] = {
     "null": NoneType,
@@ -114,7 +148,7 @@ class Definition:
     id: str = ""
 
 
-_recent: Recent[bytes, Definition] = Recent(KEPT, len)
+_recent: Recent[bytes, Definition] = Recent(MAX_CACHED_BYTES, len)
 
 
 def parse(data: bytes) -> Definition:

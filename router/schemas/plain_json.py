@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from router.schemas.avro_binary import check_known
 from router.schemas.definitions import Node
-from router.schemas.walking import Steps, UnfitError, shown
+from router.schemas.walking import UnfitError, WalkBudget, shown
 
 _RANGES: Final = {"int": 1 << 31, "long": 1 << 63}
 
@@ -25,7 +25,7 @@ def check_fits(node: Node, value: Any) -> None:
 
 def check_bounded(value: Any) -> None:
     """Raise PayloadMismatchError if a value has too many parts or levels, or no form in JSON."""
-    steps = Steps()
+    steps = WalkBudget()
     level, depth = [value], 0
     while level:
         steps.take(depth, len(level))
@@ -51,7 +51,7 @@ def _check_scalar(value: Any) -> None:
 
 class _Check:
     def __init__(self) -> None:
-        self._steps = Steps()
+        self._steps = WalkBudget()
         self._tests: dict[str, Callable[[Node, Any], bool]] = {
             "null": lambda _node, value: value is None,
             "boolean": lambda _node, value: isinstance(value, bool),

@@ -30,7 +30,7 @@ class UnfitError(PayloadMismatchError):
         return f"{where}: {super().__str__()}" if where else super().__str__()
 
 
-class Steps:
+class WalkBudget:
     """How much of a walk is left; the end of it is not for another branch to mend."""
 
     def __init__(self, limit: int = MAX_STEPS) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from router.backends import Backend, GroupMembers, Node, PartitionLease, ResetTarget, Start
+from router.backends import Backend, ResetTarget, Start
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -14,8 +14,17 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import CursorState, PartitionStats, Position, Subscription
+from router.model import (
+    CursorState,
+    GroupMembers,
+    PartitionLease,
+    PartitionStats,
+    Position,
+    Subscription,
+)
+from router.node import Node
 from router.services.groups import Group, grouped
+from router.services.position_texts import write_position
 
 NO_NODE: Final = "This node's broker does not answer: members are not known."
 
@@ -44,10 +53,10 @@ class PartitionDetails:
             "partition": self.partition,
             "backlog": self.lag,
             "consumers": self.consumers,
-            "committed": None if self.committed is None else written(self.committed),
+            "committed": None if self.committed is None else write_position(self.committed),
             "acknowledged_apart": self.apart,
-            "first": written(self.first),
-            "end": written(self.end),
+            "first": write_position(self.first),
+            "end": write_position(self.end),
             "holder": None if self.lease is None else asdict(self.lease),
         }
 
@@ -78,7 +87,7 @@ class GroupDetails:
             "last_used": self.used_ms or None,
             "members": None if members is None else [asdict(one) for one in members.members],
             "more_members": members is not None and members.cut,
-            "trouble": NO_NODE if members is None else members.trouble,
+            "trouble": NO_NODE if members is None else members.unavailable_reason,
             "untold": self.untold,
             "partitions": [one.as_json() for one in self.partitions],
         }
@@ -141,15 +150,10 @@ class GroupInspection:
             return None
 
 
-def written(position: Position) -> str:
-    """Return a position as resets take it: LEDGER:ENTRY:PARTITION."""
-    return f"{position.ledger}:{position.entry}:{max(0, position.partition)}"
-
-
 def shown_target(to: ResetTarget) -> str | int:
     """Return where a group is moved, as it was asked for."""
     if isinstance(to, tuple):
-        return ",".join(map(written, to))
+        return ",".join(map(write_position, to))
     return to.value if isinstance(to, Start) else to
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from router.backends import Backend, ResetTarget, Start
@@ -24,6 +25,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.services.position_texts import parse_position
 
 __all__ = ["Group", "Groups", "Preview", "ResetTarget", "grouped", "moment", "positions", "target"]
 
@@ -31,7 +33,6 @@ MAX_DIGITS: Final = 15
 MAX_POSITIONS: Final = 1_000
 """Partitions that one reset names."""
 _POSITIONS: Final = re.compile(r"\s*[0-9]+:")
-_POSITION: Final = re.compile(r"([0-9]{1,18}):([0-9]{1,18}):([0-9]{1,9})(?::[0-9]{1,9})?")
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EXPECTED: Final = (
     "expected earliest, latest, milliseconds since 1970, or a time with its zone such as"
@@ -168,12 +169,10 @@ def positions(option: str, text: str) -> tuple[Position, ...]:
     BadReadOptionError.
     """
     parts = text.split(",", MAX_POSITIONS)
-    found = [_POSITION.fullmatch(part.strip()) for part in parts]
+    found = [parse_position(part) for part in parts]
     if len(parts) > MAX_POSITIONS:
         raise BadReadOptionError(f"{option}: expected at most {MAX_POSITIONS} positions.")
-    places = tuple(
-        Position(int(one[1]), int(one[2]), int(one[3])) for one in found if one is not None
-    )
+    places = tuple(replace(one, batch_index=-1) for one in found if one is not None)
     if len(places) < len(found):
         raise BadReadOptionError(
             f"{option}: expected positions such as 5:17:0 (ledger, entry, partition)."
@@ -225,6 +224,7 @@ def _left(partition: PartitionStats, position: Position) -> tuple[int, int]:
     return min(behind, partition.messages), max(0, partition.messages - before) if behind else 0
 
 
+@lru_cache(maxsize=1_024)
 def moment(option: str, text: str) -> Start | int:
     """Read where a group is to begin, from a request or a command; times in ms since 1970.
 

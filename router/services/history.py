@@ -8,18 +8,22 @@ and then has a coarser history than one that is asked every few seconds.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Final, NamedTuple
 
 from router.model import TopicName, TopicStats
 
 SPAN_MS: Final = 15 * 60 * 1000
-GAP_MS: Final = 5_000
-"""Looks that come sooner are not noted: other pages are open too."""
-MAX_SAMPLES: Final = SPAN_MS // GAP_MS
+MIN_SAMPLE_INTERVAL_MS: Final = 5_000
+"""Samples that come sooner are not noted: other pages are open too."""
+RATE_SPAN_MS: Final = 60_000
+"""How far back a rate goes at most."""
+MIN_RATE_MS: Final = 1_000
+"""Over how long a rate is taken at least."""
+MAX_SAMPLES: Final = SPAN_MS // MIN_SAMPLE_INTERVAL_MS
 MAX_SERIES: Final = 300
-"""Topics and groups of one worker; those that were looked at longest ago go first."""
+"""Topics and groups of one worker; those that were noted longest ago go first."""
 
 Series = tuple[TopicName, str]
 """A topic and a group of it, "": all its groups."""
@@ -57,8 +61,20 @@ class Histories:
                 found.pop()  # the clock was set back
             while found and found[0].at < now - SPAN_MS:
                 found.popleft()
-            if not found or now - found[-1].at >= GAP_MS:
+            if not found or now - found[-1].at >= MIN_SAMPLE_INTERVAL_MS:
                 found.append(Sample(now, messages, lag))
             while len(self._series) > MAX_SERIES:
                 self._series.popitem(last=False)
             return list(found)
+
+
+def rate(samples: Sequence[Sample], now_ms: int, messages: int) -> float | None:
+    """Return how many messages a second came since the oldest sample within RATE_SPAN_MS.
+
+    `messages` is what the topic holds now. None: the oldest sample is too new, or retention or a
+    new topic of this name took messages away.
+    """
+    first = next((one for one in samples if one.at >= now_ms - RATE_SPAN_MS), None)
+    if first is None or now_ms - first.at < MIN_RATE_MS or messages < first.messages:
+        return None
+    return (messages - first.messages) * 1000 / (now_ms - first.at)

@@ -1,8 +1,8 @@
-"""API keys: names and secrets by which clients of the original sign their requests.
+"""API keys: names and secrets that clients of the original Message Router sign requests with.
 
 A record of the kind `key` is named by the key and holds JSON: `secret`, `email`, `description`.
-The secret is kept as it is, since a signature can only be checked with it: whoever reads the
-registry (the data folder, or ZooKeeper) can sign as anybody.
+The secret is kept in plain text, since a signature can only be checked with it: anyone who can read
+the registry (the data folder, or ZooKeeper) can sign as any client.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Final
 
 import orjson
 
-from router.backends import Record, Registry
 from router.errors import BadRequestError, ConflictError
-from router.services.remembered import Remembered
+from router.registry import Record, Registry
+from router.ttl_cache import TTLCache
 
 KIND: Final = "key"
-KEY_LENGTH: Final = 16
-SECRET_LENGTH: Final = 24
-MAX_TEXT: Final = 4_096
-# A deleted key, or a new secret of one, counts after so many seconds at the latest.
-REMEMBERED: Final = 5.0
-MOST_REMEMBERED: Final = 10_000
-TRIES: Final = 5
+KEY_CHARACTERS: Final = 16
+SECRET_CHARACTERS: Final = 24
+MAX_TEXT_CHARACTERS: Final = 4_096
+CACHE_SECONDS: Final = 5.0
+"""A deleted key, or a new secret of one, counts after this time at the latest."""
+MAX_CACHED_KEYS: Final = 10_000
+MAX_ATTEMPTS: Final = 5
 _ALPHABET: Final = string.ascii_letters + string.digits
 
 
@@ -41,14 +41,14 @@ class ApiKey:
 
     @classmethod
     def load(cls, record: Record) -> ApiKey:
-        """Read a record."""
+        """Return the key in a record."""
         found = orjson.loads(record.value)
         return cls(
             record.name, found["secret"], found.get("email", ""), found.get("description", "")
         )
 
     def dump(self) -> bytes:
-        """Write the value of a record."""
+        """Return the content of the key's record."""
         return orjson.dumps(
             {"secret": self.secret, "email": self.email, "description": self.description}
         )
@@ -60,14 +60,14 @@ class Keys:
     def __init__(self, registry: Registry, timeout: float, clock: Callable[[], float]) -> None:
         self._registry = registry
         self._timeout = timeout
-        self._remembered = Remembered(self.get, REMEMBERED, MOST_REMEMBERED, clock)
+        self._cache = TTLCache(self.get, CACHE_SECONDS, MAX_CACHED_KEYS, clock)
 
-    def known(self, name: str) -> ApiKey | None:
-        """Return a key as it was at most REMEMBERED seconds ago, None: there is none."""
-        return self._remembered.get(name)
+    def cached(self, name: str) -> ApiKey | None:
+        """Return a key as it was at most CACHE_SECONDS ago, None if there is none."""
+        return self._cache.get(name)
 
     def get(self, name: str) -> ApiKey | None:
-        """Return a key as it is, None: there is none."""
+        """Return a key as it is now, None if there is none."""
         record = self._registry.get(KIND, name, self._timeout)
         return None if record is None else ApiKey.load(record)
 
@@ -76,21 +76,21 @@ class Keys:
         return [record.name for record in self._registry.list(KIND, self._timeout)]
 
     def create(self, email: str, description: str) -> ApiKey:
-        """Store a new key with a secret that nobody can guess; raise BadRequestError."""
+        """Store a new key with a random secret; raise BadRequestError."""
         _check(email, description)
-        for _ in range(TRIES):
-            key = ApiKey(_random(KEY_LENGTH), _random(SECRET_LENGTH), email, description)
+        for _ in range(MAX_ATTEMPTS):
+            key = ApiKey(_random(KEY_CHARACTERS), _random(SECRET_CHARACTERS), email, description)
             try:
                 self._registry.put(KIND, key.name, key.dump(), 0, self._timeout)
             except ConflictError:
-                continue  # the one in 10**28 that there is already
+                continue  # this name exists already: a chance of one in 10**28
             return key
         raise ConflictError
 
     def update(self, name: str, email: str | None, description: str | None) -> ApiKey | None:
-        """Change what is given; return the key, None: there is none. Raises BadRequestError."""
+        """Change what is given; return the key, None if there is none. Raises BadRequestError."""
         _check(email or "", description or "")
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             record = self._registry.get(KIND, name, self._timeout)
             if record is None:
                 return None
@@ -112,7 +112,7 @@ class Keys:
         try:
             return self._registry.delete(KIND, name, self._timeout)
         finally:
-            self._remembered.forget(name)
+            self._cache.forget(name)
 
 
 def _random(length: int) -> str:
@@ -120,5 +120,7 @@ def _random(length: int) -> str:
 
 
 def _check(*texts: str) -> None:
-    if max(map(len, texts)) > MAX_TEXT:
-        raise BadRequestError(f"email and description have at most {MAX_TEXT} characters")
+    if max(map(len, texts)) > MAX_TEXT_CHARACTERS:
+        raise BadRequestError(
+            f"email and description have at most {MAX_TEXT_CHARACTERS} characters"
+        )

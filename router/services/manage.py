@@ -14,7 +14,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import NO_PROPERTIES, Policies, TopicInfo, TopicName, TopicStats
-from router.services.directory import Directory
+from router.services.topic_metadata import TopicMetadataCache
 
 MAX_PARTITIONS: Final = 1_000
 MAX_PROPERTY: Final = 4_096
@@ -34,10 +34,10 @@ class Topics:
     """The topics of one namespace, as administrators see them."""
 
     def __init__(
-        self, backend: Backend, directory: Directory, auto_partitions: int, timeout: float
+        self, backend: Backend, directory: TopicMetadataCache, auto_partitions: int, timeout: float
     ) -> None:
         self._backend = backend
-        self._directory = directory
+        self._topics_cache = directory
         self._auto_partitions = auto_partitions
         self._timeout = timeout
 
@@ -59,14 +59,14 @@ class Topics:
     def exists(self, topic: TopicName) -> bool:
         """Return whether a topic is there; one that was deleted may be for a few seconds more."""
         try:
-            self._directory.partitions(topic)
+            self._topics_cache.partitions(topic)
         except TopicNotFoundError:
             return False
         return True
 
     def forget(self, topic: TopicName) -> None:
-        """Have what is known of a topic asked for anew: somebody made, changed or deleted it."""
-        self._directory.forget(topic)
+        """Ask the store for a topic the next time, after it was created, changed or deleted."""
+        self._topics_cache.forget(topic)
 
     def check(self, new: NewTopic) -> None:
         """Raise BadRequestError for a topic that cannot be as it is asked for."""
@@ -87,7 +87,7 @@ class Topics:
         wanted = self._auto_partitions if asked is None else asked if asked > 1 else 0
         try:
             self._backend.create_topic(
-                new.topic, wanted, new.policies, dict(new.properties), self._timeout
+                TopicInfo(new.topic, wanted, new.policies, dict(new.properties)), self._timeout
             )
         except TopicExistsError:
             has = self._backend.describe_topic(new.topic, self._timeout).info.partitions
@@ -97,7 +97,7 @@ class Topics:
                 ) from None
             return False
         finally:
-            self._directory.forget(new.topic)
+            self._topics_cache.forget(new.topic)
         return True
 
     def capabilities(self) -> Capabilities:
@@ -118,7 +118,7 @@ class Topics:
         try:
             self._backend.grow_topic(topic, partitions, self._timeout)
         finally:
-            self._directory.forget(topic)
+            self._topics_cache.forget(topic)
 
     def set_retention(self, topic: TopicName, ms: int | None, max_bytes: int | None) -> None:
         """Change how long, and how much of each partition, is kept; -1: without bound.
@@ -134,4 +134,4 @@ class Topics:
         except TopicNotFoundError:
             raise TopicNotFoundError(f"[{topic.local}]") from None
         finally:
-            self._directory.forget(topic)
+            self._topics_cache.forget(topic)

@@ -1,4 +1,4 @@
-"""How much memory the requests under way in one worker may take together, and who waits for it.
+"""Bounds the memory that the requests in progress in one worker take together.
 
 Reservations are granted in the order in which they were asked for, so that a large one is not
 passed by small ones for ever. What waits holds something already, such as a body as it was sent:
@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from router.errors import OverloadedError
-from router.waiting import Steps, Wakeup
+from router.steps import Event, Steps
 
 RETRY_AFTER_SECONDS = 1.0
 
@@ -158,4 +158,4 @@ class _Waiter:
     def __init__(self, size: int) -> None:
         self.size = size
         self.granted = False
-        self.wakeup = Wakeup()
+        self.wakeup = Event()

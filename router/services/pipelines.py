@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from router.backends import Node
 from router.errors import BackendTimeoutError, BackendUnavailableError
 from router.model import Subscription, TopicName
+from router.node import Node
 
 LEASES: Final = TopicName("router", "pipelines", "runs")
 """The topic of which each pipeline's lease is a subscription; no store has it."""

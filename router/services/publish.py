@@ -1,117 +1,115 @@
-"""Publishing: limits, partitions by key, and one append for all requests that come meanwhile.
+"""Publishing: limits, partitions, names of requests; answered per request or per message.
 
-Theory of operation. A request's messages are parted by key (`partitioning`); those without a key
-stay together and take turns over the partitions, one turn a request. Each part is appended through
-the *lane* of its partition: the first request leads, that is, it calls the backend; requests that
-arrive while an append is under way queue behind it, and the first of them then leads the next
-append with all that fit into it. One append is in flight for each partition and worker, which keeps
-the order and lets a slow disk make batches larger instead of queues longer. The alternative, a
-thread that collects for a millisecond, makes every lone publisher wait and needs the thread.
+Theory of operation. `publish` answers a request as a whole: its messages are parted by key, those
+without a key stay together and take turns over the partitions, one turn a request, and each part
+joins the next append of its partition (`appending`). `produce` answers each message with its
+position or its failure. Its batches are not joined with those of other requests, and are small
+enough for every store to keep each of them in one place, so that positions follow from receipts.
+When an append fails, what is behind it in its partition is not tried: storing that would change the
+order of what is sent again. Other partitions go on.
 
-Where requests meet, who leads first lets those come in that are there already (`LULL`): clients
-that were answered together ask again together; the first would else go alone, the others after it.
+A message of `produce` is appended alone if it is to be delivered later or to some clusters only, as
+both are said of the whole append, or if it has a named producer on a topic that drops repeats,
+whose numbers are looked at one by one.
 
-A request with an idempotency key does not join: each of its appends carries a producer name made
-from the key, which the backend remembers with the entry, so that a repeat is found however late it
-comes. What the key names must not change between tries.
-
-A backend that stored only the beginning of a joined append says how many messages that is. They are
-counted off over the requests in order, so that each is told what is stored of its own.
-
-The one lock guards the lanes and is never held over a call of the backend.
+A request that may be sent again (`publish` with an idempotency key, `produce` with an identity)
+does not join either: each of its appends carries a producer name made from what names the request,
+which the backend remembers with the entry, so that a repeat is found however late it comes. What a
+key names must not change between tries.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from router.backends import Backend, Batch, Receipt
 from router.errors import (
-    BackendTimeoutError,
+    BadRequestError,
     MessageTooLargeError,
     NotAllowedError,
-    OutcomeUnknownError,
+    NotSupportedError,
     PartialPublishError,
-    PublishRefusedError,
     RouterError,
     SettingError,
     TopicNotFoundError,
-    from_code,
 )
 from router.metrics import Metrics
-from router.model import Message, Principal, TopicName
-from router.services.directory import Directory
-from router.services.idempotency import RequestNames
-from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion, parts
-from router.settings import Settings
-from router.waiting import LULL, Offload, Steps, Wakeup, finish, run_here
+from router.model import Message, Position, Principal, TopicName
+from router.services.appending import (
+    ENTRY_LIMITS,
+    Appender,
+    BatchLimits,
+    PublishBatch,
+    grouped,
+    parts,
+    split,
+)
+from router.services.partitioning import partition_of
+from router.services.shared_secret import RequestNames
+from router.services.topic_metadata import TopicMetadataCache
+from router.settings.options import SettingsOptions, from_setting
+from router.steps import Offload, Steps, run_blocking, run_here
+from router.ttl_cache import TTLCache
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 MAX_LIGHT_MESSAGES: Final = 2_000
 """Up to so many, a request's messages are parted on the event loop."""
-PATIENCE: Final = 0.002
-"""Seconds that an append waits at most for requests that could join it."""
+RECEIPT_LIMITS: Final = BatchLimits(512 * 1024, 1_000)
+"""Of a batch of `produce`. Kafka stores larger ones in several parts, with others between them."""
+POLICY_SECONDS: Final = 5.0
+MAX_POLICIES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class PublishOptions:
+class PublishOptions(SettingsOptions):
     """The settings that publishing reads."""
 
-    max_message: int
-    timeout: float
-    auto_create: bool
+    max_message: int = from_setting("publish.max_message")
+    timeout: float = from_setting("publish.timeout")
+    auto_create: bool = from_setting("topics.auto_create")
 
     def __post_init__(self) -> None:
-        if self.max_message > MAX_BYTES:
-            raise SettingError(f"publish.max_message: at most {MAX_BYTES} bytes fit into an entry")
-
-    @classmethod
-    def of(cls, settings: Settings) -> PublishOptions:
-        """Read them."""
-        return cls(
-            settings.number("publish.max_message"),
-            settings.seconds("publish.timeout"),
-            settings.flag("topics.auto_create"),
-        )
+        most = ENTRY_LIMITS.max_bytes
+        if self.max_message > most:
+            raise SettingError(f"publish.max_message: at most {most} bytes fit into an entry")
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishResult:
     """How many messages are stored, and whether all of them were so before this request."""
 
     count: int
     replayed: bool = False
 
 
-class _Append:
-    """One request's part in the queue of a lane."""
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A message to be stored, in a partition (None: by its routing key, else in turn)."""
 
-    __slots__ = ("deadline", "done", "error", "leads", "portion")
-
-    def __init__(self, portion: Portion, deadline: float) -> None:
-        self.portion = portion
-        self.deadline = deadline
-        self.done: Wakeup | None = None
-        self.leads = False
-        self.error: RouterError | None = None
+    message: Message
+    partition: int | None = None
+    route: bytes | None = None
 
 
-class _Lane:
-    """The appends of a partition: it is there while one is under way, `waiting` is behind it."""
+@dataclass(frozen=True, slots=True)
+class MessageResult:
+    """What became of a message: its position, or what went wrong."""
 
-    __slots__ = ("partition", "topic", "waiting")
+    position: Position | None = None
+    error: RouterError | None = None
 
-    def __init__(self, topic: TopicName, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.waiting: deque[_Append] = deque()
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who sends: `producer` counts where repeats are dropped, `identity` names a whole request."""
+
+    producer: str | None = None
+    identity: tuple[str, ...] | None = None
 
 
 class Publisher:
@@ -119,22 +117,31 @@ class Publisher:
 
     def __init__(
         self,
-        parts: tuple[Backend, Directory, RequestNames],
+        parts: tuple[Backend, TopicMetadataCache, RequestNames],
         options: PublishOptions,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         offload: Offload = run_here,
     ) -> None:
-        self._backend, self._directory, self.names = parts
+        self._backend, self._topics_cache, self._names = parts
+        self._known_partitions = self._topics_cache.known
         self._offload = offload
         self._options = options
-        self._metrics = metrics
         self._clock = clock
+        self._appender = Appender(self._backend, metrics, clock)
         self._turns = count()
-        self._lock = threading.Lock()
-        self._lanes: dict[tuple[TopicName, int], _Lane] = {}
-        self._together = 1  # requests in the last append
+        self._deduplicates = TTLCache(self._read_policy, POLICY_SECONDS, MAX_POLICIES, clock)
+
+    def partitions(self, topic: TopicName) -> int:
+        """Return how many partitions a topic has, 0: none; raise TopicNotFoundError.
+
+        A topic that does not exist is made, where the options say so.
+        """
+        known = self._known_partitions(topic)
+        if known is not None:
+            return known
+        return self._topics_cache.partitions(topic, create=self._options.auto_create)
 
     def publish(
         self,
@@ -142,43 +149,116 @@ class Publisher:
         messages: Sequence[Message],
         principal: Principal,
         idempotency_key: str | None = None,
-    ) -> Published:
-        """Store messages as `publishing` does, waiting here."""
-        return finish(self.publishing(topic, messages, principal, idempotency_key))
+    ) -> PublishResult:
+        """Store messages as `publish_steps` does, waiting here."""
+        return run_blocking(self.publish_steps(topic, messages, principal, idempotency_key))
 
-    def publishing(
+    def publish_steps(
         self,
         topic: TopicName,
         messages: Sequence[Message],
         principal: Principal,
         idempotency_key: str | None = None,
-    ) -> Steps[Published]:
+    ) -> Steps[PublishResult]:
         """Store all messages or raise; when it returns they are durable.
 
         Raises MessageTooLargeError with nothing stored, PartialPublishError with the count of those
         that are stored, TopicNotFoundError, and what the backend raises.
         """
         if not messages:
-            return Published(0)
-        whole = self.compute(len(messages), Portion, messages)
+            return PublishResult(0)
+        light = len(messages) <= MAX_LIGHT_MESSAGES
+        whole = PublishBatch(messages) if light else self._offload(PublishBatch, messages)
         if whole.largest > self._options.max_message:
             raise self._too_large(messages)
-        request = _Request(self, topic, self._clock() + self._options.timeout)
+        identity = None
         if idempotency_key is not None:
-            request.identify(self.names, (principal.name, str(topic), idempotency_key))
-        partitions = self._partitions(topic)
+            identity = principal.name, str(topic), idempotency_key
+        deadline = self._clock() + self._options.timeout
+        partitions = self.partitions(topic)
         try:
-            return (yield from self._attempt(request, whole, partitions))
+            return (yield from self._publish(topic, whole, partitions, identity, deadline))
         except (TopicNotFoundError, NotAllowedError):
-            # Deleted, or made anew with other partitions, since the directory looked.
-            return (yield from self._attempt(request, whole, self._partitions(topic)))
+            # Deleted, or made again with other partitions, since the cache asked.
+            partitions = self.partitions(topic)
+            return (yield from self._publish(topic, whole, partitions, identity, deadline))
+
+    def _publish(
+        self,
+        topic: TopicName,
+        whole: PublishBatch,
+        partitions: int,
+        identity: tuple[str, ...] | None,
+        deadline: float,
+    ) -> Steps[PublishResult]:
+        stored, replayed = 0, identity is not None
+        try:
+            # Messages without a key go where the turn says; a repeat's turn is the same.
+            turn = (
+                next(self._turns)
+                if identity is None
+                else int(self._names.digest(*identity)[:8], 16)
+            )
+            batches = self.compute(len(whole.messages), parts, whole, partitions, turn)
+            for index, (partition, batch) in enumerate(batches):
+                if identity is None:
+                    yield from self._appender.join(topic, partition, batch, deadline)
+                    stored += len(batch.messages)
+                    continue
+                name = self._names.producer(*identity, str(index))
+                named = Batch(topic, partition, batch.messages, name, 0)
+                receipt = self._appender.append(named, batch.size, deadline)
+                stored += receipt.stored
+                replayed = replayed and receipt.duplicate
+        except RouterError as error:
+            if isinstance(error, PartialPublishError):
+                stored += error.stored
+            if stored:
+                raise _partial(topic, stored, error) from error
+            self._topics_cache.forget(topic)
+            raise
+        return PublishResult(stored, replayed)
+
+    def produce(
+        self, topic: TopicName, messages: Sequence[Outgoing], sender: Sender
+    ) -> list[MessageResult]:
+        """Store messages; return what became of each, in their order.
+
+        Raises BadRequestError for a partition that does not exist, TopicNotFoundError and
+        NotSupportedError with nothing stored.
+        """
+        partitions = self.partitions(topic)
+        try:
+            return self._produce(topic, messages, partitions, sender)
+        except (TopicNotFoundError, NotAllowedError):
+            # Deleted, or made again with other partitions, since the cache asked.
+            self._topics_cache.forget(topic)
+            return self._produce(topic, messages, self.partitions(topic), sender)
+
+    def _produce(
+        self, topic: TopicName, messages: Sequence[Outgoing], partitions: int, sender: Sender
+    ) -> list[MessageResult]:
+        # The turns of a request that may be sent again are the same then.
+        turns = self._turns if sender.identity is None else count()
+        places = self.compute(len(messages), _places, messages, partitions, turns)
+        results = self.compute(len(messages), self._refusals, messages)
+        if sender.producer is not None and not self._deduplicates.get(topic):
+            sender = Sender(None, sender.identity)
+        accepted = [number for number in range(len(messages)) if number not in results]
+        attempt = _Attempt(self._appender, self._names, topic, sender)
+        deadline = self._clock() + self._options.timeout
+        for partition, numbers in grouped(accepted, (places[n] for n in accepted)):
+            stored = attempt.store(partition, [messages[n].message for n in numbers], deadline)
+            results.update(zip(numbers, stored, strict=True))
+        return [results[number] for number in range(len(messages))]
 
     def compute(
         self, messages: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
         """Call what computes with so many messages: here, or where it delays no other request."""
-        call = self._offload if messages > MAX_LIGHT_MESSAGES else run_here
-        return call(function, *args, **kwargs)
+        if messages <= MAX_LIGHT_MESSAGES:
+            return function(*args, **kwargs)
+        return self._offload(function, *args, **kwargs)
 
     def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
         sizes = [message.size() for message in messages]
@@ -188,208 +268,111 @@ class Publisher:
             f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
         )
 
-    def _partitions(self, topic: TopicName) -> int:
-        return self._directory.partitions(topic, create=self._options.auto_create)
+    def _refusals(self, messages: Sequence[Outgoing]) -> dict[int, MessageResult]:
+        """Return the failures of messages that are too large, by their numbers."""
+        limit = self._options.max_message
+        sizes = (outgoing.message.size() for outgoing in messages)
+        return {
+            number: MessageResult(
+                error=MessageTooLargeError(f"It has {size} bytes, the limit is {limit}.")
+            )
+            for number, size in enumerate(sizes)
+            if size > limit
+        }
 
-    def _attempt(self, request: _Request, whole: Portion, partitions: int) -> Steps[Published]:
+    def _read_policy(self, topic: TopicName) -> bool:
         try:
-            turn = request.turn(self._turns)
-            portions = self.compute(len(whole.messages), parts, whole, partitions, turn)
-            return (yield from request.store(portions))
-        except RouterError as error:
-            stored = request.stored
-            if isinstance(error, PartialPublishError):
-                stored += error.stored
-            if stored:
-                raise _partial(request.topic, stored, error) from error
-            self._directory.forget(request.topic)
-            raise
-
-    def alone(self, batch: Batch, size: int, deadline: float) -> Receipt:
-        """Append a batch that must not be joined with others."""
-        receipt = self._backend.publish(batch, self._left(deadline))
-        if not receipt.duplicate:
-            self._count(len(batch.messages), size)
-        return receipt
-
-    def join(
-        self, topic: TopicName, partition: int, portion: Portion, deadline: float
-    ) -> Steps[None]:
-        """Append messages together with what other requests have for the partition."""
-        append = _Append(portion, deadline)
-        name = topic, partition
-        with self._lock:
-            lane = self._lanes.get(name)
-            if lane is None:
-                lane = self._lanes[name] = _Lane(topic, partition)
-                append.leads = True
-            else:
-                append.done = Wakeup()
-                lane.waiting.append(append)
-        try:
-            # Without a bound of its own, which would cost more than the rest of the queue: the
-            # append under way has one, and who leads the next leaves out what came too late.
-            if append.done is not None:
-                yield append.done, None
-            # A lone publisher waits for nobody; among several the next are on their way already.
-            if append.leads and (lane.waiting or self._together > 1):
-                yield LULL, PATIENCE
-        except BaseException:
-            self._leave(lane, append)
-            raise
-        if append.leads:
-            self._lead(lane, append)
-        elif append.error is not None:
-            try:
-                raise append.error
-            finally:
-                # Its traceback leads to this frame: from here it must not lead back to the error,
-                # or the messages would stay until the garbage collector comes by.
-                del append
-
-    def _leave(self, lane: _Lane, append: _Append) -> None:
-        """Give up waiting: what nobody took yet is not stored, and who was to lead hands on."""
-        with self._lock:
-            if append in lane.waiting:
-                lane.waiting.remove(append)
-        if append.leads:
-            self._hand_on(lane)
-
-    def _lead(self, lane: _Lane, first: _Append) -> None:
-        late: list[_Append] = []
-        joined = [first]
-        try:
-            with self._lock:
-                _take(lane.waiting, joined, late, self._clock())
-            self._append(lane, joined)
-        except PartialPublishError as failure:
-            _share(joined, failure)
-            if first.error is not None:
-                raise first.error from failure
-        except BaseException as failure:
-            for append in joined:
-                append.error = _same(failure)
-            raise
-        finally:
-            self._hand_on(lane)
-            for append in late:
-                append.error = _too_late()
-            for append in (*late, *joined):
-                if append is not first and append.done is not None:
-                    append.done.wake()
-            first.error = None  # it was raised here, see `join`
-
-    def _append(self, lane: _Lane, joined: Sequence[_Append]) -> None:
-        self._together = len(joined)
-        messages = joined[0].portion.messages
-        if len(joined) > 1:
-            messages = [message for append in joined for message in append.portion.messages]
-        deadline = max(append.deadline for append in joined)
-        try:
-            self._backend.publish(Batch(lane.topic, lane.partition, messages), self._left(deadline))
-        except PartialPublishError as error:
-            stored = messages[: error.stored]
-            self._count(len(stored), sum(message.size() for message in stored))
-            raise
-        self._count(len(messages), sum(append.portion.size for append in joined))
-
-    def _hand_on(self, lane: _Lane) -> None:
-        with self._lock:
-            if not lane.waiting:
-                del self._lanes[lane.topic, lane.partition]
-                return
-            following = lane.waiting.popleft()
-            following.leads = True
-        assert following.done is not None
-        following.done.wake()
-
-    def _count(self, messages: int, size: int) -> None:
-        self._metrics.inc("router_published_messages_total", messages)
-        self._metrics.inc("router_published_bytes_total", size)
-
-    def _left(self, deadline: float) -> float:
-        return max(0.001, deadline - self._clock())
+            policies = self._backend.describe_topic(topic, self._options.timeout).info.policies
+        except NotAllowedError:
+            return False  # a store that does not describe its topics drops nothing by our doing
+        return bool(policies.deduplication)
 
 
-class _Request:
-    """One request's way through the partitions, and what of it is stored so far."""
+class _Attempt:
+    """The appends of one `produce`, partition by partition."""
 
-    def __init__(self, publisher: Publisher, topic: TopicName, deadline: float) -> None:
-        self.publisher = publisher
-        self.topic = topic
-        self.deadline = deadline
-        self.stored = 0
-        self.fresh = False
-        self._producer: Callable[[int], str] | None = None
-        self._turn = 0
+    def __init__(
+        self, appender: Appender, names: RequestNames, topic: TopicName, sender: Sender
+    ) -> None:
+        self._appender = appender
+        self._names = names
+        self._topic = topic
+        self._sender = sender
+        self._numbers = count()
+        self._tried = False
 
-    def identify(self, names: RequestNames, identity: tuple[str, ...]) -> None:
-        """Name the request, so that what it stores is stored once."""
-        self._turn = int(names.digest(*identity)[:8], 16)
-        self._producer = lambda index: names.producer(*identity, str(index))
+    def store(
+        self, partition: int, messages: Sequence[Message], deadline: float
+    ) -> list[MessageResult]:
+        """Store messages of one partition; return what became of each.
 
-    def turn(self, turns: Iterator[int]) -> int:
-        """Return what chooses the partition of messages without key; a repeat's is the same."""
-        return next(turns) if self._producer is None else self._turn
+        Raises TopicNotFoundError, NotAllowedError and NotSupportedError if nothing of the request
+        was tried before.
+        """
+        results: list[MessageResult] = []
+        failure: RouterError | None = None
+        for part in split(messages, RECEIPT_LIMITS, self._is_alone):
+            batch = self._batch(partition, part.messages)
+            if failure is None:
+                try:
+                    receipt = self._appender.append(batch, part.size, deadline)
+                except RouterError as error:
+                    if not self._tried and isinstance(error, _REFUSALS):
+                        raise
+                    failure = error
+                else:
+                    results += _positions(receipt, len(part.messages))
+                self._tried = True
+            if failure is not None:
+                results += [MessageResult(error=failure)] * len(part.messages)
+        return results
 
-    def store(self, portions: Sequence[tuple[int, Portion]]) -> Steps[Published]:
-        """Store the portions in turn; `stored` counts what is."""
-        for index, (partition, portion) in enumerate(portions):
-            if self._producer is None:
-                yield from self.publisher.join(self.topic, partition, portion, self.deadline)
-                self.stored += len(portion.messages)
-                continue
-            name = self._producer(index)
-            batch = Batch(self.topic, partition, portion.messages, name, 0)
-            receipt = self.publisher.alone(batch, portion.size, self.deadline)
-            self.stored += receipt.stored
-            self.fresh |= not receipt.duplicate
-        return Published(self.stored, self._producer is not None and not self.fresh)
+    def _is_alone(self, message: Message) -> bool:
+        return (
+            self._sender.producer is not None
+            or message.deliver_at is not None
+            or bool(message.replicate_to)
+        )
 
-
-def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], now: float) -> None:
-    """Take from the queue what fits into one entry, and what is too late for any.
-
-    Raises BackendTimeoutError if the first, which leads, is too late itself.
-    """
-    if joined[0].deadline <= now:
-        raise _too_late()
-    weight, messages = joined[0].portion.weight, len(joined[0].portion.messages)
-    while waiting:
-        if waiting[0].deadline <= now:
-            late.append(waiting.popleft())
-            continue
-        weight += waiting[0].portion.weight
-        messages += len(waiting[0].portion.messages)
-        if weight > MAX_BYTES or messages > MAX_MESSAGES:
-            break
-        joined.append(waiting.popleft())
-
-
-def _too_late() -> BackendTimeoutError:
-    return BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
+    def _batch(self, partition: int, messages: Sequence[Message]) -> Batch:
+        """Return an append of this request, named if it may come again."""
+        number, sequence = next(self._numbers), messages[0].sequence
+        if self._sender.producer is not None and sequence is not None:
+            return Batch(self._topic, partition, messages, self._sender.producer, sequence)
+        if self._sender.identity is None:
+            return Batch(self._topic, partition, messages)
+        name = self._names.producer(*self._sender.identity, str(number))
+        return Batch(self._topic, partition, messages, name, 0)
 
 
-def _share(joined: Sequence[_Append], failure: PartialPublishError) -> None:
-    """Tell each append what is stored of it: they are stored in order, up to where it failed."""
-    left = failure.stored
-    for append in joined:
-        length = len(append.portion.messages)
-        stored = min(length, left)
-        left -= stored
-        if stored == length:
-            continue
-        if stored:
-            append.error = PartialPublishError(str(failure), stored=stored)
+_REFUSALS: Final = (TopicNotFoundError, NotAllowedError, NotSupportedError)
+
+
+def _places(messages: Sequence[Outgoing], partitions: int, turns: Iterable[int]) -> list[int]:
+    """Return the partition of each message; raise BadRequestError for one that does not exist."""
+    found, turn = [], iter(turns)
+    for number, outgoing in enumerate(messages):
+        wanted, existing = outgoing.partition, max(partitions, 1)
+        if wanted is not None and not 0 <= wanted < existing:
+            raise BadRequestError(
+                f"messages[{number}]: there is no partition {wanted}, the topic has {existing}"
+            )
+        if partitions <= 1:
+            found.append(partition_of(b"", partitions))
+        elif wanted is not None:
+            found.append(wanted)
+        elif outgoing.route is not None:
+            found.append(partition_of(outgoing.route, partitions))
         else:
-            append.error = _same(failure.__cause__ or PublishRefusedError(str(failure)))
+            found.append(next(turn) % partitions)
+    return found
 
 
-def _same(error: BaseException) -> RouterError:
-    """Return a failure for one request that another met for all; exceptions are not shared."""
-    if isinstance(error, RouterError):
-        return from_code(error.code, str(error), error.retry_after)
-    return OutcomeUnknownError.because("The append broke off.")
+def _positions(receipt: Receipt, messages: int) -> list[MessageResult]:
+    """Return where each message is; of an old repeat the store may not know."""
+    if receipt.stored == messages and receipt.position.ledger >= 0:
+        return [MessageResult(receipt.at(index)) for index in range(messages)]
+    return [MessageResult(receipt.position)] * messages
 
 
 def _partial(topic: TopicName, stored: int, cause: RouterError) -> PartialPublishError:

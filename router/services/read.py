@@ -4,9 +4,9 @@ Theory of operation. A `Feed` has a reader for each partition that it is asked f
 them in turns. It begins at a start of the store's, or *after* a message, for which it opens the
 reader at that message's entry and drops what is not behind it: a client that says which message it
 had last continues exactly there, whether the entry is a batch or not. Where a feed stands is a
-`Whence` for each partition, so that it can be told to the client and be given back by it. The end
-of a topic is turned into the message that is the last one when the feed begins: a client that had
-no message yet, and comes back, misses none.
+`StartPosition` for each partition, so that it can be told to the client and be given back by it.
+The end of a topic is turned into the message that is the last one when the feed begins: a client
+that had no message yet, and comes back, misses none.
 
 A stream is the same feed, read on until its client leaves, its time is over or the worker stops.
 The number of streams of a worker is bounded. Nothing is kept when one ends.
@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from router.backends import Backend, Mailbox, Reader, Start
+from router.backends import Backend, Reader, Start
 from router.errors import (
     NotAllowedError,
     NotSupportedError,
@@ -27,9 +27,10 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import NOT_PARTITIONED, PartitionStats, Position, Stored, TopicName
+from router.node import Mailbox
 from router.services.consume import Client, ClientGoneError, PollMailbox
-from router.services.directory import Directory
-from router.settings import Settings
+from router.services.topic_metadata import TopicMetadataCache
+from router.settings.options import SettingsOptions, from_setting
 
 LAST_OF_BATCH: Final = 2**31 - 1
 STREAM_MESSAGES: Final = 200
@@ -42,32 +43,20 @@ class After:
     position: Position
 
 
-Whence = Start | int | Position | After
+StartPosition = Start | int | Position | After
 """Where reading begins: at an end, a time in ms since 1970, a message, or behind one."""
 
 
 @dataclass(frozen=True, slots=True)
-class ReadOptions:
+class ReadOptions(SettingsOptions):
     """The settings that reading reads; times in seconds."""
 
-    backend_timeout: float
-    create_topics: bool
-    streams: int
-    heartbeat: float
-    longest: float
-    chunk: int
-
-    @classmethod
-    def of(cls, settings: Settings) -> ReadOptions:
-        """Read them."""
-        return cls(
-            settings.seconds("backend.timeout"),
-            settings.flag("pip64.auto_create"),
-            settings.number("stream.connections"),
-            settings.seconds("stream.heartbeat"),
-            settings.seconds("stream.max_duration"),
-            settings.number("stream.buffer"),
-        )
+    backend_timeout: float = from_setting("backend.timeout")
+    create_topics: bool = from_setting("pip64.auto_create")
+    streams: int = from_setting("stream.connections")
+    heartbeat: float = from_setting("stream.heartbeat")
+    longest: float = from_setting("stream.max_duration")
+    chunk: int = from_setting("stream.buffer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +75,11 @@ class Feed:
         self,
         backend: Backend,
         topic: TopicName,
-        starts: Mapping[int, Whence],
+        starts: Mapping[int, StartPosition],
         mailbox: Mailbox,
         timeout: float,
     ) -> None:
-        self.whence: dict[int, Whence] = dict(starts)
+        self.positions: dict[int, StartPosition] = dict(starts)
         self._timeout = timeout
         self._readers: dict[int, Reader] = {}
         self._after: dict[int, Position] = {}
@@ -103,7 +92,12 @@ class Feed:
             raise
 
     def _open(
-        self, backend: Backend, topic: TopicName, partition: int, start: Whence, mailbox: Mailbox
+        self,
+        backend: Backend,
+        topic: TopicName,
+        partition: int,
+        start: StartPosition,
+        mailbox: Mailbox,
     ) -> Reader:
         if isinstance(start, After):
             self._after[partition] = start.position
@@ -119,7 +113,7 @@ class Feed:
                 break
             some = self._receive(partition, limit - len(found), max(room, 1))
             if some:
-                # Whoever had its turn comes last the next time.
+                # The next call begins with another partition.
                 self._turns.remove(partition)
                 self._turns.append(partition)
             found += some
@@ -136,11 +130,11 @@ class Feed:
         return []
 
     def had(self, stored: Stored) -> None:
-        """Note that a message is handed on: what is told as `whence` is behind it."""
-        self.whence[stored.position.partition] = After(stored.position)
+        """Note that a message is handed on: what is told as `positions` is behind it."""
+        self.positions[stored.position.partition] = After(stored.position)
 
     def close(self) -> None:
-        """Let go."""
+        """Close all readers; callable twice."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -149,8 +143,8 @@ class Feed:
 class Stream:
     """A feed that goes on; iterating it gives messages, or none as a sign of life."""
 
-    def __init__(self, of: Reading, feed: Feed, mailbox: PollMailbox, client: Client) -> None:
-        self._of = of
+    def __init__(self, service: Reading, feed: Feed, mailbox: PollMailbox, client: Client) -> None:
+        self._service = service
         self._client = client
         self._mailbox = mailbox
         self._ended = False
@@ -158,56 +152,56 @@ class Stream:
 
     def __iter__(self) -> Iterator[list[Stored]]:
         """Give what comes, until it is over; raise ClientGoneError, and what the store raises."""
-        of = self._of
-        end = of.clock() + of.options.longest
-        while not of.stopping and of.clock() < end:
-            if found := self.feed.take(STREAM_MESSAGES, of.options.chunk):
+        service = self._service
+        end = service.clock() + service.options.longest
+        while not service.stopping and service.clock() < end:
+            if found := self.feed.take(STREAM_MESSAGES, service.options.chunk):
                 yield found
-            elif not self._wait(min(end, of.clock() + of.options.heartbeat)):
+            elif not self._wait(min(end, service.clock() + service.options.heartbeat)):
                 yield []
 
     def _wait(self, until: float) -> bool:
         """Wait for a message; return False if there was none in that time."""
-        if self._client.gone():
+        if self._client.is_closed():
             raise ClientGoneError
-        left = until - self._of.clock()
+        left = until - self._service.clock()
         if left <= 0:
             return False
-        pause = self._client.look_every()
+        pause = self._client.check_seconds()
         self._mailbox.wait(min(left, pause))
-        if self._client.gone():
+        if self._client.is_closed():
             raise ClientGoneError
         # Looked at again in any case: what woke it may be the client, the store or the time.
-        return self._of.clock() < until or self._of.stopping
+        return self._service.clock() < until or self._service.stopping
 
     def close(self) -> None:
         """End; callable twice."""
         if not self._ended:
             self._ended = True
             self.feed.close()
-            self._of.ended(self._mailbox)
+            self._service.ended(self._mailbox)
 
 
 class Repeated:
     """Fetches one after the other, as a stream."""
 
     def __init__(
-        self, of: Reading, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox
+        self, service: Reading, fetch: Callable[[float], list[Stored]], mailbox: PollMailbox
     ) -> None:
-        self._of = of
+        self._service = service
         self._fetch = fetch
         self._mailbox = mailbox
 
     def __iter__(self) -> Iterator[list[Stored]]:
         """Give what is fetched, until it is over; raise what fetching raises."""
-        of = self._of
-        end = of.clock() + of.options.longest
-        while not of.stopping and (left := end - of.clock()) > 0:
-            yield self._fetch(min(left, of.options.heartbeat))
+        service = self._service
+        end = service.clock() + service.options.longest
+        while not service.stopping and (left := end - service.clock()) > 0:
+            yield self._fetch(min(left, service.options.heartbeat))
 
     def close(self) -> None:
         """End; callable twice."""
-        self._of.ended(self._mailbox)
+        self._service.ended(self._mailbox)
 
 
 class Reading:
@@ -216,7 +210,7 @@ class Reading:
     def __init__(
         self,
         backend: Backend,
-        directory: Directory,
+        directory: TopicMetadataCache,
         options: ReadOptions,
         clock: Callable[[], float],
     ) -> None:
@@ -224,14 +218,14 @@ class Reading:
         self.clock = clock
         self.stopping = False
         self._backend = backend
-        self._directory = directory
+        self._topics_cache = directory
         self._lock = threading.Lock()
         self._waiting: set[PollMailbox] = set()
         self._streams: set[PollMailbox] = set()
 
     def partitions(self, topic: TopicName) -> list[int]:
         """Return the partitions of a topic as the store numbers them; raise TopicNotFoundError."""
-        count = self._directory.partitions(topic, create=self.options.create_topics)
+        count = self._topics_cache.partitions(topic, create=self.options.create_topics)
         return list(range(count)) if count else [NOT_PARTITIONED]
 
     def partition(self, topic: TopicName, number: int) -> int:
@@ -250,7 +244,7 @@ class Reading:
         self,
         topic: TopicName,
         partition: int,
-        start: Whence,
+        start: StartPosition,
         bounds: ReadBounds,
         caller: tuple[PollMailbox, Client],
     ) -> list[Stored]:
@@ -264,12 +258,12 @@ class Reading:
         self._waiting.add(mailbox)
         try:
             while not (found := feed.take(bounds.limit, bounds.max_bytes)):
-                if client.gone():
+                if client.is_closed():
                     raise ClientGoneError
                 left = deadline - self.clock()
                 if left <= 0 or self.stopping:
                     return []
-                mailbox.wait(min(left, client.look_every()))
+                mailbox.wait(min(left, client.check_seconds()))
         finally:
             self._waiting.discard(mailbox)
             feed.close()
@@ -278,7 +272,7 @@ class Reading:
     def stream(
         self,
         topic: TopicName,
-        starts: Mapping[int, Whence],
+        starts: Mapping[int, StartPosition],
         mailbox: PollMailbox,
         client: Client,
     ) -> Stream:
@@ -322,12 +316,14 @@ class Reading:
         for mailbox in waiting:
             mailbox.wake()
 
-    def feed(self, topic: TopicName, starts: Mapping[int, Whence], mailbox: PollMailbox) -> Feed:
+    def feed(
+        self, topic: TopicName, starts: Mapping[int, StartPosition], mailbox: PollMailbox
+    ) -> Feed:
         """Return a feed that begins there, which the caller closes; raise TopicNotFoundError."""
         try:
             return Feed(self._backend, topic, starts, mailbox, self.options.backend_timeout)
         except TopicNotFoundError:
-            self._directory.forget(topic)
+            self._topics_cache.forget(topic)
             raise
 
     def reader(
@@ -339,10 +335,30 @@ class Reading:
                 topic, partition, start, mailbox, self.options.backend_timeout
             )
         except TopicNotFoundError:
-            self._directory.forget(topic)
+            self._topics_cache.forget(topic)
             raise
 
-    def _anchored(self, topic: TopicName, starts: Mapping[int, Whence]) -> dict[int, Whence]:
+    def has_lost(self, topic: TopicName, position: Position) -> bool:
+        """Return whether a partition keeps no message up to a position any more; raises as `read`.
+
+        False where the store does not describe its topics.
+        """
+        try:
+            stats = self._backend.describe_topic(topic, self.options.backend_timeout)
+        except (NotSupportedError, NotAllowedError):
+            return False
+        return any(
+            found.partition == position.partition
+            and (
+                not found.messages
+                or (found.ledger == position.ledger and found.first_entry > position.entry)
+            )
+            for found in stats.partitions
+        )
+
+    def _anchored(
+        self, topic: TopicName, starts: Mapping[int, StartPosition]
+    ) -> dict[int, StartPosition]:
         """Say where the end of each partition is, as long as it is asked for."""
         if Start.LATEST not in starts.values():
             return dict(starts)
@@ -356,11 +372,11 @@ class Reading:
             end = ends.get(partition)
             if start is not Start.LATEST or end is None:
                 continue
-            anchored[partition] = _end(end)
+            anchored[partition] = end_of_partition(end)
         return anchored
 
 
-def _end(found: PartitionStats) -> Whence:
+def end_of_partition(found: PartitionStats) -> StartPosition:
     """Return where a partition ends: behind its last message, which may be gone by now."""
     if not found.messages:
         return Start.EARLIEST

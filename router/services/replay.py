@@ -20,9 +20,9 @@ from typing import Final
 
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
-from router.services.produce import Outgoing, Producing, Sender
+from router.services.publish import Outgoing, Publisher, Sender
 from router.services.read import Reading
-from router.services.scan import After, Places, Scan, ScanBounds, Wanted, Whence
+from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
 from router.services.topic_schemas import TopicSchemas
 
 MAX_BATCH_MESSAGES: Final = 500
@@ -36,16 +36,16 @@ class Stretch:
     """Messages of a topic from places up to places."""
 
     topic: TopicName
-    starts: Mapping[int, Whence]
-    ends: Mapping[int, Whence]
+    starts: Mapping[int, StartPosition]
+    ends: Mapping[int, StartPosition]
 
 
 class Replay:
     """Copies batches; calls block, and may be made from many threads or greenlets."""
 
-    def __init__(self, reading: Reading, producing: Producing, schemas: TopicSchemas) -> None:
+    def __init__(self, reading: Reading, publisher: Publisher, schemas: TopicSchemas) -> None:
         self._reading = reading
-        self._producing = producing
+        self._publisher = publisher
         self._schemas = schemas
 
     def next_batch(self, stretch: Stretch, most: int) -> tuple[Places, bool]:
@@ -65,7 +65,7 @@ class Replay:
         `name` names the replay of a user. Raises TopicNotFoundError, BackendTimeoutError if the
         batch cannot be read whole in time, and what failed first of what was to be stored.
         """
-        partitions = self._producing.partitions(target)
+        partitions = self._publisher.partitions(target)
         messages = [stored for stored in self._whole(batch) if wanted(stored)]
         versions = {
             version: self._version(version, batch.topic, target)
@@ -77,7 +77,7 @@ class Replay:
         ]
         if outgoing:
             identity = ("replay", *name, str(batch.topic), str(target), _written(batch))
-            for result in self._producing.produce(target, outgoing, Sender(None, identity)):
+            for result in self._publisher.produce(target, outgoing, Sender(None, identity)):
                 if result.error is not None:
                     raise result.error
         return len(outgoing)
@@ -104,7 +104,7 @@ class Replay:
 
 
 def entries_left(
-    stats: TopicStats, starts: Mapping[int, Whence], ends: Mapping[int, Whence]
+    stats: TopicStats, starts: Mapping[int, StartPosition], ends: Mapping[int, StartPosition]
 ) -> int:
     """Return about how many entries are between places, for progress."""
     left = 0
@@ -115,7 +115,7 @@ def entries_left(
     return left
 
 
-def _entry(place: Whence, otherwise: int) -> int:
+def _entry(place: StartPosition, otherwise: int) -> int:
     if isinstance(place, After):
         return place.position.entry + 1
     return place.entry if isinstance(place, Position) else otherwise
@@ -143,7 +143,7 @@ def _written(batch: Stretch) -> str:
     )
 
 
-def _place(place: Whence) -> tuple[str, ...]:
+def _place(place: StartPosition) -> tuple[str, ...]:
     behind = isinstance(place, After)
     at = place.position if isinstance(place, After) else place
     if isinstance(at, Position):

@@ -1,30 +1,28 @@
-"""Whose a topic is, and whom its owner lets publish to it and read it.
+"""Owners and access lists of topics in the registry, and the order in which topics change.
 
-The record of a topic (router/access/owners.py) is kept beside the backend because not every
+The record of a topic (router/access/authorizer.py) is kept beside the backend, because not every
 backend keeps properties of a topic. A topic without a record has no owner.
 
-Theory of operation. Store and registry have no common transaction, so the order of steps decides
-what a failure between them leaves. A topic that is made gets its record first and again once it is
-made: at no time is it there without its owner, and of two that make it at once the one who really
-made it writes last; the other one takes back what it wrote, or it would own what somebody else, or
-somebody's first message, made. A topic that is deleted loses its record afterwards, unless that
-changed meanwhile; and whoever makes a topic that nobody asked for by name (the first publish)
-removes what an earlier topic of that name may have left. So no topic inherits rights. What remains:
-a topic deleted and made again by other protocols alone keeps its record, and so does one that was
-deleted in the store behind the router and that a publish makes again as it was: its owner never
-gave it up, and the publish was allowed by that record.
+Theory of operation. Backend and registry have no common transaction, so the order of steps decides
+what a failure between them leaves. A topic that is created gets its record before and again after
+its creation: it never exists without its owner. If two requests create it at once, the one that
+really created it writes last, and the other one removes the record that it wrote; otherwise it
+would own a topic that another request, or a first message, created. A topic that is deleted loses
+its record afterwards, unless the record changed meanwhile. A publish that creates a topic removes
+the record that an earlier topic of that name may have left. So no topic inherits rights. Two cases
+remain: a topic deleted and created again by other protocols alone keeps its record, and so does a
+topic that was deleted in the store behind the router and that a publish creates again. Its owner
+never gave it up, and that record allowed the publish.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 from typing import Final
 
 import structlog
 
-from router.access.owners import KIND, NOBODY, TopicRights
-from router.backends import Record, Registry
+from router.access.authorizer import NO_OWNER, TOPIC_RECORDS, TopicRights
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -34,14 +32,15 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
-from router.services.remembered import Remembered
+from router.registry import Record, Registry
+from router.ttl_cache import TTLCache
 
-REMEMBERED: Final = 1.0
-MOST_REMEMBERED: Final = 20_000
-MOST_LISTED: Final = 200
-TRIES: Final = 10
+CACHE_SECONDS: Final = 1.0
+MAX_CACHED_TOPICS: Final = 20_000
+MAX_LISTED: Final = 200
+MAX_ATTEMPTS: Final = 10
 
-__all__ = ["KIND", "NOBODY", "Rights", "TopicRights", "listing"]
+__all__ = ["NO_OWNER", "Rights", "TopicRights"]
 
 _log = structlog.get_logger(__name__)
 
@@ -52,41 +51,39 @@ class Rights:
     def __init__(self, registry: Registry, timeout: float, clock: Callable[[], float]) -> None:
         self._registry = registry
         self._timeout = timeout
-        self._remembered = Remembered(self.read, REMEMBERED, MOST_REMEMBERED, clock)
-
-    def known(self, topic: TopicName) -> TopicRights:
-        """Return a topic's rights as they were at most REMEMBERED seconds ago."""
-        return self._remembered.get(topic)
+        self._cache = TTLCache(self.read, CACHE_SECONDS, MAX_CACHED_TOPICS, clock)
+        self.cached = self._cache.get
+        """Return a topic's rights as they were at most CACHE_SECONDS ago."""
 
     def read(self, topic: TopicName) -> TopicRights:
-        """Return a topic's rights as they are."""
+        """Return a topic's rights as they are now."""
         record = self._record(topic)
-        return NOBODY if record is None else TopicRights.load(record)
+        return NO_OWNER if record is None else TopicRights.load(record)
 
     def all(self) -> dict[str, TopicRights]:
         """Return the rights of all topics that have a record, by full name."""
-        records = self._registry.list(KIND, self._timeout)
+        records = self._registry.list(TOPIC_RECORDS, self._timeout)
         return {record.name: TopicRights.load(record) for record in records}
 
     def change(self, topic: TopicName, edit: Callable[[TopicRights], TopicRights]) -> None:
-        """Change a topic's rights, whoever else does so at the same time.
+        """Change a topic's rights, also if other clients change them at the same time.
 
-        `edit` may be called more than once. Raises BadRequestError, ConflictError.
+        `edit` may be called several times. Raises BadRequestError, ConflictError.
         """
-        for _ in range(TRIES):
+        for _ in range(MAX_ATTEMPTS):
             record = self._record(topic)
-            before = NOBODY if record is None else TopicRights.load(record)
+            before = NO_OWNER if record is None else TopicRights.load(record)
             after = edit(before)
             if after == before:
                 return
-            if max(len(after.readers), len(after.writers)) > MOST_LISTED:
-                raise BadRequestError(f"a topic lists at most {MOST_LISTED} keys")
+            if max(len(after.readers), len(after.writers)) > MAX_LISTED:
+                raise BadRequestError(f"a topic lists at most {MAX_LISTED} keys")
             version = 0 if record is None else record.version
             try:
-                self._registry.put(KIND, str(topic), after.dump(), version, self._timeout)
+                self._registry.put(TOPIC_RECORDS, str(topic), after.dump(), version, self._timeout)
             except ConflictError:
                 continue
-            self._remembered.forget(topic)
+            self._cache.forget(topic)
             return
         raise ConflictError
 
@@ -97,37 +94,39 @@ class Rights:
         exists: Callable[[], bool],
         make: Callable[[], bool],
     ) -> bool:
-        """Have `make` make a topic with these rights; return whether it did.
+        """Have `make` create a topic with these rights; return whether it did.
 
-        One that exists keeps its own. See above for the order of steps.
+        A topic that exists keeps its own rights. The module's comment has the order of steps.
         """
         before, ahead = self._record(topic), None
-        if wanted != NOBODY and not exists():
+        if wanted != NO_OWNER and not exists():
             version = 0 if before is None else before.version
             try:
-                ahead = self._registry.put(KIND, str(topic), wanted.dump(), version, self._timeout)
+                ahead = self._registry.put(
+                    TOPIC_RECORDS, str(topic), wanted.dump(), version, self._timeout
+                )
             except ConflictError:
-                pass  # somebody else is making it; who does writes last
+                pass  # another request creates it; the one that does writes last
         try:
             made = make()
         except (BackendUnavailableError, BackendTimeoutError):
-            raise  # it may have been made, and shall have its owner then
+            raise  # it may have been created, and then has its owner
         except RouterError:
             self._drop(topic, ahead)
             raise
         if not made:
             self._drop(topic, ahead)
             return False
-        if wanted != NOBODY:
-            self._registry.put(KIND, str(topic), wanted.dump(), None, self._timeout)
+        if wanted != NO_OWNER:
+            self._registry.put(TOPIC_RECORDS, str(topic), wanted.dump(), None, self._timeout)
         else:
-            # Also what came meanwhile: it is of somebody who did not make the topic.
-            self._registry.delete(KIND, str(topic), self._timeout)
-        self._remembered.forget(topic)
+            # Also a record written meanwhile, by a request that did not create the topic.
+            self._registry.delete(TOPIC_RECORDS, str(topic), self._timeout)
+        self._cache.forget(topic)
         return True
 
     def delete(self, topic: TopicName, remove: Callable[[], None]) -> None:
-        """Have `remove` delete a topic, and its rights after it; raise TopicNotFoundError."""
+        """Have `remove` delete a topic, then delete its rights; raise what `remove` raises."""
         before = self._record(topic)
         try:
             remove()
@@ -137,40 +136,25 @@ class Rights:
         self._drop(topic, before)
 
     def begin(self, topic: TopicName) -> None:
-        """Remove what an earlier topic left: a new one was made that nobody asked for by name."""
+        """Remove the record that an earlier topic left; a publish has created a new topic."""
         try:
-            self._registry.delete(KIND, str(topic), self._timeout)
+            self._registry.delete(TOPIC_RECORDS, str(topic), self._timeout)
         except RouterError as error:
             _log.warning("a new topic may have old rights", topic=str(topic), reason=str(error))
-        self._remembered.forget(topic)
+        self._cache.forget(topic)
 
     def _drop(self, topic: TopicName, before: Record | None) -> None:
-        """Delete a record as long as it is that one."""
+        """Delete a record unless it has changed since."""
         if before is None:
             return
         try:
             now = self._record(topic)
-            # With another version it is that of a topic that was made since.
+            # A record of another version belongs to a topic that was created since.
             if now is not None and now.version == before.version:
-                self._registry.delete(KIND, str(topic), self._timeout)
+                self._registry.delete(TOPIC_RECORDS, str(topic), self._timeout)
         except RouterError as error:
             _log.warning("rights of a deleted topic stay", topic=str(topic), reason=str(error))
-        self._remembered.forget(topic)
+        self._cache.forget(topic)
 
     def _record(self, topic: TopicName) -> Record | None:
-        return self._registry.get(KIND, str(topic), self._timeout)
-
-
-def listing(name: str, *, reader: bool, listed: bool) -> Callable[[TopicRights], TopicRights]:
-    """Return the change that puts a name on a list, or takes it off."""
-
-    def edit(rights: TopicRights) -> TopicRights:
-        if reader:
-            return replace(rights, readers=_changed(rights.readers, name, listed))
-        return replace(rights, writers=_changed(rights.writers, name, listed))
-
-    return edit
-
-
-def _changed(names: Iterable[str], name: str, listed: bool) -> frozenset[str]:
-    return frozenset(names) | {name} if listed else frozenset(names) - {name}
+        return self._registry.get(TOPIC_RECORDS, str(topic), self._timeout)

@@ -1,15 +1,16 @@
 """Stretches of a topic, read without a trace: from places to places, merged by time, within bounds.
 
 Theory of operation. A stretch has a place to begin and a place to end for each partition, the same
-`Whence` that a feed has. A `Scan` holds one reader for each partition whose stretch is not empty,
-and gives the message with the smallest time of those that come next, so that each partition's
-order is kept whatever its clock did. Where a scan stands is told by partition too: what stopped
-early goes on there. It stops at its deadline, when nothing comes any more, and once it has read so
-many bytes, and then gives what it holds already: memory is bounded by that and one message.
+`StartPosition` that a feed has. A `Scan` holds one reader for each partition whose stretch is not
+empty, and gives the message with the smallest time of those that come next, so that each
+partition's order is kept whatever its clock did. Where a scan stands is known by partition too: a
+scan that stopped early goes on there. It stops at its deadline, and once it has read so many bytes,
+and then gives what it holds already: memory is bounded by that and one message.
 
-Stores count entries, and an entry may be a batch of many messages. So going back (`before`) reads
-stretches of entries ahead of a place, and again with fewer of them where those turn out to hold
-more than the bounds of one look.
+A partition from which nothing comes may be at its end (what ends it may be no message, or nothing
+is newer than the time at which it begins), or its store may be slow. So a silent partition is taken
+for ended only when the store says so: it is asked for the last messages before the end, and none of
+them is left to be read. Otherwise the scan waits until its deadline and is not `whole`.
 """
 
 from __future__ import annotations
@@ -23,35 +24,32 @@ from typing import Final
 from router.backends import Reader, Start
 from router.model import PartitionStats, Position, Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.read import LAST_OF_BATCH, After, Reading, Whence
+from router.services.read import LAST_OF_BATCH, After, Reading, StartPosition, end_of_partition
 
 __all__ = [
-    "PAGE_BOUNDS",
     "After",
-    "Found",
     "Places",
     "Scan",
     "ScanBounds",
     "Start",
+    "StartPosition",
     "Wanted",
-    "Whence",
-    "after",
-    "before",
     "beginning",
+    "earlier",
     "end_of",
+    "is_empty",
 ]
 
-Places = dict[int, Whence]
+Places = dict[int, StartPosition]
 """A place in each of some partitions."""
 Wanted = Callable[[Stored], bool]
 
 RECEIVE_MESSAGES: Final = 200
-LOOK_ENTRIES: Final = 1_000
-"""Entries of all partitions that a first look back takes."""
 SILENCE_SECONDS = 1.0
-"""A scan stops when nothing came for so long: what ends a partition may be no message."""
-WIDEN: Final = 4
-"""How much further each look back goes than the last."""
+"""After so long without a message the store is asked whether a partition is at its end."""
+PROBE_ENTRIES: Final = 100
+"""Entries before an end that are read to find the last message: the last may hold none."""
+PROBE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +59,6 @@ class ScanBounds:
     messages: int
     max_bytes: int
     seconds: float
-
-
-PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Messages that were wanted, by time; `begin` and `end` are what follows in either direction.
-
-    `looked` counts all messages that were read, `whole` says that none is left on the way.
-    """
-
-    messages: tuple[Stored, ...]
-    begin: Places
-    end: Places
-    looked: int
-    whole: bool
 
 
 class Scan:
@@ -90,13 +71,14 @@ class Scan:
         self,
         reading: Reading,
         topic: TopicName,
-        starts: Mapping[int, Whence],
-        ends: Mapping[int, Whence],
+        starts: Mapping[int, StartPosition],
+        ends: Mapping[int, StartPosition],
         bounds: ScanBounds,
     ) -> None:
         self.places: Places = dict(starts)
         self.looked = 0
         self._reading = reading
+        self._topic = topic
         self._ends = ends
         self._bounds = bounds
         self._heard = reading.clock()
@@ -110,7 +92,7 @@ class Scan:
         self._bytes = 0
         try:
             for partition, start in starts.items():
-                if not _over(start, ends.get(partition)):
+                if not is_empty(start, ends.get(partition)):
                     opened = _opened(start, partition)
                     self._readers[partition] = reading.reader(
                         topic, partition, opened, self._mailbox
@@ -124,6 +106,11 @@ class Scan:
     def whole(self) -> bool:
         """Return whether nothing is left before the ends."""
         return not self._left and not self._heads
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether it has read as much as its bounds allow."""
+        return self.looked >= self._bounds.messages or self._bytes >= self._bounds.max_bytes
 
     def __iter__(self) -> Iterator[Stored]:
         """Give the messages; raise what reading raises."""
@@ -141,7 +128,7 @@ class Scan:
             yield stored
 
     def close(self) -> None:
-        """Let go; callable twice."""
+        """Close all readers; callable twice."""
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -151,23 +138,66 @@ class Scan:
         while missing := [p for p in self._readers if not self._held.get(p)]:
             left = min(self._deadline, self._heard + SILENCE_SECONDS) - self._reading.clock()
             if left <= 0:
-                self._pass_over(missing)
-                return
+                if not self._goes_on_without(missing):
+                    return
+                continue
             if self._bytes >= self._bounds.max_bytes or self._reading.stopping:
                 return
             # All of them: what has nothing yet must not hold up what is there.
             if not [partition for partition in missing if self._receive(partition)]:
                 self._mailbox.wait(left)
 
-    def _pass_over(self, missing: Sequence[int]) -> None:
-        """Take partitions for ended that have been silent since a time: none is stored since."""
-        if self._reading.clock() < self._heard + SILENCE_SECONDS:
-            return
-        for partition in missing:
-            if isinstance(self.places[partition], int) and partition in self._ends:
-                self.places[partition] = self._ends[partition]
+    def _goes_on_without(self, silent: Sequence[int]) -> bool:
+        """Close the silent partitions that are at their ends; return whether to wait for others."""
+        if self._reading.clock() >= self._deadline:
+            return False
+        for partition in silent:
+            if partition not in self._ends:
+                return False  # nothing says how much of it there is
+            if self._is_at_end(partition):
+                if isinstance(self.places[partition], int):
+                    self.places[partition] = self._ends[partition]
                 self._left.discard(partition)
                 self._readers.pop(partition).close()
+        self._heard = self._reading.clock()
+        return True
+
+    def _is_at_end(self, partition: int) -> bool:
+        """Return whether the store says that nothing of a partition is left before its end."""
+        end, place = self._ends[partition], self.places[partition]
+        if not isinstance(end, After | Position):
+            return True
+        at = end.position if isinstance(end, After) else end
+        # Before the first entry of a ledger is another one, of which no entry is known.
+        is_first = isinstance(end, Position) and not at.entry
+        if is_first or self._reading.has_lost(self._topic, at):
+            return True
+        last = self._last_before(end, at)
+        return last is not None and _is_passed(last, place)
+
+    def _last_before(self, end: After | Position, at: Position) -> Stored | None:
+        """Return the last message before an end, None: the store does not give it in time."""
+        clock, timeout = self._reading.clock, self._reading.options.backend_timeout
+        begin = Position(at.ledger, max(0, at.entry - PROBE_ENTRIES + 1), at.partition)
+        mailbox, last = PollMailbox(), None
+        reader = self._reading.reader(self._topic, at.partition, begin, mailbox)
+        until = clock() + SILENCE_SECONDS
+        try:
+            while (left := min(until, self._deadline) - clock()) > 0:
+                some = reader.receive(RECEIVE_MESSAGES, PROBE_BYTES, timeout)
+                for stored in some:
+                    last = stored if _within(stored.position, end) else last
+                if some and _is_last(some[-1].position, end):
+                    return last
+                if some:
+                    until = clock() + SILENCE_SECONDS
+                elif last is not None:
+                    return last  # the store has nothing more: what is behind it holds no message
+                else:
+                    mailbox.wait(left)
+            return None
+        finally:
+            reader.close()
 
     def _receive(self, partition: int) -> bool:
         """Return whether a partition has something to give, or is over."""
@@ -203,153 +233,15 @@ class Scan:
 
 def end_of(stats: TopicStats) -> Places:
     """Return where each partition of a topic ends now."""
-    return {found.partition: _end(found) for found in stats.partitions}
+    return {found.partition: end_of_partition(found) for found in stats.partitions}
 
 
-def beginning(partitions: Sequence[int], start: Whence) -> Places:
+def beginning(partitions: Sequence[int], start: StartPosition) -> Places:
     """Return the same place in all partitions."""
     return dict.fromkeys(partitions, start)
 
 
-def after(
-    reading: Reading,
-    topic: TopicName,
-    stretch: tuple[Mapping[int, Whence], Mapping[int, Whence]],
-    most: int,
-    wanted: Wanted,
-    bounds: ScanBounds = PAGE_BOUNDS,
-) -> Found:
-    """Return at most so many messages that are wanted, the first ones of a stretch."""
-    starts, ends = stretch
-    scan, found = Scan(reading, topic, starts, ends, bounds), list[Stored]()
-    try:
-        for stored in scan:
-            if wanted(stored):
-                found.append(stored)
-            if len(found) >= most:
-                break
-        return Found(tuple(found), dict(starts), scan.places, scan.looked, scan.whole)
-    finally:
-        scan.close()
-
-
-def before(
-    reading: Reading,
-    stats: TopicStats,
-    ends: Mapping[int, Whence],
-    most: int,
-    wanted: Wanted,
-    bounds: ScanBounds = PAGE_BOUNDS,
-) -> Found:
-    """Return at most so many messages that are wanted, the last ones before places."""
-    look = _LookBack(reading, stats, ends, most, bounds)
-    while look.goes_on():
-        look.step(wanted)
-    return look.found()
-
-
-class _LookBack:
-    """A search from places towards the beginning, in stretches that grow."""
-
-    def __init__(
-        self,
-        reading: Reading,
-        stats: TopicStats,
-        ends: Mapping[int, Whence],
-        most: int,
-        bounds: ScanBounds,
-    ) -> None:
-        self._reading = reading
-        self._stats = {part.partition: part for part in stats.partitions}
-        self._topic = stats.info.topic
-        self._ends: Places = {p: ends[p] for p in ends if p in self._stats}
-        self._low: Places = dict(self._ends)
-        self._tail: Places = dict(self._ends)
-        self._most = most
-        self._bounds = bounds
-        self._deadline = reading.clock() + bounds.seconds
-        self._messages: list[Stored] = []
-        self._looked = self._bytes = self._matches = 0
-        self._stuck = False
-        self._entries = max(1, min(most, LOOK_ENTRIES // max(1, len(self._ends))))
-
-    def goes_on(self) -> bool:
-        """Return whether there is more to look at, and reason to."""
-        return not (
-            self._stuck
-            or len(self._messages) >= self._most
-            or self._looked >= self._bounds.messages
-            or self._bytes >= self._bounds.max_bytes
-            or self._reading.clock() >= self._deadline
-            or self._at_beginning()
-        )
-
-    def step(self, wanted: Wanted) -> None:
-        """Look at so many entries before those that were looked at, or at fewer."""
-        low = {p: _earlier(self._stats[p], place, self._entries) for p, place in self._low.items()}
-        left = ScanBounds(
-            self._bounds.messages - self._looked,
-            self._bounds.max_bytes - self._bytes,
-            max(0.0, self._deadline - self._reading.clock()),
-        )
-        scan = Scan(self._reading, self._topic, low, self._low, left)
-        found: deque[Stored] = deque(maxlen=self._most)
-        seen, size, matches = set[tuple[int, int]](), 0, 0
-        try:
-            for stored in scan:
-                seen.add((stored.position.partition, stored.position.entry))
-                size += stored.message.size()
-                if wanted(stored):
-                    matches += 1
-                    found.append(stored)
-            whole = scan.whole
-        finally:
-            scan.close()
-        late = self._reading.clock() >= self._deadline
-        if not (whole or late or self._entries == 1):
-            # A little fewer than were within the bounds, as the last ones may be larger.
-            fewer = len(seen) * 3 // (4 * max(1, len(self._ends)))
-            self._entries = max(1, min(self._entries - 1, fewer))
-            return
-        self._stuck = not whole
-        if not whole and self._low == self._ends:
-            self._tail = dict(scan.places)
-        self._low = low
-        self._looked += scan.looked
-        self._bytes += size
-        self._messages = [*found, *self._messages]
-        self._matches += matches
-        self._entries = min(self._entries * WIDEN, self._bounds.messages)
-
-    def found(self) -> Found:
-        """Return what was found."""
-        ordered = sorted(self._messages, key=lambda stored: stored.publish_time)
-        kept = ordered[-self._most :] if self._most else []
-        begin: Places = dict(self._low)
-        if len(ordered) >= self._most:
-            begin = dict(self._ends)
-            for stored in reversed(kept):
-                begin[stored.position.partition] = stored.position
-        whole = self._at_beginning() and len(kept) == self._matches
-        return Found(tuple(kept), begin, self._tail, self._looked, whole)
-
-    def _at_beginning(self) -> bool:
-        return all(
-            _over(_earlier(self._stats[p], place, self._entries), place)
-            for p, place in self._low.items()
-        )
-
-
-def _end(found: PartitionStats) -> Whence:
-    """Return where a partition ends: behind its last message, which may be gone by now."""
-    if not found.messages:
-        return Start.EARLIEST
-    if not found.next_entry:
-        return Position(found.ledger, 0, found.partition)
-    return After(Position(found.ledger, found.next_entry - 1, found.partition, LAST_OF_BATCH))
-
-
-def _earlier(part: PartitionStats, place: Whence, entries: int) -> Whence:
+def earlier(part: PartitionStats, place: StartPosition, entries: int) -> StartPosition:
     """Return a place so many entries before another, or the first one of the partition's ledger."""
     if not isinstance(place, After | Position):
         return place
@@ -361,7 +253,7 @@ def _earlier(part: PartitionStats, place: Whence, entries: int) -> Whence:
     return Position(at.ledger, max(first, behind - entries, 0), part.partition)
 
 
-def _opened(start: Whence, partition: int) -> Start | int | Position:
+def _opened(start: StartPosition, partition: int) -> Start | int | Position:
     """Return where a reader is opened that is to give what is behind a place."""
     if isinstance(start, After):
         return Position(start.position.ledger, start.position.entry, partition)
@@ -370,7 +262,7 @@ def _opened(start: Whence, partition: int) -> Start | int | Position:
     return start
 
 
-def _over(start: Whence, end: Whence | None) -> bool:
+def is_empty(start: StartPosition, end: StartPosition | None) -> bool:
     """Return whether a stretch is known to be empty."""
     if start == end or end is Start.EARLIEST or start is Start.LATEST:
         return True
@@ -393,7 +285,16 @@ def _key(position: Position) -> tuple[int, int, int]:
     return position.ledger, position.entry, position.batch_index
 
 
-def _within(position: Position, end: Whence | None) -> bool:
+def _is_passed(last: Stored, place: StartPosition) -> bool:
+    """Return whether the last message is before a place, so that nothing is behind the place."""
+    if isinstance(place, int):
+        return last.publish_time < place
+    if isinstance(place, After):
+        return _key(last.position) <= _key(place.position)
+    return isinstance(place, Position) and _key(last.position) < _key(place)
+
+
+def _within(position: Position, end: StartPosition | None) -> bool:
     """Return whether a message is before an end; None: there is none."""
     if isinstance(end, After):
         return _key(position) <= _key(end.position)
@@ -402,7 +303,7 @@ def _within(position: Position, end: Whence | None) -> bool:
     return end is None
 
 
-def _reaches(position: Position, end: Whence | None) -> bool:
+def _reaches(position: Position, end: StartPosition | None) -> bool:
     """Return whether a message is of the last entry before an end, or behind it."""
     if isinstance(end, After):
         return _key(position)[:2] >= _key(end.position)[:2]
@@ -411,7 +312,7 @@ def _reaches(position: Position, end: Whence | None) -> bool:
     return False
 
 
-def _is_last(position: Position, end: Whence | None) -> bool:
+def _is_last(position: Position, end: StartPosition | None) -> bool:
     """Return whether nothing can be between a message and an end."""
     if not isinstance(end, After | Position) or not _reaches(position, end):
         return False

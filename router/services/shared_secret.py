@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import hmac
 import secrets
 import time
 from typing import Final
 
-from router.backends import Registry
-from router.errors import ConflictError, RouterError
+from router.backoff import Backoff, retry
+from router.errors import ConflictError
+from router.model import REQUEST_PRODUCER
+from router.registry import Registry
 
 KIND: Final = "secret"
 SECRET_BYTES: Final = 32
@@ -36,14 +39,11 @@ class SharedSecret:
     def _read(self) -> bytes:
         """Ask again while the registry is away, up to `timeout`: its process may be starting."""
         deadline = time.monotonic() + self._timeout
-        while True:
-            left = deadline - time.monotonic()
-            try:
-                return self._ask(max(left, RETRY_SECONDS))
-            except RouterError as error:
-                if not error.retriable or left <= RETRY_SECONDS:
-                    raise
-            time.sleep(RETRY_SECONDS)
+
+        def ask() -> bytes:
+            return self._ask(max(deadline - time.monotonic(), RETRY_SECONDS))
+
+        return retry(ask, Backoff(RETRY_SECONDS), deadline)
 
     def _ask(self, timeout: float) -> bytes:
         """Return the record, made now if there is none."""
@@ -58,3 +58,31 @@ class SharedSecret:
         if record is None:
             raise ConflictError(f"the secret {self._name} was deleted meanwhile")
         return record.value
+
+
+class RequestNames:
+    """Names of the producers under which requests that may be sent again are stored.
+
+    A store with deduplication takes a producer's name and number once. If the name were made of
+    what others can know, such as user, topic and key, another publisher could use it first: the
+    request would be answered as a repeat and be lost. So it is a keyed hash with a secret that all
+    nodes share. Calls block, and may be made from many threads or greenlets.
+    """
+
+    NAME: Final = "idempotency"
+
+    def __init__(self, registry: Registry, timeout: float) -> None:
+        self._secret = SharedSecret(registry, self.NAME, timeout)
+
+    def digest(self, *identity: str) -> str:
+        """Return the hash of what names a request or a part of it; raise what the registry raises.
+
+        It is the same on every node, for as long as the registry is kept.
+        """
+        # Each text with its length: two lists of texts must not have one hash.
+        data = b"".join(len(text).to_bytes(8) + text for text in map(str.encode, identity))
+        return hmac.digest(self._secret.get(), data, "sha256").hex()
+
+    def producer(self, *identity: str) -> str:
+        """Return the name of the producer of a part of a request."""
+        return REQUEST_PRODUCER + self.digest(*identity)

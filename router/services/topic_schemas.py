@@ -14,14 +14,14 @@ from router.errors import (
 )
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check
-from router.services.remembered import Remembered
+from router.ttl_cache import TTLCache
 
-# A topic that is deleted and made anew counts its versions from the start again.
-REMEMBERED: Final = 5.0
-MOST: Final = 500
+# A topic that is deleted and created again counts its versions from the start.
+CACHED_SECONDS: Final = 5.0
+MAX_CACHED: Final = 500
 
 
-class _Given(NamedTuple):
+class _SchemaKey(NamedTuple):
     topic: TopicName
     type: SchemaType
     data: bytes
@@ -35,10 +35,12 @@ class TopicSchemas:
     def __init__(self, backend: Backend, timeout: float, clock: Callable[[], float]) -> None:
         self._backend = backend
         self._timeout = timeout
-        self._stored: Remembered[tuple[TopicName, bytes], Schema] = Remembered(
-            self._get, REMEMBERED, MOST, clock
+        self._stored: TTLCache[tuple[TopicName, bytes], Schema] = TTLCache(
+            self._get, CACHED_SECONDS, MAX_CACHED, clock
         )
-        self._versions: Remembered[_Given, bytes] = Remembered(self._put, REMEMBERED, MOST, clock)
+        self._versions: TTLCache[_SchemaKey, bytes] = TTLCache(
+            self._put, CACHED_SECONDS, MAX_CACHED, clock
+        )
 
     def get(self, topic: TopicName, version: bytes) -> Schema:
         """Return a version of a topic's schema; raise SchemaNotFoundError, TopicNotFoundError."""
@@ -65,13 +67,13 @@ class TopicSchemas:
         """
         check(schema)
         properties = tuple(sorted(schema.properties.items()))
-        given = _Given(topic, schema.type, schema.data, properties, schema.name)
+        given = _SchemaKey(topic, schema.type, schema.data, properties, schema.name)
         return self._versions.get(given)
 
     def _get(self, key: tuple[TopicName, bytes]) -> Schema:
         topic, version = key
         return self._backend.schemas.get(topic, version, self._timeout)
 
-    def _put(self, given: _Given) -> bytes:
+    def _put(self, given: _SchemaKey) -> bytes:
         schema = Schema(given.type, given.data, dict(given.properties), given.name)
         return self._backend.schemas.put(given.topic, schema, self._timeout)

@@ -8,7 +8,6 @@ wins. An unknown key in the file or an unknown ROUTER_ variable stops the start.
 from __future__ import annotations
 
 import configparser
-import difflib
 import json
 import stat
 from collections.abc import Mapping
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from router.errors import SettingError
+from router.model import TopicName
+from router.quoting import nearest
 from router.settings.masking import MASK, SECRETS, shown, without_password
 from router.settings.parsing import duration, size
 from router.settings.setting import Setting
@@ -95,6 +96,14 @@ class Settings:
         """Return a setting that is true or false."""
         return cast(bool, self.values[name].value)
 
+    def topic(self, name: str) -> TopicName:
+        """Return the topic of a name, local or full; raise BadNameError."""
+        return TopicName.parse(name, self.text("names.tenant"), self.text("names.namespace"))
+
+    def shortest_name(self, topic: TopicName) -> str:
+        """Return the shortest name by which `topic` finds it again."""
+        return topic.local if self.topic(topic.local) == topic else str(topic)
+
     def words(self, name: str) -> tuple[str, ...]:
         """Return a setting that is a list."""
         return cast("tuple[str, ...]", self.values[name].value)
@@ -171,9 +180,7 @@ def _value(setting: Setting, given: str, origin: str) -> Value:
 
 def _known(name: str, origin: str) -> Setting:
     if name not in BY_NAME:
-        near = difflib.get_close_matches(name, BY_NAME, 1)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        raise SettingError(f"{origin}: there is no setting {name!r}{hint}")
+        raise SettingError(f"{origin}: there is no setting {name!r}{nearest(name, BY_NAME)}")
     return BY_NAME[name]
 
 
@@ -196,9 +203,7 @@ def _from_variables(environ: Mapping[str, str]) -> dict[str, Value]:
     keys = {key for key in environ if key.startswith("ROUTER_")} - NO_SETTINGS
     for key in sorted(keys):
         if key not in names:
-            near = difflib.get_close_matches(key, names, 1)
-            hint = f"; did you mean {near[0]}?" if near else ""
-            raise SettingError(f"environment: there is no variable {key}{hint}")
+            raise SettingError(f"environment: there is no variable {key}{nearest(key, names)}")
         name = names[key]
         origin = origins.get(name, f"variable {key}")
         found[name] = _value(BY_NAME[name], environ[key], origin)

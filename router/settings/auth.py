@@ -1,87 +1,67 @@
-"""The settings of access: who clients are, and what they may do."""
+"""The settings of access: authentication and authorization."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from router.settings.parsing import count, duration, flag, one_of, text
-from router.settings.setting import Setting
+from router.settings.setting import Setting, count, duration, flag, one_of, text
 
 AUTH: Final[tuple[Setting, ...]] = (
-    Setting(
+    text(
         "auth.users",
-        text,
         "",
-        "htpasswd file of the users; empty, and no keys of tokens: everybody is anonymous, on"
-        " loopback only.",
+        "htpasswd file of the users; if it is empty and no token keys are set, all clients are"
+        " anonymous, on loopback only.",
     ),
-    Setting(
+    text(
         "auth.token_secret_file",
-        text,
         "",
-        "File whose bytes are the secret of HS256 tokens (JWT); `router token key` makes one.",
+        "File whose bytes are the secret of HS256 tokens (JWT); `router token key` creates one.",
     ),
-    Setting(
+    text(
         "auth.token_public_key",
-        text,
         "",
-        "PEM or DER file of the public key of tokens: RS256 by an RSA key, ES256 by one on P-256.",
+        "PEM or DER file of the public key of tokens: RS256 with an RSA key, ES256 with a P-256"
+        " key.",
     ),
-    Setting("auth.token_claim", text, "sub", "Claim of a token that has its user's name."),
-    Setting(
-        "auth.permissions",
-        text,
-        "",
-        "File of permissions; empty: every known user may do everything.",
-    ),
-    Setting("auth.insecure", flag, "false", "Serve anonymously on addresses other than loopback."),
-    Setting("auth.cache", duration, "60s", "How long a verified password is remembered."),
-    Setting(
-        "auth.session",
-        duration,
-        "12h",
-        "Time after which a user who signed in to the console has to do so again.",
-    ),
-    Setting(
+    text("auth.token_claim", "sub", "Claim of a token that contains the user's name."),
+    text("auth.permissions", "", "File of permissions; empty: every known user may do everything."),
+    flag("auth.insecure", "false", "Allow anonymous access on addresses other than loopback."),
+    duration("auth.cache", "60s", "Time for which a verified password is cached."),
+    duration("auth.session", "12h", "Time after which a user of the console has to sign in again."),
+    count(
         "auth.attempts_per_minute",
-        count,
         "30",
-        "Password checks a minute for one user and address; 0: no limit.",
+        "Maximum number of password checks a minute for one user and address; 0: no limit.",
     ),
-    Setting(
+    count(
         "auth.failures_per_minute",
-        count,
         "30",
-        "Failed password checks a minute from one address, whatever the names; 0: no limit.",
+        "Maximum number of failed password checks a minute from one address, for all names; 0:"
+        " no limit.",
     ),
-    Setting(
-        "auth.forbidden_status",
-        one_of("401", "403"),
-        "403",
-        "Status of answers to users without the right.",
+    one_of("401", "403")(
+        "auth.forbidden_status", "403", "Status of answers to users without permission."
     ),
-    Setting(
+    duration(
         "auth.hmac_window",
-        duration,
         "10m",
-        "How far an API key's signature may be from the clock; the original's is 69.4 days.",
+        "Maximum difference between the time of an API key's signature and the clock; the"
+        " original's is 69.4 days.",
     ),
-    Setting(
+    text(
         "auth.admin_secret",
-        text,
         "",
-        "Secret of the API key `admin`, which may use /admin; empty: there is no such key.",
+        "Secret of the API key `admin`, which may use /admin; empty: this key does not exist.",
     ),
-    Setting(
+    text(
         "auth.aaf",
-        text,
         "",
         "File of permissions as AAF strings, such as `user org.onap.topic|:topic.x|pub`.",
     ),
-    Setting(
+    one_of("auto", "true", "false")(
         "acl.enforce",
-        one_of("auto", "true", "false"),
         "auto",
-        "Whether owners and access lists of topics count; auto: where there is a users file.",
+        "Enforce owners and access lists of topics; auto: if there is a users file.",
     ),
 )

@@ -1,113 +1,143 @@
-"""The settings of the broker: what it stores, how long it keeps that, and where it listens."""
+"""The settings of the broker: storage, retention, deduplication and listeners."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from router.settings.parsing import bound, count, duration, flag, size, text
-from router.settings.setting import Setting
+from router.settings.setting import Setting, bound, count, duration, flag, size, text
 
 BROKER: Final[tuple[Setting, ...]] = (
-    Setting("storage.segment", size, "64M", "Size at which a partition starts a new segment file."),
-    Setting("storage.journal", size, "64M", "Size at which the journal is cut."),
-    Setting("storage.cache", size, "64M", "Memory for the newest entries of all partitions."),
-    Setting(
+    size("storage.segment", "64M", "Size at which a partition starts a new segment file."),
+    size("storage.journal", "64M", "Size at which a new journal file is started."),
+    size("storage.cache", "64M", "Memory for the newest entries of all partitions."),
+    size(
         "storage.reserve",
-        size,
         "64M",
-        "Free disk space below which publishing is refused while reading goes on.",
+        "Free disk space below which publishing is refused; reading continues.",
     ),
-    Setting(
+    flag(
         "storage.relaxed",
-        flag,
         "false",
-        "Acknowledge before the data is on disk; a power cut then loses messages.",
+        "Acknowledge publishes before the data is on disk; a power cut then loses messages.",
     ),
-    Setting("retention.time", duration, "7d", "How long messages are kept, acknowledged or not."),
-    Setting("retention.size", bound, "-1", "Bytes of a partition that are kept; -1: no bound."),
-    Setting(
-        "retention.backlog",
-        bound,
-        "-1",
-        "Bytes that wait for one group before the oldest go in spite of it; -1: no bound.",
-    ),
-    Setting(
-        "retention.groups",
-        duration,
+    duration(
+        "retention.time",
         "7d",
-        "Time after its last poll at which a group is forgotten.",
+        "Time for which messages are kept, acknowledged or not; unacknowledged messages are kept"
+        " longer (retention.backlog).",
     ),
-    Setting("retention.max_groups", count, "1000", "Groups that one topic may have."),
-    Setting(
+    bound(
+        "retention.size",
+        "-1",
+        "Size of a partition above which its oldest messages are deleted if all groups have"
+        " acknowledged them; -1: no limit.",
+    ),
+    bound(
+        "retention.backlog",
+        "-1",
+        "Size of a group's unacknowledged messages above which those beyond their retention are"
+        " deleted; -1: no limit.",
+    ),
+    duration("retention.groups", "7d", "Time after its last poll at which a group is removed."),
+    duration(
+        "retention.offsets",
+        "7d",
+        "Time after which the offsets of a group that only Kafka clients use are removed, if it has"
+        " no members and commits none.",
+    ),
+    count("retention.max_groups", "1000", "Maximum number of groups of one topic."),
+    duration(
         "dedup.window",
-        duration,
         "1d",
-        "How long producers and idempotency keys are remembered after their last message.",
+        "Time for which producers and idempotency keys are kept after their last message.",
     ),
-    Setting(
+    count(
         "dedup.max_producers",
-        count,
         "100000",
-        "Producers and idempotency keys remembered for one partition; the oldest go first.",
+        "Maximum number of producers and idempotency keys kept for one partition; the oldest"
+        " are removed first.",
     ),
-    Setting(
+    text(
         "broker.pulsar",
-        text,
         "",
-        "HOST:PORT where the broker serves Pulsar clients; empty: its socket only.",
+        "HOST:PORT on which the broker serves Pulsar clients; empty: its socket only.",
     ),
-    Setting(
+    text(
         "broker.pulsar_tls",
-        text,
         "",
-        "HOST:PORT where the broker serves Pulsar clients over TLS (pulsar+ssl://); empty: not.",
+        "HOST:PORT on which the broker serves Pulsar clients over TLS (pulsar+ssl://); empty:"
+        " none.",
     ),
-    Setting("broker.cert", text, "", "PEM file of its certificate; empty: server.cert's."),
-    Setting(
-        "broker.key", text, "", "PEM file of that certificate's key; empty: broker.cert has it too."
+    text("broker.kafka", "", "HOST:PORT on which the broker serves Kafka clients; empty: none."),
+    text(
+        "broker.kafka_tls",
+        "",
+        "HOST:PORT on which the broker serves Kafka clients over TLS (security.protocol SSL or"
+        " SASL_SSL); empty: none.",
     ),
-    Setting(
+    text(
+        "broker.kafka_advertised",
+        "",
+        "Addresses that metadata names to Kafka clients, as"
+        " `kafka://host:port,kafka+ssl://host:port`; empty: the address that the client connected"
+        " to.",
+    ),
+    size(
+        "broker.kafka_max_batch",
+        "1048588",
+        "Maximum size of a batch of records that a Kafka client sends (message.max.bytes).",
+    ),
+    text("broker.cert", "", "PEM file of the broker's certificate; empty: that of server.cert."),
+    text(
+        "broker.key",
+        "",
+        "PEM file of that certificate's private key; empty: the key is in the file of broker.cert.",
+    ),
+    text(
         "broker.client_ca",
-        text,
         "",
-        "PEM file of authorities whose certificates Pulsar clients may show; empty:"
-        " server.client_ca's.",
+        "PEM file of the authorities whose certificates are accepted from Pulsar and Kafka clients;"
+        " empty: that of server.client_ca.",
     ),
-    Setting(
+    text(
         "broker.advertised",
-        text,
         "",
-        "Where lookups send Pulsar clients, as `pulsar://host:port,pulsar+ssl://host:port`; empty:"
-        " the way that they came.",
+        "Addresses that lookups return to Pulsar clients, as"
+        " `pulsar://host:port,pulsar+ssl://host:port`; empty: the address that the client"
+        " connected to.",
     ),
-    Setting(
+    duration(
+        "broker.kafka_rebalance_delay",
+        "3s",
+        "Time for which a Kafka group that was empty waits for more members than the first.",
+    ),
+    text(
         "broker.http",
-        text,
         "",
-        "HOST:PORT where `router broker` serves lookups and administration over HTTP; empty: not.",
+        "HOST:PORT on which `router broker` serves lookups and administration over HTTP; empty:"
+        " none.",
     ),
-    Setting(
+    duration(
         "broker.linger",
-        duration,
         "5s",
-        "How long a spawned broker stays after its last client left.",
+        "Time after which a broker that a command started stops when its last client has"
+        " disconnected.",
     ),
-    Setting(
+    flag(
         "broker.spawn",
-        flag,
         "true",
-        "Start a broker when none answers and no `serve` or `router broker` runs on the folder.",
+        "Start a broker if none answers and no `serve` or `router broker` runs on the folder.",
     ),
-    Setting(
+    count(
         "broker.connections",
-        count,
         "10000",
-        "Connections that the broker holds at most, besides those of the router's own processes.",
+        "Maximum number of connections of the broker; those of the router's own processes are"
+        " not counted.",
     ),
-    Setting(
+    duration(
         "broker.ping",
-        duration,
         "30s",
-        "Time of silence after which the broker pings a client; twice that closes it.",
+        "Time of silence after which the broker pings a client; after twice this time it closes"
+        " the connection.",
     ),
 )

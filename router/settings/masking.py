@@ -26,7 +26,7 @@ def without_password(url: str) -> str:
 
 
 def shown(name: str, text: str) -> str:
-    """Return a setting's text as it may be shown: *** for what nobody should read."""
+    """Return a setting's text as it may be shown: *** for secrets."""
     if name in SECRETS:
         return MASK if text else ""
     return without_password(text) if name == "backend.url" else text

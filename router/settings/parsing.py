@@ -1,4 +1,4 @@
-"""How text becomes the value of a setting: one function a type; its docstring names the type."""
+"""Parsers of settings: one function for each type, whose docstring names the type."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def flag(value: str) -> bool:
 
 
 def count(value: str) -> int:
-    """Whole number, not negative."""
+    """Non-negative whole number."""
     number = int(value)
     if number < 0:
         raise ValueError("expected a number that is not negative")
@@ -54,7 +54,7 @@ def at_most(most: int) -> Callable[[str], int]:
 
 
 def bound(value: str) -> int:
-    """Size as for other bytes, or -1: without bound."""
+    """Bytes, with K, M or G (powers of 1024), or -1 for no limit."""
     return -1 if value.strip() == "-1" else size(value)
 
 
@@ -80,7 +80,7 @@ def listed(value: str) -> tuple[str, ...]:
 
 
 def group_form(value: str) -> str:
-    """Text with `{group}` and, if wanted, `{topic}` in it."""
+    """Text with `{group}` and optionally `{topic}`."""
     rest = value.replace("{group}", "", 1).replace("{topic}", "", 1)
     if "{group}" not in value or not re.fullmatch(r"[A-Za-z0-9._:-]*", rest):
         raise ValueError("expected a text with {group} in it, such as {group}--{topic}")

@@ -1,4 +1,4 @@
-"""Every setting, once: name, parser, default and sentence. `docs/settings.md` is made from it."""
+"""All settings: name, parser, default and sentence. `docs/settings.md` is generated from it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Final
 
 from router.settings.auth import AUTH
 from router.settings.broker import BROKER
-from router.settings.parsing import (
+from router.settings.setting import (
+    Setting,
     at_most,
     count,
     duration,
@@ -18,324 +19,301 @@ from router.settings.parsing import (
     size,
     text,
 )
-from router.settings.setting import Setting
 
 SETTINGS: Final[tuple[Setting, ...]] = (
-    Setting("server.host", text, "127.0.0.1", "Address that the HTTP server listens on."),
-    Setting("server.port", count, "3904", "Port that the HTTP server listens on."),
-    Setting("server.workers", count, "0", "Worker processes; 0: one for each usable CPU."),
-    Setting(
+    text("server.host", "127.0.0.1", "Address on which the HTTP server listens."),
+    count("server.port", "3904", "Port on which the HTTP server listens."),
+    count("server.workers", "0", "Number of worker processes; 0: one for each usable CPU."),
+    one_of("llhttp", "gthread")(
         "server.worker_class",
-        one_of("llhttp", "gevent", "gthread"),
         "llhttp",
-        "Kind of gunicorn worker: llhttp with a reading of HTTP of our own, gevent with gunicorn's,"
-        " gthread without gevent.",
+        "gunicorn worker class. llhttp: the router's own HTTP reader on gevent; gthread:"
+        " threads with gunicorn's parser.",
     ),
-    Setting("server.connections", count, "10000", "Connections that one worker holds at most."),
-    Setting(
+    count("server.connections", "10000", "Maximum number of connections of one worker."),
+    count(
         "server.connections_per_address",
-        count,
         "5000",
-        "Connections that one worker takes from one address at most, trusted proxies apart; 0: any"
-        " number (llhttp).",
+        "Maximum number of connections of one worker from one address; trusted proxies are not"
+        " counted; 0: no limit (llhttp).",
     ),
-    Setting(
+    duration(
         "server.head_timeout",
-        duration,
         "10s",
-        "Time that the head of a request has after its first byte (llhttp, gthread).",
+        "Maximum time between the first byte of a request and the end of its head (llhttp,"
+        " gthread).",
     ),
-    Setting("server.body_timeout", duration, "5m", "Time that the body of a request has."),
-    Setting(
+    duration("server.body_timeout", "5m", "Maximum time for receiving the body of a request."),
+    duration(
         "server.write_timeout",
-        duration,
         "60s",
-        "Time for which a client may take nothing of its answer.",
+        "Time after which the connection of a client that reads nothing of its answer is closed.",
     ),
-    Setting(
+    duration(
         "server.graceful_timeout",
-        duration,
         "10s",
-        "Time that requests under way have to end when the server stops.",
+        "Maximum time for requests in progress to complete when the server stops.",
     ),
-    Setting("server.cert", text, "", "PEM file of the certificate: HTTPS instead of HTTP."),
-    Setting("server.key", text, "", "PEM file of the certificate's key."),
-    Setting(
+    text(
+        "server.cert",
+        "",
+        "PEM file of the certificate; if it is set, the server uses HTTPS instead of HTTP.",
+    ),
+    text("server.key", "", "PEM file of the certificate's private key."),
+    text(
         "server.client_ca",
-        text,
         "",
-        "PEM file of authorities whose client certificates are taken; empty: none is asked for.",
+        "PEM file of the authorities whose client certificates are accepted; empty: no client"
+        " certificate is requested.",
     ),
-    Setting(
+    count(
         "server.tls_port",
-        count,
         "0",
-        "Second port for HTTPS, server.port staying HTTP, as the original's 3905; 0: none.",
+        "Second port, for HTTPS, as the original's 3905; server.port then serves HTTP; 0: none.",
     ),
-    Setting(
+    listed(
         "server.trusted_proxies",
-        listed,
         "",
-        "Addresses or networks of proxies whose X-Forwarded headers count.",
+        "Addresses or networks of proxies whose X-Forwarded headers are trusted.",
     ),
-    Setting(
+    listed(
         "server.hosts",
-        listed,
         "",
-        "Names by which anonymous clients may call the router (Host), besides localhost and"
-        " addresses of loopback; empty: checked on loopback without a proxy only.",
+        "Host names that anonymous clients may use for the router (Host), in addition to"
+        " localhost and loopback addresses; empty: checked on loopback without a proxy only.",
     ),
-    Setting("server.help_url", text, "http://onap.readthedocs.io", "The helpURL of error answers."),
-    Setting("data.dir", text, "data", "Folder of the node's broker: log, metadata, socket."),
-    Setting(
+    text("server.help_url", "http://onap.readthedocs.io", "The helpURL of error answers."),
+    text("data.dir", "data", "Data folder of the node's broker: log, metadata, socket."),
+    text(
         "pipelines.folder",
-        text,
         "config/pipelines",
-        "Folder of the declarations that the console's page of pipelines lists.",
+        "Folder of the pipeline declarations that the console lists.",
     ),
-    Setting(
+    text(
         "backend.url",
-        text,
         "embedded",
-        "Where messages live: `embedded`, `memory`, `pulsar://host:port` or"
+        "Store of the messages: `embedded`, `memory`, `pulsar://host:port` or"
         " `kafka://host:port,host:port`.",
     ),
-    Setting("backend.timeout", duration, "15s", "Time that the backend has to answer one call."),
-    Setting("pulsar.token", text, "", "Token by which the router shows Pulsar who it is."),
-    Setting(
-        "pulsar.token_file", text, "", "File with that token instead; it is read when it is needed."
-    ),
-    Setting("pulsar.ca", text, "", "PEM file of authorities to trust; empty: the system's."),
-    Setting("pulsar.cert", text, "", "PEM file of the router's own certificate for Pulsar."),
-    Setting("pulsar.key", text, "", "PEM file of that certificate's key."),
-    Setting("kafka.client_id", text, "router", "Name by which Kafka knows the router's clients."),
-    Setting(
-        "kafka.sasl",
-        one_of("none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"),
-        "none",
-        "How the router shows Kafka who it is.",
-    ),
-    Setting("kafka.username", text, "", "User name for SASL."),
-    Setting("kafka.password", text, "", "Password for SASL."),
-    Setting("kafka.tls", flag, "false", "Speak TLS to Kafka."),
-    Setting("kafka.ca", text, "", "PEM file of authorities to trust; empty: the system's."),
-    Setting("kafka.cert", text, "", "PEM file of the router's own certificate for Kafka."),
-    Setting("kafka.key", text, "", "PEM file of that certificate's key."),
-    Setting(
-        "kafka.group",
-        group_form,
-        "{group}",
-        "Group id in Kafka; the original's is `{group}--{topic}`.",
-    ),
-    Setting(
-        "kafka.replicas", count, "0", "Replicas of topics made here; 0: as Kafka's own default."
-    ),
-    Setting(
-        "kafka.fencing",
-        one_of("deadline", "transactions"),
-        "deadline",
-        "What keeps a node that stood still from committing late.",
-    ),
-    Setting("kafka.consumers", count, "200", "Open Kafka consumers of one worker at most."),
-    Setting(
-        "kafka.consumer_idle", duration, "60s", "Time after which an unused consumer is closed."
-    ),
-    Setting(
-        "zookeeper.servers",
-        text,
+    duration("backend.timeout", "15s", "Maximum time for the backend to answer one call."),
+    text("pulsar.token", "", "Token with which the router authenticates to Pulsar."),
+    text(
+        "pulsar.token_file",
         "",
-        "HOST:PORT,HOST:PORT/chroot of the ZooKeeper that several nodes share; empty: one node.",
+        "File with that token instead; it is read whenever the token is needed.",
     ),
-    Setting(
-        "zookeeper.session", duration, "10s", "Time after which a node that is silent is replaced."
+    text("pulsar.ca", "", "PEM file of the trusted authorities; empty: those of the system."),
+    text("pulsar.cert", "", "PEM file of the router's client certificate for Pulsar."),
+    text("pulsar.key", "", "PEM file of that certificate's private key."),
+    text("kafka.client_id", "router", "Client id that the router sends to Kafka."),
+    one_of("none", "PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")(
+        "kafka.sasl", "none", "SASL mechanism with which the router authenticates to Kafka."
     ),
-    Setting("zookeeper.digest", text, "", "user:password for ZooKeeper's digest scheme."),
-    Setting("names.tenant", text, "public", "Pulsar tenant of topics with a local name."),
-    Setting("names.namespace", text, "default", "Pulsar namespace of topics with a local name."),
-    Setting(
+    text("kafka.username", "", "User name for SASL."),
+    text("kafka.password", "", "Password for SASL."),
+    flag("kafka.tls", "false", "Use TLS for connections to Kafka."),
+    text("kafka.ca", "", "PEM file of the trusted authorities; empty: those of the system."),
+    text("kafka.cert", "", "PEM file of the router's client certificate for Kafka."),
+    text("kafka.key", "", "PEM file of that certificate's private key."),
+    group_form(
+        "kafka.group",
+        "{group}",
+        "Form of the group id in Kafka; the original's is `{group}--{topic}`.",
+    ),
+    count(
+        "kafka.replicas",
+        "0",
+        "Replication factor of topics that the router creates; 0: Kafka's default.",
+    ),
+    one_of("deadline", "transactions")(
+        "kafka.fencing",
+        "deadline",
+        "Method that prevents late commits by a node that was suspended.",
+    ),
+    count("kafka.consumers", "200", "Maximum number of open Kafka consumers of one worker."),
+    duration("kafka.consumer_idle", "60s", "Time after which an unused consumer is closed."),
+    text(
+        "zookeeper.servers",
+        "",
+        "HOST:PORT,HOST:PORT/chroot of the ZooKeeper that several nodes share; empty: a single"
+        " node.",
+    ),
+    duration(
+        "zookeeper.session",
+        "10s",
+        "Session timeout: a node that is silent for this time is replaced.",
+    ),
+    text("zookeeper.digest", "", "user:password for ZooKeeper's digest scheme."),
+    text("names.tenant", "public", "Pulsar tenant of topics with a local name."),
+    text("names.namespace", "default", "Pulsar namespace of topics with a local name."),
+    count(
         "names.max_length",
-        count,
         "249",
-        "Longest topic name that HTTP accepts; the original guide says 40.",
+        "Maximum length of a topic name over HTTP; the original guide specifies 40.",
     ),
     *AUTH,
-    Setting("cors.origins", listed, "", "Origins whose pages may publish and poll; `*` for all."),
-    Setting(
-        "topics.auto_create", flag, "true", "Create a topic when somebody publishes to it first."
-    ),
-    Setting(
+    listed("cors.origins", "", "Origins whose pages may publish and poll; `*` for all."),
+    flag("topics.auto_create", "true", "Create a topic when a message is first published to it."),
+    count(
         "topics.auto_partitions",
-        count,
         "0",
-        "Partitions of topics created that way; 0: not partitioned.",
+        "Number of partitions of topics created that way; 0: not partitioned.",
     ),
-    Setting(
+    count(
         "topics.auto_max_topics",
-        count,
         "0",
-        "Number of topics at which no more are created by their first use; 0: no limit.",
+        "Number of topics from which no more are created by their first use; 0: no limit.",
     ),
-    Setting(
+    flag(
         "namespaces.auto_create",
-        flag,
         "false",
         "Create a missing tenant or namespace with its first topic; Pulsar does not.",
     ),
-    Setting(
-        "schemas.compatibility",
-        one_of(
-            "ALWAYS_COMPATIBLE",
-            "ALWAYS_INCOMPATIBLE",
-            "BACKWARD",
-            "BACKWARD_TRANSITIVE",
-            "FORWARD",
-            "FORWARD_TRANSITIVE",
-            "FULL",
-            "FULL_TRANSITIVE",
-        ),
+    one_of(
+        "ALWAYS_COMPATIBLE",
+        "ALWAYS_INCOMPATIBLE",
         "BACKWARD",
-        "Which schemas may follow one another on a topic; Pulsar's own default is FULL.",
+        "BACKWARD_TRANSITIVE",
+        "FORWARD",
+        "FORWARD_TRANSITIVE",
+        "FULL",
+        "FULL_TRANSITIVE",
+    )(
+        "schemas.compatibility",
+        "BACKWARD",
+        "Compatibility check for a new schema of a topic; Pulsar's own default is FULL.",
     ),
-    Setting("publish.max_message", size, "1000000", "Largest message."),
-    Setting("publish.max_batch", size, "32M", "Largest body, after decompression."),
-    Setting("publish.max_messages", count, "100000", "Most messages of one body."),
-    Setting(
-        "publish.max_ratio", count, "200", "Largest ratio by which a compressed body may grow."
+    size("publish.max_message", "1000000", "Maximum size of a message."),
+    size("publish.max_batch", "32M", "Maximum size of a body after decompression."),
+    count("publish.max_messages", "100000", "Maximum number of messages in one body."),
+    count(
+        "publish.max_ratio",
+        "200",
+        "Maximum ratio of the decompressed to the compressed size of a body.",
     ),
-    Setting(
+    size(
         "publish.max_in_flight",
-        size,
         "128M",
-        "Memory of one worker that messages being published may take; more of them wait.",
+        "Maximum memory of one worker for messages that are being published; further messages"
+        " wait.",
     ),
-    Setting("publish.timeout", duration, "30s", "Time after which a publish is answered with 504."),
-    Setting(
-        "consume.timeout", duration, "10s", "How long a poll without `timeout` waits for a message."
+    duration("publish.timeout", "30s", "Time after which a publish is answered with 504."),
+    duration(
+        "consume.timeout", "10s", "Time for which a poll without `timeout` waits for a message."
     ),
-    Setting("consume.max_timeout", duration, "2m", "Longest wait that a poll may ask for."),
-    Setting("consume.limit", count, "4096", "Most messages that one poll answers."),
-    Setting(
+    duration("consume.max_timeout", "2m", "Maximum wait that a poll may request."),
+    count("consume.limit", "4096", "Maximum number of messages in the answer of one poll."),
+    size(
         "consume.max_bytes",
-        size,
         "16M",
-        "Most bytes of messages that one poll answers, and of an entry without its compression.",
+        "Maximum size of the messages in the answer of one poll, and of a decompressed entry.",
     ),
-    Setting(
+    size(
         "consume.max_unsent",
-        size,
         "128M",
-        "Memory of one worker that answers may take until their clients took them; polls wait.",
+        "Maximum memory of one worker for answers that clients have not read yet; further polls"
+        " wait.",
     ),
-    Setting(
+    text(
         "consume.dead_letter_topic",
-        text,
         "",
-        "Topic that takes entries larger than any answer, as they are stored; empty: they are"
-        " passed over.",
+        "Topic to which entries that are larger than any answer are published as they are"
+        " stored; empty: they are skipped.",
     ),
-    Setting("consume.from", one_of("latest", "earliest"), "latest", "Where a new group starts."),
-    Setting(
+    one_of("latest", "earliest")("consume.from", "latest", "Position at which a new group starts."),
+    duration(
         "consume.idle",
-        duration,
         "5s",
-        "How long a consumer id keeps its partitions after its last poll.",
+        "Time for which a consumer id keeps its partitions after its last poll.",
     ),
-    Setting(
+    count(
         "consume.empty_polls_per_minute",
-        count,
         "10",
-        "Polls without a message that one consumer id may make in a minute; 0: no limit.",
+        "Maximum number of polls without a message by one consumer id in a minute; 0: no limit.",
     ),
-    Setting(
-        "consume.limit_status",
-        one_of("429", "503"),
-        "429",
-        "Status when there are more; the original's is 503.",
+    one_of("429", "503")(
+        "consume.limit_status", "429", "Status of polls beyond that limit; the original's is 503."
     ),
-    Setting(
+    one_of("404", "create")(
         "consume.unknown_topic",
-        one_of("404", "create"),
         "404",
-        "What a poll of an unknown topic does.",
+        "Effect of a poll of an unknown topic: answer 404 or create the topic.",
     ),
-    Setting(
-        "pip64.auto_create",
-        flag,
-        "false",
-        "Create a topic that PIP 64's REST calls name and that does not exist.",
-    ),
-    Setting(
+    flag("pip64.auto_create", "false", "Create a missing topic when PIP 64's REST calls name it."),
+    duration(
         "pip64.ack_timeout",
-        duration,
         "60s",
-        "Time after which a REST consumer's unacknowledged message is given again.",
+        "Time after which a message that a REST consumer has not acknowledged is redelivered.",
     ),
-    Setting(
+    count(
         "pip64.max_unacknowledged",
-        count,
         "5000",
-        "Unacknowledged messages of a partition beyond which REST consumers are given no more.",
+        "Number of unacknowledged messages of a partition from which REST consumers receive no"
+        " more.",
     ),
-    Setting("pip64.max_consumers", count, "100", "REST consumers that one subscription may have."),
-    Setting(
-        "pip64.max_subscriptions", count, "10000", "Subscriptions that may have REST consumers."
+    count("pip64.max_consumers", "100", "Maximum number of REST consumers of one subscription."),
+    count(
+        "pip64.max_subscriptions", "10000", "Maximum number of subscriptions with REST consumers."
     ),
-    Setting(
+    duration(
         "pip64.consumer_idle",
-        duration,
         "1h",
-        "Time after its last fetch at which a REST consumer is forgotten.",
+        "Time after its last fetch at which a REST consumer is removed.",
     ),
-    Setting(
+    flag(
         "tracing.enabled",
-        flag,
         "false",
         "Record publishes and polls with OpenTelemetry (extra `opentelemetry`); OTEL_*"
-        " variables say where traces go.",
+        " variables configure the export.",
     ),
-    Setting(
-        "stream.connections", count, "200", "Streams of server-sent events of one worker at most."
+    count(
+        "stream.connections",
+        "200",
+        "Maximum number of streams of server-sent events of one worker.",
     ),
-    Setting(
+    duration(
         "stream.heartbeat",
-        duration,
         "15s",
-        "Silence after which a stream sends a comment, so that nobody closes it.",
+        "Time without an event after which a stream sends a comment, so that the connection is"
+        " not closed as idle.",
     ),
-    Setting(
+    duration(
         "stream.max_duration",
-        duration,
         "1h",
-        "Time after which a stream ends; browsers go on where it ended by themselves.",
+        "Time after which a stream ends; browsers reconnect and continue at the same position.",
     ),
-    Setting("stream.buffer", size, "1M", "Bytes that a stream reads ahead of a slow client."),
-    Setting(
+    size(
+        "stream.buffer",
+        "1M",
+        "Maximum number of bytes that a stream reads ahead for a slow client.",
+    ),
+    duration(
         "stream.write_timeout",
-        duration,
         "30s",
-        "Time that a stream's client has to take what is sent before it is cut off.",
+        "Maximum time during which a stream's client reads nothing before the connection is"
+        " closed.",
     ),
     *BROKER,
-    Setting(
+    at_most(10_000)(
         "metrics.max_group_series",
-        at_most(10_000),
         "500",
-        "Series of backlogs, one for a topic and group, that /metrics shows at most: those with the"
-        " largest backlog; 10000 at most, 0: none.",
+        "Maximum number of backlog series on /metrics, one for a topic and group: those with"
+        " the largest backlog; 10000 at most, 0: none.",
     ),
-    Setting("log.level", one_of("debug", "info", "warning", "error"), "info", "What is logged."),
-    Setting(
+    one_of("debug", "info", "warning", "error")(
+        "log.level", "info", "Lowest level of the log lines that are written."
+    ),
+    one_of("auto", "json", "text")(
         "log.format",
-        one_of("auto", "json", "text"),
         "auto",
-        "Form of the log lines. json: every line of every process; text: for people; auto: text on"
-        " a terminal and JSON elsewhere, while `serve` and `broker` speak in sentences.",
+        "Format of the log lines. json: every line of every process is JSON; text: for people;"
+        " auto: text on a terminal and JSON elsewhere, with plain sentences from `serve` and"
+        " `broker`.",
     ),
-    Setting(
+    one_of("off", "common", "json")(
         "log.access",
-        one_of("off", "common", "json"),
         "off",
-        "Access log: a line for each answered request, in the Common Log Format or as JSON.",
+        "Access log: one line for each answered request, in the Common Log Format or as JSON.",
     ),
 )
 

@@ -3,12 +3,12 @@
 Each proxy appends the address that it was connected from, so the last entries of the header are
 those of the nearest proxies, and everything before the first one that we do not trust is whatever
 the client wrote. The client is therefore the right-most hop that is no trusted proxy. The usual
-alternative, the first entry, lets everybody choose an address.
+alternative, the first entry, lets each client choose an address.
 
-REMOTE_ADDR is set to it before anything else looks: rations of logins, blacklist, transaction ids
-and logs then agree. The address by which the client reached us, X-Forwarded-Host and -Proto, counts
-from trusted proxies only and for one thing, the addresses that answers hold: a client that writes
-them itself, where its proxy lets it, misleads nobody but itself.
+REMOTE_ADDR is set to it before anything else reads it: rations of logins, blacklist,
+transaction ids and logs then agree. The address by which the client reached us, X-Forwarded-Host
+and -Proto, counts from trusted proxies only and for one thing, the addresses that answers hold: a
+client that writes them itself, where its proxy lets it, misleads itself alone.
 """
 
 from __future__ import annotations
@@ -16,16 +16,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
-from router.access.blacklist import Network
-from router.access.logins import Address, parse_address
+from router.access.addresses import Address, Network, parse_address
 from router.errors import SettingError
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-MOST_HOPS: Final = 50
+MAX_HOPS: Final = 50
 _HEADER: Final = "HTTP_X_FORWARDED_FOR"
 _PROXIED: Final = "router.proxied"
 _HOST: Final = re.compile(
@@ -34,6 +31,9 @@ _HOST: Final = re.compile(
 _PREFIX: Final = re.compile(r"(?:/[A-Za-z0-9._~-]{1,80}){0,10}")
 # What proxies add. Loopback is only trusted as loopback where nothing of this is there.
 _MARKS: Final = (_HEADER, "HTTP_FORWARDED", "HTTP_VIA", "HTTP_X_REAL_IP")
+
+USER: Final = "router.user"
+"""Where the environment has the name of the client's principal, once it is known."""
 
 
 class Forwarded:
@@ -53,7 +53,7 @@ class Forwarded:
 
     def _client(self, nearest: Address, header: str) -> Address:
         found = nearest
-        for hop in reversed(header.split(",")[-MOST_HOPS:]):
+        for hop in reversed(header.split(",")[-MAX_HOPS:]):
             address = _hop(hop.strip())
             if address is None:
                 break  # nothing that can be read: the proxy that wrote it is as far as we know

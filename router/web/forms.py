@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
 import orjson
 from flask import Response
 
 from router.errors import BadRequestError
 from router.quoting import quoted
-from router.web import intake
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+from router.web import requests
 
 MAX_BODY: Final = 64 * 1024
 _WHOLE: Final = re.compile(r"\s*-?[0-9]{1,18}\s*")
@@ -22,24 +20,24 @@ _WHOLE: Final = re.compile(r"\s*-?[0-9]{1,18}\s*")
 
 def fields(environ: WSGIEnvironment, known: Collection[str]) -> dict[str, Any]:
     """Return the object in the body; raise BadRequestError for one that has other fields."""
-    body = intake.body(environ, MAX_BODY)
+    body = requests.body(environ, MAX_BODY)
     try:
-        wish = orjson.loads(body)
+        values = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise BadRequestError(f"Incorrect JSON object: {error}.") from error
-    if not isinstance(wish, dict):
+    if not isinstance(values, dict):
         raise BadRequestError(f"Incorrect JSON object: expected one with {', '.join(known)}.")
-    for name in wish:
+    for name in values:
         if name not in known:
             raise BadRequestError(
                 f"Unrecognized field {quoted(name)}; known are {', '.join(known)}."
             )
-    return wish
+    return values
 
 
-def text(wish: Mapping[str, Any], name: str, default: str | None = None) -> str:
+def text(values: Mapping[str, Any], name: str, default: str | None = None) -> str:
     """Return a field that is text; raise BadRequestError."""
-    value = wish.get(name, default)
+    value = values.get(name, default)
     if value is None and default is not None:
         return default
     if not isinstance(value, str):
@@ -47,9 +45,9 @@ def text(wish: Mapping[str, Any], name: str, default: str | None = None) -> str:
     return value
 
 
-def number(wish: Mapping[str, Any], name: str) -> int | None:
+def number(values: Mapping[str, Any], name: str) -> int | None:
     """Return a field that is a whole number, maybe written as text; raise BadRequestError."""
-    value = wish.get(name)
+    value = values.get(name)
     if value is None:
         return None
     if isinstance(value, str) and _WHOLE.fullmatch(value):
@@ -59,9 +57,9 @@ def number(wish: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def flag(wish: Mapping[str, Any], name: str) -> bool | None:
+def flag(values: Mapping[str, Any], name: str) -> bool | None:
     """Return a field that is true or false, maybe written as text; raise BadRequestError."""
-    value = wish.get(name)
+    value = values.get(name)
     if isinstance(value, str):
         value = {"true": True, "false": False}.get(value.strip().lower(), value)
     if value is not None and not isinstance(value, bool):
@@ -69,9 +67,9 @@ def flag(wish: Mapping[str, Any], name: str) -> bool | None:
     return value
 
 
-def answer(value: object) -> Response:
+def answer(value: object, status: int = 200) -> Response:
     """Return an answer in JSON."""
-    return Response(orjson.dumps(value), mimetype="application/json")
+    return Response(orjson.dumps(value), status=status, mimetype="application/json")
 
 
 def sentence(words: str) -> Response:

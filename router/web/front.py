@@ -9,7 +9,7 @@ the ones that Flask documents for the purpose, and the whole of it is in one pla
 Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
 `wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
 context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
-Flask's way. They are written in steps (`router.waiting`): a server that asks for it by LATER in the
+Flask's way. They are written in steps (`router.steps`): a server that asks for it by LATER in the
 environment gets the steps as the answer, and takes them when it likes; any other is given the
 answer as WSGI has it.
 """
@@ -19,36 +19,32 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
+from wsgiref.types import StartResponse, WSGIEnvironment
 
 from flask import Flask, Request, Response, request
+from flask.typing import ResponseReturnValue
+from werkzeug.exceptions import HTTPException
+from werkzeug.local import LocalProxy
 from werkzeug.routing import Rule
 
-from router.access.blacklist import refusal
-from router.errors import RouterError
+from router.access.addresses import refusal
+from router.errors import ForbiddenError, RouterError
 from router.log import request_id
-from router.metrics import Metrics
+from router.metrics import Metrics, taken
+from router.model import Principal
 from router.services.blacklist import Blacklist
-from router.waiting import Steps, finish
-from router.web.allowed import allowed
-from router.web.cors import Cors
-from router.web.hosts import PROBES, Hosts
-from router.web.later import LATER, Later
-from router.web.refusal_log import RefusalLog
-from router.web.transaction import GIVEN, TransactionIds
+from router.steps import DEFERRED, DeferredResponse, Steps, run_blocking
+from router.web.access import Access
+from router.web.errors import RefusalLog, allowed
+from router.web.origins import PAGE_HEADERS, PROBES, Cors, Hosts
+from router.web.requests import TRANSACTION, TransactionIds
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import StartResponse, WSGIEnvironment
-    from flask.typing import ResponseReturnValue
-    from werkzeug.exceptions import HTTPException
-    from werkzeug.local import LocalProxy
-
-    # The body and the headers of a 200.
-    Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
-    # Takes the environment and the rule's segments of the path.
-    Direct: TypeAlias = Callable[..., Steps[Answer]]
+Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
+"""The body and the headers of a 200."""
+Direct: TypeAlias = Callable[..., Steps[Answer]]
+"""Takes the environment and the rule's segments of the path."""
 
 DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
@@ -62,8 +58,8 @@ NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
-# Between two looks of the metrics' owner, a second apart; what is more goes uncounted.
-_MOST_UNCOUNTED: Final = 100_000
+# Between two calls of `_count`, a second apart; further answers go uncounted.
+_MAX_UNCOUNTED: Final = 100_000
 
 
 def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
@@ -73,8 +69,23 @@ def check_address(blacklist: Blacklist, environ: WSGIEnvironment) -> None:
         raise refusal(address)
 
 
+def check_administrator(
+    access: Access, blacklist: Blacklist, environ: WSGIEnvironment
+) -> Principal:
+    """Return the administrator who makes a request; raise ForbiddenError for others.
+
+    On this machine anonymous clients are administrators; see `Access.may_administer`.
+    """
+    principal = access.principal(environ)
+    if access.may_administer(principal, environ):
+        return principal
+    check_address(blacklist, environ)
+    name = principal.name or "(no user)"
+    raise ForbiddenError(f"Access denied for {name}: this is for administrators.")
+
+
 class Route(Rule):
-    """A rule that compiles what makes its URLs when one is asked for, which no view does.
+    """A rule that compiles what makes its URLs on demand, which no view needs.
 
     Compiling that for all rules is most of the time in which an application is put together.
     """
@@ -111,8 +122,9 @@ class Front(Flask):
         self._blacklist = blacklist
         self._clock = clock
         self._refusals = RefusalLog(clock)
-        self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MOST_UNCOUNTED)
+        self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MAX_UNCOUNTED)
         self.extensions[DIRECT] = {}
+        metrics.before_drain(self._count)
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request."""
@@ -124,7 +136,7 @@ class Front(Flask):
         if direct is None or environ["REQUEST_METHOD"] != rule[0]:
             return self._by_flask(environ, start_response)
         steps = self._direct(partial(direct, environ, *names), rule[1], environ, start_response)
-        return Later(steps) if LATER in environ else finish(steps)
+        return DeferredResponse(steps) if DEFERRED in environ else run_blocking(steps)
 
     def _by_flask(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request in Flask's way; what is logged meanwhile has the id of its answer."""
@@ -136,9 +148,9 @@ class Front(Flask):
 
     def _identify(self, environ: WSGIEnvironment) -> str:
         """Return the id of a request's answer; it is made now unless a view made it."""
-        made: str | None = environ.get(GIVEN)
+        made: str | None = environ.get(TRANSACTION)
         if made is None:
-            made = environ[GIVEN] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
+            made = environ[TRANSACTION] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
         return made
 
     def _direct(
@@ -161,7 +173,9 @@ class Front(Flask):
             finally:
                 request_id.reset(known)
         identity = self._transactions.next(environ.get("REMOTE_ADDR", ""))
-        marks = [("transactionId", identity), NOT_SNIFFED, *self._cors.marks(environ)]
+        marks = [("transactionId", identity), NOT_SNIFFED]
+        if self._cors.origins:
+            marks += self._cors.marks(environ)
         start_response("200 OK", headers + marks)
         self._note(rule, environ, 200)
         return body
@@ -182,13 +196,14 @@ class Front(Flask):
             self._check_address(environ)
         if self._hosts is not None:
             self._hosts.check(environ)
-        self._cors.check(environ)
+        if not environ.keys().isdisjoint(PAGE_HEADERS):
+            self._cors.check(environ)
 
     def _since(self, began: float) -> float:
         return self._clock() - began
 
     def _check_address(self, environ: WSGIEnvironment) -> None:
-        # Administration looks itself, after who asks: nobody shall lock out the administrators.
+        # Administration checks it itself, after the credentials: no list locks out administrators.
         path = environ["PATH_INFO"]
         if path.startswith(_UNLISTED) or path.rstrip("/") in PROBES:
             return
@@ -202,9 +217,9 @@ class Front(Flask):
 
     def process_response(self, response: Response) -> Response:
         """Mark and count an answer; unknown paths count as one route."""
-        # The request itself, once: each look through Flask's proxy costs as much as a dict.
-        asked = cast("LocalProxy[Request]", request)._get_current_object()
-        environ, rule, status = asked.environ, asked.url_rule, response.status_code
+        # The request itself, once: each access through Flask's proxy costs as much as a dict.
+        current = cast(LocalProxy[Request], request)._get_current_object()
+        environ, rule, status = current.environ, current.url_rule, response.status_code
         # Refusals carry the id in their body, and have it already.
         if status < 400 or "transactionId" not in response.headers:
             response.headers["transactionId"] = self._identify(environ)
@@ -226,21 +241,19 @@ class Front(Flask):
         """Return the function itself: no view of the router is a coroutine."""
         return func
 
-    def count(self) -> None:
+    def _count(self) -> None:
         """Hand the answers since the last call to the metrics."""
         counted: Counter[tuple[str, str, int]] = Counter()
         took: defaultdict[str, list[float]] = defaultdict(list)
-        with suppress(IndexError):  # nothing left, or taken by somebody else who counts
-            while True:
-                route, method, status, seconds = self._ended.popleft()
-                counted[route, method, status] += 1
-                took[route].append(seconds)
+        for route, method, status, seconds in taken(self._ended):
+            counted[route, method, status] += 1
+            took[route].append(seconds)
         for (route, method, status), times in counted.items():
             self._metrics.inc(
                 "router_http_requests_total",
                 times,
                 route=route,
-                # Whoever invents methods must not fill the counters with them.
+                # Methods that clients invent do not become labels.
                 method=method if method in _METHODS else "other",
                 status=str(status),
             )

@@ -1,4 +1,4 @@
-"""Media types: what a body is, and in which format an answer is wanted (RFC 9110, 8.3 and 12.5)."""
+"""Media types: what a body is, and which format an answer has (RFC 9110, 8.3 and 12.5)."""
 
 from __future__ import annotations
 
@@ -10,13 +10,17 @@ from typing import Final
 
 from router.errors import BadReadOptionError, NotAcceptableError
 from router.quoting import quoted
-from router.web.grammar import WORD
 
+# Words (tokens) and values of HTTP's fields (RFC 9110, 5.5 and 5.6.2), as parts of patterns.
+WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
+FIELD_VALUE: Final = r"[\t\x20-\x7e\x80-\xff]*"
 # Parameters mean nothing here, so their quoted texts, which may hold commas, are left out. The
-# pattern matches at every quote, closed or not: it never looks at a character twice.
+# pattern matches at every quote, closed or not: it never reads a character twice.
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"?')
 _RANGE: Final = re.compile(rf"{WORD}/{WORD}|\*")
 _Q: Final = re.compile(r"(?:0?\.\d{1,9}|[01](?:\.\d{0,9})?)")
+PROBLEM: Final = "application/problem+json"
+"""A problem document (RFC 9457)."""
 
 
 class Format(Enum):
@@ -27,7 +31,7 @@ class Format(Enum):
     CAMBRIA = "application/cambria"
     TEXT = "text/plain"
     EVENTS = "application/cloudevents-batch+json"
-    """CloudEvents, which an Accept has to name; a lone event is asked for as a batch is."""
+    """CloudEvents, which an Accept has to name; a request for one event gets a batch."""
 
 
 _PLAIN: Final = tuple(choice for choice in Format if choice is not Format.EVENTS)
@@ -109,8 +113,8 @@ def _quality(parameters: Sequence[str]) -> float:
 def _rate(choice: Format, ranges: Sequence[tuple[str, float]]) -> tuple[float, int]:
     """Return the weight of a format, by its most specific range, and where that range stands."""
     kind = choice.value.partition("/")[0]
-    for wanted in (choice.value, f"{kind}/*", "*/*"):
+    for range_name in (choice.value, f"{kind}/*", "*/*"):
         for at, (name, quality) in enumerate(ranges):
-            if name == wanted:
+            if name == range_name:
                 return quality, at
     return 0.0, len(ranges)

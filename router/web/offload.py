@@ -1,49 +1,35 @@
 """What depends on how the worker runs requests: native threads for heavy work, watching a client.
 
 Under gunicorn's gevent worker one thread serves all requests, so work that computes for long goes
-to a native thread, and the event loop tells when a client closes its connection. Under gthread each
-request has a thread of its own: it does its work there, and who waits looks at the socket itself
-now and then. This is one of the three modules that may import gevent, and it does so only when
-gevent runs the worker already.
+to a native thread, and the event loop reports when a client closes its connection. Under gthread
+each request has a thread of its own: it does its work there, and a waiting request checks the
+socket itself now and then. This is one of the three modules that may import gevent, and it does so
+only when gevent runs the worker already.
 """
 
 from __future__ import annotations
 
-import errno
 import math
 import select
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any, Final, ParamSpec, TypeVar, cast
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
-LOOK_EVERY: Final = 0.5
-# A peer that only sends no more counts as gone: HTTP clients that wait for an answer keep both
+CHECK_SECONDS: Final = 0.5
+# A peer that only sends no more counts as closed: HTTP clients that wait for an answer keep both
 # directions open, and a poll for a peer that left would take messages from those that stay.
-_GONE: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
+_CLOSED: Final = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR | select.POLLNVAL
 
 
 def under_gevent() -> bool:
     """Return whether this process runs requests in greenlets."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and bool(monkey.is_module_patched("threading"))
-
-
-@contextmanager
-def patient() -> Iterator[None]:
-    """Have a client that takes nothing for too long count as one that left.
-
-    Of those gunicorn says nothing; a time that is over it would log as a failure.
-    """
-    try:
-        yield
-    except TimeoutError as error:
-        raise ConnectionResetError(errno.ECONNRESET, "the client takes nothing") from error
 
 
 def run(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -135,16 +121,16 @@ def pause(seconds: float) -> None:
         sleep(seconds)
 
 
-def gone(client: socket.socket | None) -> bool:
+def is_closed(client: socket.socket | None) -> bool:
     """Return whether a client closed its connection; never waits, callable from any thread."""
     if client is None:
         return False
     descriptor = client.fileno()
     if descriptor < 0:
         return True
-    look = _poll()
-    look.register(descriptor, _GONE)
-    return bool(look.poll(0))
+    poll = _poll()
+    poll.register(descriptor, _CLOSED)
+    return bool(poll.poll(0))
 
 
 def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | None, Any]:
@@ -155,7 +141,7 @@ def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | No
 
 
 class Watch:
-    """Watches a client's connection while a request waits; `wake` is called once it may be gone."""
+    """Watches a client's connection while a request waits; `wake` is called if it may be closed."""
 
     def __init__(self, client: socket.socket | None, wake: Callable[[], None]) -> None:
         self._client = client
@@ -169,13 +155,13 @@ class Watch:
             self._watcher = get_hub().loop.io(client.fileno(), 1)
             self._watcher.start(self._readable)
 
-    def look_every(self) -> float:
-        """Return after how many seconds to look again; infinite where `wake` is called."""
-        return math.inf if self._client is None or self._watcher is not None else LOOK_EVERY
+    def check_seconds(self) -> float:
+        """Return after how many seconds to check again; infinite where `wake` is called."""
+        return math.inf if self._client is None or self._watcher is not None else CHECK_SECONDS
 
-    def gone(self) -> bool:
+    def is_closed(self) -> bool:
         """Return whether the client closed its connection; never waits."""
-        return gone(self._client)
+        return is_closed(self._client)
 
     def bound_write(self, seconds: float) -> None:
         """Have a write to the client fail when it takes longer, until `close`."""
@@ -193,7 +179,7 @@ class Watch:
 
     def _readable(self) -> None:
         # Called by the event loop. Readable for good: either the end, or the client's next request
-        # came early, behind which the loop cannot see the end any more; then `look_every` is used.
+        # came early, behind which the loop cannot see the end any more (`check_seconds`).
         self._stop()
         self._wake()
 

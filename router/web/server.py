@@ -1,9 +1,8 @@
 """How gunicorn serves the router: its settings, made from ours.
 
 Why these values (measured on two cores with Flask and 256 kept-alive connections):
-- a gevent worker runs the plain blocking code of the front: 2,000 waiting polls in 136 MB and four
-  threads. Its kept-alive connections starve one another, p99 1,700 ms, unless each request ends by
-  yielding once to the others, p99 96 ms: `post_request`.
+- A gevent worker runs the plain blocking code of the front. Its kept-alive connections would starve
+  one another, p99 1,700 ms, unless each request ends by yielding to the others, p99 96 ms.
 - `reuse_port` gives each worker a queue of its own, so that the kernel evens out the workers. Only
   TCP has that: of a unix socket, and of one that systemd opened, workers take turns (`share`).
 - The application is loaded in each worker, after gevent has patched the standard library; loading
@@ -11,8 +10,8 @@ Why these values (measured on two cores with Flask and 256 kept-alive connection
 - No control socket: by default all gunicorns of a user would share one path.
 - No `max_requests`: a worker that is replaced breaks the polls that wait in it.
 
-A worker that is told to stop calls the application's stop hook, which answers the waiting polls,
-and closes connections on which no request is under way (`web/worker/listening.py`). The
+A worker that shall stop calls the stop hook of the application, which answers the waiting polls,
+and closes connections on which no request is under way (`web/worker/llhttp.py`). The
 alternative, letting them run into `graceful_timeout`, would make every restart last that long.
 """
 
@@ -24,31 +23,28 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, cast
+from types import FrameType
+from typing import Any, Final, cast
 
-from router.access.grants import known
+from router.access.authorizer import requires_authentication
 from router.backends.opening import scheme
 from router.collecting import let_go, settle
 from router.errors import SettingError
 from router.log import name_process
 from router.settings import Settings, readable_secrets
 from router.web.addresses import trusted
-from router.web.hosts import is_loopback
-from router.web.hosts import warning as host_warning
+from router.web.origins import is_loopback
+from router.web.origins import warning as host_warning
 from router.web.tls import Secure, Tls, tls_of
-from router.web.worker.bounds import KEEPALIVE, Bounds
-
-if TYPE_CHECKING:
-    from types import FrameType
+from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds
 
 BACKLOG: Final = 2048
-STUCK: Final = 60  # a worker that gave no sign of life for so long is replaced
-THREADS: Final = 256
-LAST_WORDS: Final = 1.0
-# The one line that falls back on gunicorn's reading of HTTP is the setting `server.worker_class`.
+STUCK_SECONDS: Final = 60  # a worker that gave no sign of life for so long is replaced
+MAX_THREADS: Final = 256
+CLOSE_SECONDS: Final = 1.0
+# The setting `server.worker_class`; gthread reads HTTP with gunicorn's parser, without gevent.
 WORKERS: Final = {
     "llhttp": "router.web.worker.llhttp.Worker",
-    "gevent": "router.web.worker.stock.Worker",
     "gthread": "router.web.thread_worker.ThreadWorker",
 }
 STOP_HOOK: Final = "router.stop"
@@ -60,7 +56,7 @@ RELOAD_HOOK: Final = "router.reload"
 def options(settings: Settings) -> dict[str, Any]:
     """Return gunicorn's settings; raise SettingError for files of TLS that do not serve.
 
-    The same where strangers could use the router.
+    Raises it too if unauthenticated clients on other machines could use the router.
     """
     check_exposure(settings)
     tls = tls_of(settings)
@@ -72,10 +68,10 @@ def options(settings: Settings) -> dict[str, Any]:
         "workers": workers(settings),
         "worker_class": WORKERS[kind],
         "worker_connections": connections,
-        "threads": 1 if gevent else min(connections, THREADS),
+        "threads": 1 if gevent else min(connections, MAX_THREADS),
         "backlog": BACKLOG,
-        "keepalive": KEEPALIVE,
-        "timeout": STUCK,
+        "keepalive": KEEPALIVE_SECONDS,
+        "timeout": STUCK_SECONDS,
         "graceful_timeout": max(1, round(settings.seconds("server.graceful_timeout"))),
         "reuse_port": True,
         "preload_app": False,
@@ -125,8 +121,8 @@ def bind_address(host: str, port: int) -> str:
 
 
 def check_exposure(settings: Settings) -> None:
-    """Raise SettingError when everybody could publish and subscribe from outside this machine."""
-    if known(settings) or settings.flag("auth.insecure"):
+    """Raise SettingError when anonymous clients of other machines could publish and subscribe."""
+    if requires_authentication(settings) or settings.flag("auth.insecure"):
         return
     host = settings.text("server.host")
     if not is_loopback(host):
@@ -155,7 +151,7 @@ def share(arbiter: Any) -> None:
     """Have the workers share their queues where not each of them can have its own.
 
     gunicorn would have each worker put a unix socket of its own in the place of the last one's, and
-    look at no socket that was handed to it.
+    ignore every socket that was handed to it.
     """
     handed = arbiter.systemd or os.environ.get("LISTEN_PID") == str(os.getpid())
     if handed or not all(isinstance(address, tuple) for address in arbiter.cfg.address):
@@ -163,9 +159,9 @@ def share(arbiter: Any) -> None:
 
 
 def begin(tls: Tls | None, bounded: Bounds, _arbiter: Any, worker: Any) -> None:
-    """Begin a worker: tell it of TLS and of its bounds, and have it forget signals.
+    """Begin a worker: give it TLS and its bounds, and reset its signals.
 
-    One that is told to stop while it starts shall do so: it inherits handlers that wait.
+    A worker that gets the signal to stop while it starts ends: the handlers it inherits wait.
     """
     name_process("worker")
     worker.tls, worker.bounds = tls, bounded
@@ -183,12 +179,12 @@ def call_hook(worker: Any, name: str) -> None:
 def close(_arbiter: Any, worker: Any) -> None:
     """Have the application end its connections and threads: the worker leaves.
 
-    It does not wait long for a broker that is gone already, and cannot take the last counts.
+    It does not wait long for a broker that has ended already, and cannot take the last counts.
     """
     let_go()
     closing = threading.Thread(target=call_hook, args=(worker, CLOSE_HOOK), daemon=True)
     closing.start()
-    closing.join(LAST_WORDS)
+    closing.join(CLOSE_SECONDS)
 
 
 def word_refusals(worker: Any) -> None:
@@ -217,67 +213,49 @@ def word_refusals(worker: Any) -> None:
 def prepare(worker: Any) -> None:
     """Prepare a worker that has loaded the application."""
     word_refusals(worker)
-    reload_when_told(worker)
+    # gunicorn hands it on to its workers.
+    call_on_signal(worker, signal.SIGUSR1, RELOAD_HOOK)
     settle()
     if worker.tls is not None:
         worker.wsgi.wsgi_app = Secure(worker.wsgi.wsgi_app)
 
 
-def reload_when_told(worker: Any) -> None:
-    """Have SIGUSR1, which gunicorn hands on to its workers, call the reload hook.
+def prepare_threads(worker: Any) -> None:
+    """Prepare a gthread worker, whose stop hook is called beside what the worker does itself."""
+    prepare(worker)
+    own = cast("Callable[[int, FrameType | None], None]", signal.getsignal(signal.SIGTERM))
+    call_on_signal(worker, signal.SIGTERM, STOP_HOOK, own)
 
-    The thread or greenlet that calls it waits from the start, as that of `stop_gracefully` does.
+
+def call_on_signal(
+    worker: Any,
+    number: signal.Signals,
+    hook: str,
+    also: Callable[[int, FrameType | None], None] = lambda _number, _frame: None,
+) -> None:
+    """Have a signal call a hook, after `also`.
+
+    The thread or greenlet that calls it waits from the start: a signal handler may set an event,
+    but starting a thread there could wait for a lock that the interrupted code holds.
     """
-    told = threading.Event()
+    arrived = threading.Event()
 
     def wait() -> None:
         while True:
-            told.wait()
-            told.clear()
-            call_hook(worker, RELOAD_HOOK)
+            arrived.wait()
+            arrived.clear()
+            call_hook(worker, hook)
 
-    threading.Thread(target=wait, name="reload", daemon=True).start()
-    signal.signal(signal.SIGUSR1, lambda _number, _frame: told.set())
-    signal.siginterrupt(signal.SIGUSR1, False)
+    def handle(signal_number: int, frame: FrameType | None) -> None:
+        arrived.set()
+        also(signal_number, frame)
 
-
-def prepare_threads(worker: Any) -> None:
-    """Prepare a gthread worker."""
-    prepare(worker)
-    stop_gracefully(worker)
-
-
-def stop_gracefully(worker: Any) -> None:
-    """Have SIGTERM call the stop hook in a gthread worker, beside what the worker does itself.
-
-    The thread that calls it waits from the start: a signal handler may set an event, but starting a
-    thread there could wait for a lock that the interrupted code holds.
-    """
-    own = cast("Callable[[int, FrameType | None], None]", signal.getsignal(signal.SIGTERM))
-    stopping = threading.Event()
-
-    def wait() -> None:
-        stopping.wait()
-        call_hook(worker, STOP_HOOK)
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        stopping.set()
-        own(number, frame)
-
-    threading.Thread(target=wait, name="stop", daemon=True).start()
-    signal.signal(signal.SIGTERM, terminate)
-    signal.siginterrupt(signal.SIGTERM, False)
-
-
-def yield_once(_worker: Any, _request: Any, _environ: Any, _response: Any) -> None:
-    """Let the worker's other connections run before this one's next request."""
-    import gevent  # noqa: PLC0415 - only a gevent worker gets here, and it has patched first
-
-    gevent.sleep(0)
+    threading.Thread(target=wait, name=hook, daemon=True).start()
+    signal.signal(number, handle)
+    signal.siginterrupt(number, False)
 
 
 HOOKS: Final[dict[str, dict[str, Any]]] = {
     "llhttp": {"post_worker_init": prepare},
-    "gevent": {"post_worker_init": prepare, "post_request": yield_once},
     "gthread": {"post_worker_init": prepare_threads},
 }

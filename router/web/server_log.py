@@ -13,12 +13,12 @@ import orjson
 from gunicorn.glogging import Logger
 
 from router import log
-from router.web.transaction import USER
+from router.web.addresses import USER
 
 TRANSACTION: Final = "transactionid"
 JSON: Final = "json"
 FORMATS: Final = frozenset({"off", "common", JSON})
-"""The values of `log.access`; `off` says nothing of a log that gunicorn was told to write."""
+"""The values of `log.access`; `off` says nothing of a log that gunicorn is set to write."""
 MAX_FIELD_CHARACTERS: Final = 2_000
 _UNSAFE: Final = re.compile(r"[^!#-~]")
 
@@ -26,7 +26,7 @@ _UNSAFE: Final = re.compile(r"[^!#-~]")
 class Log(Logger):  # type: ignore[misc] # gunicorn has no type hints
     """Leaves writing to the root logger, and what only says that all is well to debug.
 
-    The access log has the router's formats, wherever gunicorn was told to write it: gunicorn's own
+    The access log has the router's formats, wherever gunicorn is set to write it: gunicorn's own
     has no JSON, and trusts a name that nothing has checked. A format that an operator gave to
     gunicorn stays gunicorn's.
     """
@@ -84,9 +84,9 @@ def common(found: dict[str, Any]) -> str:
     """Return the line of the Common Log Format; what would break it up is a question mark."""
     at = datetime.now(UTC).strftime("%d/%b/%Y:%H:%M:%S +0000")
     target = found["path"] + (f"?{found['query']}" if found["query"] else "")
-    asked = " ".join(_safe(word) for word in (found["method"], target, found["protocol"]))
+    request_line = " ".join(_safe(word) for word in (found["method"], target, found["protocol"]))
     return (
-        f'{_safe(found["address"])} - {_safe(found["user"])} [{at}] "{asked}"'
+        f'{_safe(found["address"])} - {_safe(found["user"])} [{at}] "{request_line}"'
         f" {_safe(found['status'])} {_safe(found['bytes'])}"
     )
 

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import entry_points
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.resources import SERVICE_NAME, SERVICE_VERSION, Resource
@@ -36,10 +37,14 @@ from router.build import VERSION
 from router.errors import RouterError, SettingError
 from router.model import Stored
 from router.quoting import quoted
-from router.web.trace_context import TRACEPARENT, TRACESTATE, of_request, read_parent
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+from router.services.consume import ClientGoneError, Poll
+from router.services.publish import PublishResult
+from router.steps import Steps
+from router.web import offload
+from router.web.dmaap.events import Delivery, Events
+from router.web.front import Answer
+from router.web.media import Format
+from router.web.tracing import TRACEPARENT, TRACESTATE, Operation, Tracing, of_request, read_parent
 
 SERVICE: Final = "message-router"
 SYSTEM: Final = "message-router"
@@ -49,6 +54,7 @@ SHUTDOWN_SECONDS: Final = 3.0
 _EXPORTERS: Final = "opentelemetry_traces_exporter"
 _PROTOCOLS: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 _CONTEXT: Final = TraceContextTextMapPropagator()
+_OPERATION: Final = "router.operation"
 
 
 def provider_of(variables: Mapping[str, str]) -> TracerProvider:
@@ -79,7 +85,7 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
     return exporter
 
 
-class Span:
+class Span(Operation):
     """An operation that is recorded."""
 
     def __init__(self, span: OtelSpan) -> None:
@@ -112,7 +118,7 @@ class Processing:
             self._span.end()
 
 
-class Spans:
+class Spans(Tracing):
     """Records the operations of one worker."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -186,7 +192,7 @@ def _recorded(span: OtelSpan) -> Iterator[None]:
 
 
 def _failed(span: OtelSpan, error: BaseException) -> None:
-    """Note a failure: its stable code, and the sentence that the client is told."""
+    """Note a failure: its stable code, and the sentence of the answer."""
     if isinstance(error, RouterError):
         span.set_attribute("error.type", error.code)
         span.set_status(StatusCode.ERROR, str(error))
@@ -207,3 +213,66 @@ def _contexts(messages: Sequence[Stored]) -> Iterator[SpanContext]:
         yield get_current_span(found).get_span_context()
         if len(seen) == MAX_LINKS:
             return
+
+
+class TracedEvents(Events):
+    """The views of `/events`, whose publishes and polls are recorded."""
+
+    def __init__(self, spans: Spans, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._spans = spans
+
+    def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
+        with self._spans.publishing(environ, topic) as operation:
+            published = yield from super()._publish(environ, topic)
+            operation.stored(published.count)
+            return published
+
+    def polled(
+        self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
+    ) -> Steps[Answer]:
+        """Answer as `poll` does."""
+        with self._spans.receiving(environ, topic, group) as operation:
+            environ[_OPERATION] = operation, topic, group
+            return (yield from super().polled(environ, topic, group, consumer))
+
+    def _answer(
+        self,
+        environ: WSGIEnvironment,
+        form: tuple[Format, str],
+        poll: Poll,
+        watch: offload.Watch,
+    ) -> Answer:
+        operation, topic, group = environ[_OPERATION]
+        operation.received(poll.messages)
+        body, headers = super()._answer(environ, form, poll, watch)
+        if not isinstance(body, Delivery):
+            return body, headers
+        processing = self._spans.processing(environ, topic, group, poll.messages)
+        return _Traced(body, processing), headers
+
+
+class _Traced:
+    """The body of a poll's answer, recorded until it is written."""
+
+    def __init__(self, body: Delivery, processing: Processing) -> None:
+        self._body = body
+        self._processing = processing
+
+    def __iter__(self) -> _Traced:
+        return self
+
+    def __next__(self) -> bytes:
+        try:
+            return next(self._body)
+        except StopIteration:
+            self._processing.end()
+            raise
+        except BaseException as error:
+            self._processing.end(error)
+            raise
+
+    def close(self) -> None:
+        """End, with what the body has not written."""
+        self._body.close()
+        self._processing.end(ClientGoneError())

@@ -8,8 +8,8 @@ it had back, as `Last-Event-ID`, and gets what follows it. The first thing sent 
 without an event, so that one who had no event yet goes on where it began.
 
 Every message is sent: a slow client slows its stream down, and reads later what is kept. Only a
-client that asks for a sample (`?sample=N`, messages a second at most) is spared the rest, and told
-by a `skipped` event how many those were.
+client that asks for a sample (`?sample=N`, messages a second at most) does not get the rest, and
+a `skipped` event says how many those were.
 
 The stream ends when its client leaves, its time is over, the worker stops, or the store fails; the
 last sends an `error` event with what the dialect says of it. Browsers come back by themselves.
@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, NamedTuple, Protocol, TypeAlias
+from wsgiref.types import WSGIEnvironment
 
 from flask import Response
 
@@ -27,10 +28,7 @@ from router.errors import RouterError
 from router.model import Stored
 from router.services.consume import ClientGoneError, PollMailbox
 from router.web import offload
-from router.web.parameters import Query
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+from router.web.requests import Query
 
 RETRY_MS: Final = 2_000
 ALIVE: Final = b":\n\n"
@@ -57,24 +55,28 @@ class Source(Protocol):
         ...
 
 
-class Words(Protocol):
-    """How a dialect writes events."""
+class EventIds(Protocol):
+    """The ids of events, which say where to go on."""
 
-    def place(self) -> str | None:
+    def begin(self) -> str | None:
         """Return where the stream begins, None: it does not say."""
         ...
 
-    def event(self, stored: Stored) -> tuple[str, bytes]:
-        """Return where to go on behind a message, and the message as a line."""
-        ...
-
     def behind(self, stored: Stored) -> str:
-        """Return where to go on behind a message that is not sent."""
+        """Return where to go on behind a message."""
         ...
 
-    def failure(self, error: RouterError) -> bytes:
-        """Return a failure as a line."""
-        ...
+
+class EventFormat(NamedTuple):
+    """How a dialect writes events: their ids, messages as lines, and failures as lines."""
+
+    ids: EventIds
+    line: Callable[[Stored], bytes]
+    failure: Callable[[RouterError], bytes]
+
+
+Begin: TypeAlias = "Callable[[PollMailbox, offload.Watch], tuple[Source, EventFormat]]"
+"""Begins a stream: returns its messages, and how they are written."""
 
 
 class Pace:
@@ -106,7 +108,7 @@ class Pace:
     def notice(self, behind: Callable[[Stored], str]) -> bytes:
         """Return the event that says how many were skipped since the last one, if any were.
 
-        `behind` says where reading goes on; it is told the last of each partition.
+        `behind` says where reading goes on; it is given the last of each partition.
         """
         count, place = self._skipped, ""
         for stored in self._last.values():
@@ -124,13 +126,13 @@ class EventStream:
     def __init__(
         self,
         source: Source,
-        words: Words,
+        form: EventFormat,
         watch: offload.Watch,
         write_timeout: float,
         pace: Pace | None = None,
     ) -> None:
         self._source = source
-        self._words = words
+        self._form = form
         self._watch = watch
         self._write_timeout = write_timeout
         self._pace = pace
@@ -147,7 +149,7 @@ class EventStream:
 
     def _run(self) -> Generator[bytes]:
         self._watch.bound_write(self._write_timeout)
-        place = self._words.place()
+        place = self._form.ids.begin()
         yield b"retry: %d\n%s\n" % (
             RETRY_MS,
             b"" if place is None else b"id: %s\n" % place.encode(),
@@ -155,12 +157,12 @@ class EventStream:
         try:
             for messages in self._source:
                 yield self._piece(messages) or ALIVE
-            if self._pace is not None and (notice := self._pace.notice(self._words.behind)):
+            if self._pace is not None and (notice := self._pace.notice(self._form.ids.behind)):
                 yield notice
         except ClientGoneError:
             return
         except RouterError as error:
-            yield b"event: error\ndata: %s\n\n" % self._words.failure(error)
+            yield b"event: error\ndata: %s\n\n" % self._form.failure(error)
 
     def _piece(self, messages: list[Stored]) -> bytes:
         """Return the events of messages, nothing where there are none."""
@@ -171,19 +173,19 @@ class EventStream:
     def _sampled(self, pace: Pace, messages: list[Stored]) -> Iterator[bytes]:
         for stored in messages:
             if pace.passes():
-                yield pace.notice(self._words.behind)
+                yield pace.notice(self._form.ids.behind)
                 yield self._event(stored)
             else:
                 pace.skip(stored)
         if not messages:
-            yield pace.notice(self._words.behind)
+            yield pace.notice(self._form.ids.behind)
 
     def _event(self, stored: Stored) -> bytes:
-        place, line = self._words.event(stored)
-        return b"id: %s\ndata: %s\n\n" % (place.encode(), line)
+        place = self._form.ids.behind(stored)
+        return b"id: %s\ndata: %s\n\n" % (place.encode(), self._form.line(stored))
 
 
-def wanted(environ: WSGIEnvironment) -> bool:
+def is_requested(environ: WSGIEnvironment) -> bool:
     """Return whether a request asks for a stream: `?stream`, or by what it accepts."""
     accepted: str = environ.get("HTTP_ACCEPT", "")
     preferred = accepted.partition(",")[0].partition(";")[0].strip()
@@ -203,19 +205,19 @@ def last_event(environ: WSGIEnvironment, query: Query) -> str | None:
 
 def answer(
     environ: WSGIEnvironment,
-    begin: Callable[[PollMailbox, offload.Watch], tuple[Source, Words]],
+    begin: Begin,
     write_timeout: float,
     pace: Pace | None = None,
 ) -> Response:
-    """Return an answer that goes on; HEAD looks at nothing."""
+    """Return an answer that goes on; HEAD reads nothing."""
     if environ["REQUEST_METHOD"] == "HEAD":
         return Response(b"", mimetype=MIMETYPE, headers=HEADERS)
     mailbox = PollMailbox()
     watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
     try:
-        source, words = begin(mailbox, watch)
+        source, form = begin(mailbox, watch)
     except BaseException:
         watch.close()
         raise
-    stream = EventStream(source, words, watch, write_timeout, pace)
+    stream = EventStream(source, form, watch, write_timeout, pace)
     return Response(stream, mimetype=MIMETYPE, headers=HEADERS)

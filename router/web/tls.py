@@ -2,7 +2,7 @@
 
 gunicorn's own TLS settings hold for all of its listeners, so that one process cannot serve HTTP on
 one port and HTTPS on another. Here the workers wrap the connections of the TLS port themselves, in
-the greenlet or thread of the connection: a handshake that never comes holds up nobody else, and
+the greenlet or thread of the connection: a handshake that never comes holds up no other one, and
 ends after HANDSHAKE seconds. The alternative, a second gunicorn for the second port, would double
 the workers, and with them the broker's clients.
 
@@ -11,23 +11,19 @@ How files are renewed is in router/access/certificates.py.
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 import structlog
 
-from router.access.certificates import Certificates, File, common_name
+from router.access.certificates import Certificates, PemFile, common_name
 from router.errors import SettingError
+from router.settings import Settings
 
-if TYPE_CHECKING:
-    import socket
-
-    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
-
-    from router.settings import Settings
-
-HANDSHAKE: Final = 5.0
+HANDSHAKE_SECONDS: Final = 5.0
 NAME_KEY: Final = "router.client_name"
 
 _log = structlog.get_logger(__name__)
@@ -58,7 +54,9 @@ class Tls(Certificates):
 
     def __init__(self, cert: str, key: str, client_ca: str, port: int) -> None:
         super().__init__(
-            File("server.cert", cert), File("server.key", key), File("server.client_ca", client_ca)
+            PemFile("server.cert", cert),
+            PemFile("server.key", key),
+            PemFile("server.client_ca", client_ca),
         )
         self.port = port
         self.client_ca = client_ca
@@ -71,7 +69,7 @@ class Tls(Certificates):
         """Return the connection as one that speaks TLS; the handshake is still to come.
 
         The socket that was handed in is empty afterwards. Raises OSError, also where a worker that
-        is new finds no certificate that loads: it looks again at the next connection.
+        is new finds no certificate that loads: it tries again with the next connection.
         """
         try:
             context = self.context()
@@ -82,7 +80,7 @@ class Tls(Certificates):
 
 
 class Secure:
-    """A WSGI application that is told which requests came over TLS, and from whom.
+    """A WSGI application that marks requests that came over TLS, with the name of the client.
 
     `wsgi.url_scheme` is https for them. `router.client_name` is the common name of a client
     certificate that one of the authorities in server.client_ca signed; there is none otherwise.

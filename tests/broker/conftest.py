@@ -7,7 +7,10 @@ from uuid import uuid4
 
 import pulsar
 import pytest
+from flask import Flask
 
+from router import settings
+from router.app import create_app
 from tests.broker.raw import RawClient
 from tests.ports import free_port
 from tests.processes import BrokerProcess
@@ -28,6 +31,14 @@ def client(shared_broker: BrokerProcess) -> Iterator[pulsar.Client]:
     made = official_client(shared_broker.url)
     yield made
     made.close()
+
+
+@pytest.fixture(scope="module")
+def app(shared_broker: BrokerProcess) -> Iterator[Flask]:
+    flags = {"data.dir": str(shared_broker.folder), "consume.from": "earliest"}
+    made = create_app(settings.load(None, {}, flags))
+    yield made
+    made.extensions["router.close"]()
 
 
 @pytest.fixture

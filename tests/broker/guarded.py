@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from click.testing import CliRunner
 
@@ -58,6 +58,13 @@ class Guarded:
             auth_token_public_key=str(public),
             auth_permissions=str(self.permissions),
         )
+
+    def __enter__(self) -> Self:
+        self.process.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.process.stop()
 
     def url(self, *, secure: bool) -> str:
         return f"pulsar+ssl://localhost:{self.tls}" if secure else self.process.url

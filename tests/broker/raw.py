@@ -9,10 +9,17 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from router.model import Message
+from router.wire import node
 from router.wire.pulsar import Frame, FrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 
 PATIENCE = 5.0
+NODE_COMMANDS = {field.name.upper(): field for field in node.NodeCommand.DESCRIPTOR.fields}
+
+
+def node_frame(kind: str, **fields: Any) -> bytes:
+    """The frame of a command of the node protocol, such as ADMIN."""
+    return node.frame(**{kind.lower(): fields})
 
 
 class RawClient:
@@ -30,6 +37,9 @@ class RawClient:
         return frame.command.connected
 
     def send(self, kind: str, payload: bytes = b"", **fields: Any) -> None:
+        if kind in NODE_COMMANDS:
+            self.send_bytes(node_frame(kind, **fields))
+            return
         value: Any = pb.BaseCommand.Type.Value(kind)
         self.send_bytes(encode(command(value, **fields), payload))
 
@@ -61,8 +71,12 @@ class RawClient:
         """The body of the next frame, which must be of this kind."""
         frame = self.read(patience)
         assert frame is not None, f"closed instead of {kind}"
-        found = frame.command
-        assert pb.BaseCommand.Type.Name(found.type) == kind, found
+        found: Any = frame.command
+        if kind in NODE_COMMANDS:
+            found = node.read(found.extension)
+            assert found.WhichOneof("body") == kind.lower(), found
+        else:
+            assert pb.BaseCommand.Type.Name(found.type) == kind, found
         (body,) = [value for field, value in found.ListFields() if field.name != "type"]
         return body
 

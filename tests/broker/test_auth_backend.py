@@ -26,10 +26,8 @@ WAIT = 10.0
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    guarded = Guarded(tmp_path_factory.mktemp("guarded"))
-    guarded.process.start()
-    yield guarded
-    guarded.process.stop()
+    with Guarded(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded
 
 
 @pytest.fixture

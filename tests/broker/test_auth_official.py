@@ -9,7 +9,6 @@ import signal
 import socket
 import ssl
 import struct
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import uuid4
@@ -19,21 +18,20 @@ import pytest
 
 from router.access import tokens
 from router.errors import ForbiddenError, UnauthenticatedError
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.guarded import PERMISSIONS, Guarded
-from tests.broker.raw import RawClient
-from tests.processes import wait_until
+from tests.broker.raw import RawClient, node_frame
+from tests.processes import outdated_tls, wait_until
 
 SOON = 5_000
 
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
-    guarded = Guarded(tmp_path_factory.mktemp("guarded"))
-    guarded.process.start()
-    yield guarded
-    guarded.process.stop()
+    with Guarded(tmp_path_factory.mktemp("guarded")) as guarded:
+        yield guarded
 
 
 @pytest.fixture(autouse=True)
@@ -223,18 +221,11 @@ def test_garbage_ends_its_connection_and_nothing_else(
 
 
 def test_tls_before_1_2_is_refused(broker: Guarded) -> None:
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    old.set_ciphers("ALL:@SECLEVEL=0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        old.minimum_version = ssl.TLSVersion.TLSv1
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         socket.create_connection(("127.0.0.1", broker.tls), 5) as client,
         pytest.raises((ssl.SSLError, ConnectionResetError)),
     ):
-        old.wrap_socket(client)
+        outdated_tls().wrap_socket(client)
     greeted = broker.raw(**token_of(broker))
     greeted.expect("CONNECTED")
 
@@ -322,9 +313,7 @@ def test_client_that_left_at_once_is_not_trusted_with_what_it_sent(broker: Guard
     topic = f"persistent://public/default/orders.{uuid4().hex}"
     asked = [
         encode(command(pb.BaseCommand.CONNECT, client_version="raw", protocol_version=20)),
-        encode(
-            command(pb.BaseCommand.ADMIN, request_id=1, create_topic=pb.CreateTopic(topic=topic))
-        ),
+        node_frame("ADMIN", request_id=1, create_topic=npb.CreateTopic(topic=topic)),
     ]
     # The reset reaches the broker before it accepts, so that the address is not to be had.
     os.kill(broker.process.pid, signal.SIGSTOP)
@@ -336,7 +325,7 @@ def test_client_that_left_at_once_is_not_trusted_with_what_it_sent(broker: Guard
         os.kill(broker.process.pid, signal.SIGCONT)
     ops = broker.raw(**token_of(broker, "ops"))
     ops.expect("CONNECTED")
-    listing = ops.ask("ADMIN", "ADMIN_RESPONSE", list_topics=pb.ListTopics())
+    listing = ops.ask("ADMIN", "ADMIN_RESPONSE", list_topics=npb.ListTopics())
     assert topic not in {info.topic for info in listing.topics}
 
 
@@ -402,7 +391,7 @@ def test_namespace_is_watched_by_whom_may_see_all_of_it(broker: Guarded) -> None
 def test_administration_is_for_administrators(broker: Guarded, role: str, code: str) -> None:
     client = broker.raw(**token_of(broker, role))
     client.expect("CONNECTED")
-    answer = client.ask("ADMIN", "ADMIN_RESPONSE", list_topics=pb.ListTopics())
+    answer = client.ask("ADMIN", "ADMIN_RESPONSE", list_topics=npb.ListTopics())
     assert answer.code == code
     claimed = "persistent://public/default/orders.c"
     client.send("CLAIM", claim_id=1, topic=claimed, subscription="s", consumer="c", partitions=1)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.ports import free_port
@@ -25,7 +26,7 @@ def test_clients_on_the_blacklist_are_refused_and_let_go(broker: BrokerProcess) 
     first, second = RawClient(broker.url), RawClient(broker.url)
     for client in (first, second):
         client.shake_hands()
-    record = pb.RegistryPut(kind="blacklist", name="127.0.0.0/8", value=b"{}")
+    record = npb.RegistryPut(kind="blacklist", name="127.0.0.0/8", value=b"{}")
     answer = second.ask("ADMIN", "ADMIN_RESPONSE", registry_put=record)
     assert not answer.code
     for client in (first, second):

@@ -8,14 +8,15 @@ from typing import Any
 
 import pytest
 
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import Connect, greeted
 from tests.broker.raw import RawClient
 from tests.processes import BrokerProcess
 
 
-def admin(raw: RawClient, **request: Any) -> pb.CommandAdminResponse:
-    response: pb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
+def admin(raw: RawClient, **request: Any) -> npb.CommandAdminResponse:
+    response: npb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
     return response
 
 
@@ -24,24 +25,24 @@ def local(topic: str) -> str:
 
 
 def test_topic_is_created_described_and_deleted(raw: RawClient, topic: str) -> None:
-    policies = pb.Policies(retention_ms=5_000, deduplication=True)
+    policies = npb.Policies(retention_ms=5_000, deduplication=True)
     properties = [pb.KeyValue(key="owner", value="me")]
-    wanted = pb.CreateTopic(topic=topic, partitions=2, policies=policies, properties=properties)
+    wanted = npb.CreateTopic(topic=topic, partitions=2, policies=policies, properties=properties)
     assert not admin(raw, create_topic=wanted).HasField("code")
     assert admin(raw, create_topic=wanted).code == "topic-exists"
-    stats = admin(raw, describe_topic=pb.TopicRef(topic=topic)).stats
+    stats = admin(raw, describe_topic=npb.TopicRef(topic=topic)).stats
     assert stats.info.topic == topic
     assert stats.info.policies == policies
     assert list(stats.info.properties) == properties
     assert [partition.partition for partition in stats.partitions] == [0, 1]
-    listed = admin(raw, list_topics=pb.ListTopics(namespace="public/default")).topics
+    listed = admin(raw, list_topics=npb.ListTopics(namespace="public/default")).topics
     assert topic in [info.topic for info in listed]
-    assert not admin(raw, delete_topic=pb.TopicRef(topic=topic)).HasField("code")
-    assert admin(raw, describe_topic=pb.TopicRef(topic=topic)).code == "topic-not-found"
+    assert not admin(raw, delete_topic=npb.TopicRef(topic=topic)).HasField("code")
+    assert admin(raw, describe_topic=npb.TopicRef(topic=topic)).code == "topic-not-found"
 
 
 def test_partitioned_topic_is_used_by_its_partitions_only(raw: RawClient, topic: str) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic, partitions=2))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic, partitions=2))
     refused = raw.ask("PRODUCER", "ERROR", topic=topic, producer_id=0)
     assert refused.error == pb.NotAllowedError
     assert "Found partitioned metadata for non-partitioned topic" in refused.message
@@ -63,7 +64,7 @@ def test_partitioned_topic_is_used_by_its_partitions_only(raw: RawClient, topic:
 def test_topic_is_not_created_when_it_may_not_be(
     raw: RawClient, topic: str, suffix: str, partitions: int, code: str
 ) -> None:
-    wanted = pb.CreateTopic(topic=topic + suffix, partitions=partitions)
+    wanted = npb.CreateTopic(topic=topic + suffix, partitions=partitions)
     assert admin(raw, create_topic=wanted).code == code
 
 
@@ -71,10 +72,10 @@ def test_topic_is_not_created_when_kafka_would_take_it_for_another(
     raw: RawClient, topic: str
 ) -> None:
     name = local(topic)
-    admin(raw, put_tenant=pb.PutTenant(tenant=pb.Tenant(name="a")))
-    admin(raw, create_namespace=pb.CreateNamespace(namespace="a/b"))
-    admin(raw, create_topic=pb.CreateTopic(topic=f"persistent://a/b/{name}"))
-    refused = admin(raw, create_topic=pb.CreateTopic(topic=f"a.b.{name}"))
+    admin(raw, put_tenant=npb.PutTenant(tenant=npb.Tenant(name="a")))
+    admin(raw, create_namespace=npb.CreateNamespace(namespace="a/b"))
+    admin(raw, create_topic=npb.CreateTopic(topic=f"persistent://a/b/{name}"))
+    refused = admin(raw, create_topic=npb.CreateTopic(topic=f"a.b.{name}"))
     assert refused.code == "topic-exists"
     assert f"persistent://a/b/{name}" in refused.message
 
@@ -82,7 +83,7 @@ def test_topic_is_not_created_when_kafka_would_take_it_for_another(
 def test_clients_are_let_go_when_their_topic_is_deleted(raw: RawClient, topic: str) -> None:
     raw.producer(topic)
     raw.subscribe(topic)
-    raw.send("ADMIN", request_id=99, delete_topic=pb.TopicRef(topic=topic))
+    raw.send("ADMIN", request_id=99, delete_topic=npb.TopicRef(topic=topic))
     assert raw.expect("CLOSE_PRODUCER").producer_id == 0
     assert raw.expect("CLOSE_CONSUMER").consumer_id == 0
     assert raw.expect("ADMIN_RESPONSE").request_id == 99
@@ -91,37 +92,37 @@ def test_clients_are_let_go_when_their_topic_is_deleted(raw: RawClient, topic: s
 def test_subscription_is_made_on_all_partitions_reset_and_deleted(
     raw: RawClient, topic: str
 ) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic, partitions=2))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic, partitions=2))
     raw.producer(f"{topic}-partition-0")
     raw.publish(b"v")
     ref: dict[str, Any] = {"topic": topic, "subscription": "g"}
     assert (
-        admin(raw, delete_subscription=pb.SubscriptionRef(**ref)).code == "subscription-not-found"
+        admin(raw, delete_subscription=npb.SubscriptionRef(**ref)).code == "subscription-not-found"
     )
-    admin(raw, create_subscription=pb.CreateSubscription(**ref))
+    admin(raw, create_subscription=npb.CreateSubscription(**ref))
     assert backlogs(raw, topic) == [0, 0]
-    admin(raw, reset_subscription=pb.ResetSubscription(**ref, earliest=True))
+    admin(raw, reset_subscription=npb.ResetSubscription(**ref, earliest=True))
     assert backlogs(raw, topic) == [1, 0]
-    admin(raw, reset_subscription=pb.ResetSubscription(**ref, timestamp_ms=2**50))
+    admin(raw, reset_subscription=npb.ResetSubscription(**ref, timestamp_ms=2**50))
     assert backlogs(raw, topic) == [0, 0]
-    both = pb.ResetSubscription(**ref, earliest=True, latest=True)
+    both = npb.ResetSubscription(**ref, earliest=True, latest=True)
     assert admin(raw, reset_subscription=both).code == "bad-request"
-    admin(raw, delete_subscription=pb.SubscriptionRef(**ref))
+    admin(raw, delete_subscription=npb.SubscriptionRef(**ref))
     assert backlogs(raw, topic) == []
 
 
 def backlogs(raw: RawClient, topic: str) -> list[int]:
-    stats = admin(raw, describe_topic=pb.TopicRef(topic=topic)).stats
+    stats = admin(raw, describe_topic=npb.TopicRef(topic=topic)).stats
     return [subscription.backlog for subscription in stats.subscriptions]
 
 
 def test_tokens_and_metrics_are_served(raw: RawClient, topic: str) -> None:
-    take = pb.TakeToken(bucket=topic, per_minute=1, burst=1)
+    take = npb.TakeToken(bucket=topic, per_minute=1, burst=1)
     assert admin(raw, take_token=take).token.granted
     assert not admin(raw, take_token=take).token.granted
     raw.producer(topic)
     raw.publish(b"v")
-    metrics = admin(raw, get_metrics=pb.Nothing()).metrics
+    metrics = admin(raw, get_metrics=npb.Nothing()).metrics
     lines = dict(line.rsplit(" ", 1) for line in metrics.splitlines() if line[:1] not in "#")
     assert float(lines["router_broker_producers"]) >= 1
     assert float(lines["router_broker_entries_total"]) >= 1
@@ -170,7 +171,7 @@ def test_producers_do_not_deduplicate_unless_asked(raw: RawClient, topic: str) -
     assert raw.publish(b"v", sequence_id=1).message_id.entryId == first.message_id.entryId + 1
 
 
-def claim(raw: RawClient, topic: str, claim_id: int, consumer: str) -> pb.CommandClaimUpdate:
+def claim(raw: RawClient, topic: str, claim_id: int, consumer: str) -> npb.CommandClaimUpdate:
     raw.send(
         "CLAIM",
         claim_id=claim_id,
@@ -179,7 +180,7 @@ def claim(raw: RawClient, topic: str, claim_id: int, consumer: str) -> pb.Comman
         consumer=consumer,
         partitions=0,
     )
-    update: pb.CommandClaimUpdate = raw.expect("CLAIM_UPDATE")
+    update: npb.CommandClaimUpdate = raw.expect("CLAIM_UPDATE")
     return update
 
 
@@ -277,19 +278,24 @@ def test_silent_client_is_pinged_and_closed_when_it_stays_silent(
     polite.expect("PONG")
 
 
-def test_entries_that_a_shared_consumer_holds_are_acknowledged_without_it(
-    raw: RawClient, other: RawClient, topic: str
-) -> None:
+def hold_three(raw: RawClient, topic: str) -> list[pb.MessageIdData]:
+    """Publish three entries, and have a shared consumer receive them."""
     raw.producer(topic)
     raw.subscribe(topic, subType=pb.CommandSubscribe.Shared)
     for sequence_id in range(3):
         raw.publish(b"v", sequence_id=sequence_id)
     raw.send("FLOW", consumer_id=0, messagePermits=10)
-    held = [raw.expect("MESSAGE").message_id for _ in range(3)]
+    return [raw.expect("MESSAGE").message_id for _ in range(3)]
+
+
+def test_entries_that_a_shared_consumer_holds_are_acknowledged_without_it(
+    raw: RawClient, other: RawClient, topic: str
+) -> None:
+    held = hold_three(raw, topic)
     places = held[:2]
-    acknowledged = pb.AcknowledgePositions(topic=topic, subscription="s", message_id=places)
+    acknowledged = npb.AcknowledgePositions(topic=topic, subscription="s", message_id=places)
     assert not admin(other, acknowledge=acknowledged).HasField("code")
-    asked = pb.DescribeCursors(topic=topic, subscription="s")
+    asked = npb.DescribeCursors(topic=topic, subscription="s")
     (state,) = admin(other, describe_cursors=asked).cursors
     assert (state.mark_delete, state.unacked, state.type) == (1, 1, "Shared")
     raw.send("REDELIVER_UNACKNOWLEDGED_MESSAGES", consumer_id=0)
@@ -300,15 +306,10 @@ def test_entries_that_a_shared_consumer_holds_are_acknowledged_without_it(
 def test_entries_that_are_skipped_are_held_by_nobody(
     raw: RawClient, other: RawClient, topic: str
 ) -> None:
-    raw.producer(topic)
-    raw.subscribe(topic, subType=pb.CommandSubscribe.Shared)
-    for sequence_id in range(3):
-        raw.publish(b"v", sequence_id=sequence_id)
-    raw.send("FLOW", consumer_id=0, messagePermits=10)
-    assert [raw.expect("MESSAGE").message_id.entryId for _ in range(3)] == [0, 1, 2]
-    skipped = pb.SkipMessages(topic=topic, subscription="s", count=2)
+    assert [place.entryId for place in hold_three(raw, topic)] == [0, 1, 2]
+    skipped = npb.SkipMessages(topic=topic, subscription="s", count=2)
     assert not admin(other, skip_messages=skipped).HasField("code")
-    asked = pb.DescribeCursors(topic=topic, subscription="s")
+    asked = npb.DescribeCursors(topic=topic, subscription="s")
     (state,) = admin(other, describe_cursors=asked).cursors
     assert (state.mark_delete, state.unacked) == (1, 1)
 
@@ -319,16 +320,16 @@ def test_producers_and_consumers_of_a_topic_are_named(
     raw.producer(topic, producer_name="me")
     raw.subscribe(topic, 4, consumer_name="you")
     raw.send("FLOW", consumer_id=4, messagePermits=10)
-    found = admin(other, describe_clients=pb.DescribeClients(topic=topic)).clients
+    found = admin(other, describe_clients=npb.DescribeClients(topic=topic)).clients
     assert [(f.name, f.id, f.subscription, f.permits) for f in found] == [
         ("me", 0, "", 0),
         ("you", 4, "s", 10),
     ]
     assert {f.version for f in found} == {"raw"}
     assert all(f.address.startswith("127.0.0.1:") for f in found)
-    later = admin(other, describe_clients=pb.DescribeClients(topic=topic, after=1)).clients
+    later = admin(other, describe_clients=npb.DescribeClients(topic=topic, after=1)).clients
     assert [f.name for f in later] == ["you"]
-    beyond = admin(other, describe_clients=pb.DescribeClients(topic=topic, after=2**64 - 1))
+    beyond = admin(other, describe_clients=npb.DescribeClients(topic=topic, after=2**64 - 1))
     assert (beyond.code, list(beyond.clients), beyond.more) == ("", [], False)
 
 
@@ -336,32 +337,32 @@ def test_namespace_goes_with_all_its_topics_when_that_is_forced(
     raw: RawClient, other: RawClient, topic: str
 ) -> None:
     namespace = f"public/{local(topic)}"
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace))
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=namespace))
     (found,) = admin(raw, get_namespace=namespace).namespaces
     assert found.created_ms > 1_700_000_000_000
     raw.producer(f"persistent://{namespace}/t")
     raw.producer(f"non-persistent://{namespace}/t", 1)
-    refused = admin(other, delete_namespace=pb.DeleteNamespace(namespace=namespace))
+    refused = admin(other, delete_namespace=npb.DeleteNamespace(namespace=namespace))
     assert refused.code == "conflict"
-    forced = pb.DeleteNamespace(namespace=namespace, force=True)
+    forced = npb.DeleteNamespace(namespace=namespace, force=True)
     assert not admin(other, delete_namespace=forced).HasField("code")
     assert {raw.expect("CLOSE_PRODUCER").producer_id for _ in range(2)} == {0, 1}
     assert admin(raw, get_namespace=namespace).code == "namespace-not-found"
     refused = raw.ask("PRODUCER", "ERROR", topic=f"persistent://{namespace}/t", producer_id=2)
     assert refused.error == pb.TopicNotFound
-    listed = admin(raw, list_namespaces=pb.ListNames(under="public")).namespaces
-    assert namespace not in [found.namespace for found in listed]
+    listed = admin(raw, list_namespaces=npb.ListNames(under="public")).namespaces
+    assert namespace not in [found.name for found in listed]
 
 
 def test_deduplication_of_a_namespace_holds_for_producers_that_are_there(
     raw: RawClient, other: RawClient, topic: str
 ) -> None:
     namespace = f"public/{local(topic)}"
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace))
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=namespace))
     raw.producer(f"persistent://{namespace}/t", producer_name="p")
     first, again = raw.publish(b"a", sequence_id=1), raw.publish(b"a", sequence_id=1)
     assert first.message_id != again.message_id
-    policies = pb.Policies(deduplication=True)
-    admin(other, change_policies=pb.ChangePolicies(namespace=namespace, policies=policies))
+    policies = npb.Policies(deduplication=True)
+    admin(other, change_policies=npb.ChangePolicies(namespace=namespace, policies=policies))
     third, last = raw.publish(b"a", sequence_id=2), raw.publish(b"a", sequence_id=2)
     assert third.message_id == last.message_id

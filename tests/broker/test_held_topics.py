@@ -11,7 +11,7 @@ from router import settings as all_settings
 from router.backends import Backend, Batch, pulsar
 from router.errors import TopicHeldError, TopicTerminatedError
 from router.model import NOT_PARTITIONED, Message, TopicName
-from router.wire.pulsar import pulsar_pb2 as pb
+from router.wire.node import node_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.processes import BrokerProcess
 

@@ -9,7 +9,7 @@ from time import sleep
 import pulsar
 import pytest
 
-from router.wire.pulsar import pulsar_pb2 as pb
+from router.wire.node import node_pb2 as pb
 from tests.broker.conftest import Connect, greeted, official_client
 from tests.broker.raw import RawClient
 from tests.ports import free_port

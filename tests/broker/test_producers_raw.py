@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from router.wire import node
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import Connect, greeted
 from tests.broker.raw import RawClient
@@ -221,7 +223,7 @@ def test_topic_epoch_beyond_all_bounds_is_refused(raw: RawClient, topic: str) ->
 def test_producers_are_closed_when_the_topic_is_terminated(raw: RawClient, topic: str) -> None:
     raw.producer(topic)
     place = raw.publish(b"last").message_id
-    raw.send("ADMIN", request_id=7, terminate_topic=pb.TopicRef(topic=topic))
+    raw.send("ADMIN", request_id=7, terminate_topic=npb.TopicRef(topic=topic))
     assert raw.expect("CLOSE_PRODUCER").producer_id == 0
     (last,) = raw.expect("ADMIN_RESPONSE").last_positions
     assert (last.ledgerId, last.entryId) == (place.ledgerId, place.entryId)
@@ -234,9 +236,9 @@ def test_terminating_again_answers_the_same(raw: RawClient, topic: str) -> None:
     raw.producer(topic)
     answers = []
     for _ in range(2):
-        raw.send("ADMIN", request_id=7, terminate_topic=pb.TopicRef(topic=topic))
-        answers.append(next(a for a in frames(raw) if a.HasField("admin_response")))
-    (first,), (second,) = (answer.admin_response.last_positions for answer in answers)
+        raw.send("ADMIN", request_id=7, terminate_topic=npb.TopicRef(topic=topic))
+        answers.append(next(a.extension for a in frames(raw) if a.HasField("extension")))
+    (first,), (second,) = (node.read(answer).admin_response.last_positions for answer in answers)
     assert first == second
     assert first.entryId == 2**64 - 1
 
@@ -246,7 +248,7 @@ def test_who_waits_is_told_when_the_topic_is_terminated(
 ) -> None:
     open_producer(raw, topic, EXCLUSIVE)
     wait_in_line(other, topic)
-    raw.send("ADMIN", request_id=7, terminate_topic=pb.TopicRef(topic=topic))
+    raw.send("ADMIN", request_id=7, terminate_topic=npb.TopicRef(topic=topic))
     assert other.expect("ERROR").error == pb.TopicTerminatedError
 
 
@@ -266,7 +268,7 @@ def test_topic_epoch_and_termination_outlive_the_broker(
         assert open_producer(raw, topic, EXCLUSIVE).topic_epoch == 0
         open_producer(raw, ended, producer_id=1)
         raw.publish(b"v", producer_id=1)
-        raw.send("ADMIN", request_id=7, terminate_topic=pb.TopicRef(topic=ended))
+        raw.send("ADMIN", request_id=7, terminate_topic=npb.TopicRef(topic=ended))
         raw.expect("CLOSE_PRODUCER")
         raw.expect("ADMIN_RESPONSE")
         broker.kill()

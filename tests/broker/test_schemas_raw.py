@@ -9,6 +9,7 @@ import pytest
 
 from router.model import Schema, SchemaType
 from router.schemas import pair_schema
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 from tests.broker.test_extension import admin
@@ -39,7 +40,7 @@ def get(raw: RawClient, topic: str, **fields: Any) -> Any:
 
 @pytest.fixture
 def made(raw: RawClient, topic: str) -> str:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic))
     return topic
 
 
@@ -63,10 +64,10 @@ def test_schema_of_another_version_is_not_found(raw: RawClient, made: str, numbe
 
 
 def test_topic_that_is_not_persistent_has_no_schema(raw: RawClient, topic: str) -> None:
-    fleeting = f"non-{topic}"
-    raw.producer(fleeting, schema=record(INT))
-    assert get(raw, fleeting).error_code == pb.TopicNotFound
-    assert put(raw, fleeting, record(INT)).error_code == pb.TopicNotFound
+    non_persistent = f"non-{topic}"
+    raw.producer(non_persistent, schema=record(INT))
+    assert get(raw, non_persistent).error_code == pb.TopicNotFound
+    assert put(raw, non_persistent, record(INT)).error_code == pb.TopicNotFound
 
 
 def test_topic_that_is_missing_gets_no_schema(raw: RawClient, topic: str) -> None:
@@ -96,7 +97,7 @@ def test_schema_that_is_none_is_refused(raw: RawClient, made: str, schema: pb.Sc
 def test_partitions_opened_at_once_share_a_version(
     raw: RawClient, other: RawClient, topic: str
 ) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic, partitions=EIGHT))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic, partitions=EIGHT))
     for number in range(EIGHT):
         asked: dict[str, Any] = {"topic": f"{topic}-partition-{number}", "producer_id": number}
         for client in (raw, other):
@@ -172,12 +173,12 @@ def test_namespace_says_which_schemas_go_together(raw: RawClient, topic: str) ->
     inside = f"persistent://{namespace}/x"
 
     def change(**policies: Any) -> None:
-        changed = pb.ChangePolicies(namespace=namespace, policies=pb.Policies(**policies))
+        changed = npb.ChangePolicies(namespace=namespace, policies=npb.Policies(**policies))
         assert not admin(raw, change_policies=changed).HasField("code")
 
-    never = pb.Policies(schema_compatibility="ALWAYS_INCOMPATIBLE")
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace, policies=never))
-    admin(raw, create_topic=pb.CreateTopic(topic=inside))
+    never = npb.Policies(schema_compatibility="ALWAYS_INCOMPATIBLE")
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=namespace, policies=never))
+    admin(raw, create_topic=npb.CreateTopic(topic=inside))
     assert put(raw, inside, record(INT)).schema_version == version(0)
     assert put(raw, inside, record(INT, TEXT)).error_code == pb.IncompatibleSchema
     change(schema_compatibility="ALWAYS_COMPATIBLE")
@@ -194,8 +195,8 @@ def test_namespace_says_which_schemas_go_together(raw: RawClient, topic: str) ->
 
 def test_new_topic_of_an_old_name_has_no_schema(raw: RawClient, made: str) -> None:
     put(raw, made, record(INT))
-    admin(raw, delete_topic=pb.TopicRef(topic=made))
-    admin(raw, create_topic=pb.CreateTopic(topic=made))
+    admin(raw, delete_topic=npb.TopicRef(topic=made))
+    admin(raw, create_topic=npb.CreateTopic(topic=made))
     assert get(raw, made).error_code == pb.TopicNotFound
     text = pb.Schema(name="", schema_data=b"null", type=pb.Schema.String)
     assert put(raw, made, text).schema_version == version(0)

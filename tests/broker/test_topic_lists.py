@@ -9,12 +9,13 @@ from uuid import uuid4
 import pytest
 
 from router.broker.pulsar.patterns import topics_hash
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.raw import RawClient
 
 
-def admin(raw: RawClient, **request: Any) -> pb.CommandAdminResponse:
-    response: pb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
+def admin(raw: RawClient, **request: Any) -> npb.CommandAdminResponse:
+    response: npb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
     assert not response.HasField("code"), response
     return response
 
@@ -60,8 +61,8 @@ def test_hello_says_that_lists_are_watched(connect: Any, shared_broker: Any) -> 
 
 
 def test_list_is_filtered_by_the_topic_and_named_by_partitions(raw: RawClient, topic: str) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=f"{topic}-a", partitions=2))
-    admin(raw, create_topic=pb.CreateTopic(topic=f"{topic}-b"))
+    admin(raw, create_topic=npb.CreateTopic(topic=f"{topic}-a", partitions=2))
+    admin(raw, create_topic=npb.CreateTopic(topic=f"{topic}-b"))
     wanted = [f"{topic}-a-partition-0", f"{topic}-a-partition-1"]
     found = names(raw, topics_pattern=f"{topic}-a")
     assert (list(found.topics), found.filtered, found.changed) == (wanted, True, True)
@@ -76,7 +77,7 @@ def test_list_is_filtered_by_the_topic_and_named_by_partitions(raw: RawClient, t
 def test_list_is_not_filtered_when_the_pattern_is_the_clients_to_evaluate(
     raw: RawClient, topic: str, pattern: str
 ) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic))
     found = names(raw, topics_pattern=pattern)
     assert not found.filtered
     assert topic in found.topics
@@ -94,29 +95,29 @@ def test_list_of_what_is_no_namespace_is_refused(raw: RawClient) -> None:
 
 
 def test_watcher_is_told_what_comes_and_goes(raw: RawClient, other: RawClient, topic: str) -> None:
-    admin(other, create_topic=pb.CreateTopic(topic=f"{topic}-0"))
+    admin(other, create_topic=npb.CreateTopic(topic=f"{topic}-0"))
     first = watch(raw, f"{topic}-.*")
     assert list(first.topic) == [f"{topic}-0"]
     assert first.topics_hash == topics_hash([f"{topic}-0"])
-    admin(other, create_topic=pb.CreateTopic(topic=f"{topic}-p", partitions=1))
-    admin(other, create_topic=pb.CreateTopic(topic=f"{topic}z"))
+    admin(other, create_topic=npb.CreateTopic(topic=f"{topic}-p", partitions=1))
+    admin(other, create_topic=npb.CreateTopic(topic=f"{topic}z"))
     assert updates(raw, {f"{topic}-p-partition-0"}, set()) == topics_hash(
         [f"{topic}-0", f"{topic}-p-partition-0"]
     )
-    admin(other, update_partitions=pb.UpdatePartitions(topic=f"{topic}-p", partitions=2))
+    admin(other, update_partitions=npb.UpdatePartitions(topic=f"{topic}-p", partitions=2))
     updates(raw, {f"{topic}-p-partition-1"}, set())
-    admin(other, delete_topic=pb.TopicRef(topic=f"{topic}-p"))
+    admin(other, delete_topic=npb.TopicRef(topic=f"{topic}-p"))
     last = updates(raw, set(), {f"{topic}-p-partition-0", f"{topic}-p-partition-1"})
     assert last == first.topics_hash
     raw.ask("WATCH_TOPIC_LIST_CLOSE", "SUCCESS", watcher_id=7)
-    admin(other, delete_topic=pb.TopicRef(topic=f"{topic}-0"))
+    admin(other, delete_topic=npb.TopicRef(topic=f"{topic}-0"))
     assert raw.silent()
 
 
 def test_watcher_that_comes_again_is_told_only_what_it_does_not_know(
     raw: RawClient, other: RawClient, topic: str
 ) -> None:
-    admin(other, create_topic=pb.CreateTopic(topic=topic))
+    admin(other, create_topic=npb.CreateTopic(topic=topic))
     known = watch(raw, topic).topics_hash
     again = watch(raw, topic, topics_hash=known)
     assert (list(again.topic), again.topics_hash) == ([], known)
@@ -148,8 +149,8 @@ def test_metadata_creates_nothing_when_that_is_not_asked_for(raw: RawClient, top
     )
     assert answered.error == pb.TopicNotFound
     namespace = f"public/{uuid4().hex}"
-    policies = pb.Policies(auto_partitions=2)
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace, policies=policies))
+    policies = npb.Policies(auto_partitions=2)
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=namespace, policies=policies))
     for wanted, count in ((False, 0), (True, 2)):
         answered = raw.ask(
             "PARTITIONED_METADATA",

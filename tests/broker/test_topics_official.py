@@ -12,6 +12,7 @@ from uuid import uuid4
 import pulsar
 import pytest
 
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.broker.conftest import official_client
 from tests.broker.raw import RawClient
@@ -23,8 +24,8 @@ NOTHING = 300
 EARLIEST: dict[str, Any] = {"initial_position": pulsar.InitialPosition.Earliest}
 
 
-def admin(raw: RawClient, **request: Any) -> pb.CommandAdminResponse:
-    response: pb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
+def admin(raw: RawClient, **request: Any) -> npb.CommandAdminResponse:
+    response: npb.CommandAdminResponse = raw.ask("ADMIN", "ADMIN_RESPONSE", **request)
     assert not response.HasField("code"), response
     return response
 
@@ -46,7 +47,7 @@ def eventually(check: Callable[[], bool], patience: float = 30.0) -> None:
 
 
 @pytest.fixture
-def fleeting(topic: str) -> str:
+def non_persistent(topic: str) -> str:
     return topic.replace("persistent://", "non-persistent://")
 
 
@@ -64,8 +65,8 @@ def test_topics_of_a_namespace_are_used_once_it_is_created(
     client: pulsar.Client, raw: RawClient
 ) -> None:
     tenant = f"t-{uuid4().hex}"
-    admin(raw, put_tenant=pb.PutTenant(tenant=pb.Tenant(name=tenant)))
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=f"{tenant}/ns"))
+    admin(raw, put_tenant=npb.PutTenant(tenant=npb.Tenant(name=tenant)))
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=f"{tenant}/ns"))
     consumer = client.subscribe(f"persistent://{tenant}/ns/t", "s")
     client.create_producer(f"persistent://{tenant}/ns/t").send(b"v")
     assert values(consumer, 1) == {b"v"}
@@ -75,12 +76,12 @@ def test_namespace_decides_whether_topics_are_created_and_how_many_partitions_th
     client: pulsar.Client, raw: RawClient
 ) -> None:
     namespace = f"public/n-{uuid4().hex}"
-    policies = pb.Policies(auto_create=False)
-    admin(raw, create_namespace=pb.CreateNamespace(namespace=namespace, policies=policies))
+    policies = npb.Policies(auto_create=False)
+    admin(raw, create_namespace=npb.CreateNamespace(namespace=namespace, policies=policies))
     with pytest.raises(pulsar.TopicNotFound):
         client.create_producer(f"persistent://{namespace}/t")
-    changed = pb.Policies(auto_create=True, auto_partitions=3)
-    admin(raw, change_policies=pb.ChangePolicies(namespace=namespace, policies=changed))
+    changed = npb.Policies(auto_create=True, auto_partitions=3)
+    admin(raw, change_policies=npb.ChangePolicies(namespace=namespace, policies=changed))
     client.create_producer(f"persistent://{namespace}/t")
     assert len(client.get_topic_partitions(f"persistent://{namespace}/t")) == 3
 
@@ -97,9 +98,9 @@ def test_patterns_find_topics_of_their_namespace(client: pulsar.Client, topic: s
 def test_partitions_that_are_added_have_the_subscriptions_from_their_beginning(
     client: pulsar.Client, raw: RawClient, topic: str, shared_broker: BrokerProcess
 ) -> None:
-    admin(raw, create_topic=pb.CreateTopic(topic=topic, partitions=2))
+    admin(raw, create_topic=npb.CreateTopic(topic=topic, partitions=2))
     client.subscribe(topic, "s").close()
-    admin(raw, update_partitions=pb.UpdatePartitions(topic=topic, partitions=4))
+    admin(raw, update_partitions=npb.UpdatePartitions(topic=topic, partitions=4))
     newcomer = official_client(shared_broker.url)
     try:
         assert len(newcomer.get_topic_partitions(topic)) == 4
@@ -112,12 +113,12 @@ def test_partitions_that_are_added_have_the_subscriptions_from_their_beginning(
 
 
 def test_topic_that_is_not_persistent_reaches_who_is_there(
-    client: pulsar.Client, fleeting: str, raw: RawClient
+    client: pulsar.Client, non_persistent: str, raw: RawClient
 ) -> None:
-    producer = client.create_producer(fleeting)
+    producer = client.create_producer(non_persistent)
     producer.send(b"nobody is there")
-    one = client.subscribe(fleeting, "one")
-    two = client.subscribe(fleeting, "two", consumer_type=pulsar.ConsumerType.Shared)
+    one = client.subscribe(non_persistent, "one")
+    two = client.subscribe(non_persistent, "two", consumer_type=pulsar.ConsumerType.Shared)
     sent = [producer.send(b"m%d" % n) for n in range(3)]
     assert [(place.ledger_id(), place.entry_id()) for place in sent] == [(0, 0)] * 3
     for consumer in (one, two):
@@ -129,23 +130,23 @@ def test_topic_that_is_not_persistent_reaches_who_is_there(
         namespace="public/default",
         mode=pb.CommandGetTopicsOfNamespace.NON_PERSISTENT,
     )
-    assert fleeting in listed.topics
+    assert non_persistent in listed.topics
     one.unsubscribe()
     two.close()
-    three = client.subscribe(fleeting, "one", **EARLIEST)
+    three = client.subscribe(non_persistent, "one", **EARLIEST)
     with pytest.raises(pulsar.Timeout):
         three.receive(NOTHING)
 
 
 def test_consumer_without_permits_misses_what_is_sent_meanwhile(
-    client: pulsar.Client, fleeting: str, raw: RawClient
+    client: pulsar.Client, non_persistent: str, raw: RawClient
 ) -> None:
-    consumer = client.subscribe(fleeting, "s", receiver_queue_size=2)
-    producer = client.create_producer(fleeting, batching_enabled=False)
+    consumer = client.subscribe(non_persistent, "s", receiver_queue_size=2)
+    producer = client.create_producer(non_persistent, batching_enabled=False)
     for n in range(10):
         producer.send(b"%d" % n)
     assert [consumer.receive(SOON).data() for _ in range(2)] == [b"0", b"1"]
-    clients = admin(raw, describe_clients=pb.DescribeClients(topic=fleeting)).clients
+    clients = admin(raw, describe_clients=npb.DescribeClients(topic=non_persistent)).clients
     (missing,) = [found for found in clients if found.HasField("subscription")]
     assert missing.dropped >= 7
     producer.send(b"again")
@@ -153,13 +154,13 @@ def test_consumer_without_permits_misses_what_is_sent_meanwhile(
 
 
 def test_topic_that_is_not_persistent_has_exclusive_consumers(
-    client: pulsar.Client, fleeting: str, shared_broker: BrokerProcess
+    client: pulsar.Client, non_persistent: str, shared_broker: BrokerProcess
 ) -> None:
-    client.subscribe(fleeting, "s")
+    client.subscribe(non_persistent, "s")
     other = official_client(shared_broker.url)
     try:
         with pytest.raises(pulsar.ConsumerBusy):
-            other.subscribe(fleeting, "s")
+            other.subscribe(non_persistent, "s")
     finally:
         other.close()
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import ssl
-import threading
 from html import escape
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
-from typing import Self
 from urllib.parse import parse_qs, urlsplit
 
 from playwright.sync_api import Page
 
 from tests.servers.certificates import Certificate
+from tests.threaded_server import ThreadedServer
 
 PAGE = b"""<!doctype html><meta charset="utf-8"><title>Prizes</title>
 <p>You have won.</p>
@@ -105,38 +103,22 @@ ELEMENTS = f"""async ({{ routes }}) => {{{POOL}
 }}"""
 
 
-class OtherSite:
+class OtherSite(ThreadedServer):
     """Serves a page, and sends POSTs on to where their query says."""
 
     def __init__(
         self, host: str, certificate: Certificate | None = None, page: bytes = PAGE
     ) -> None:
-        self._server = _Server(("127.0.0.1", 0), _Handler)
-        self._server.page = page
+        server = _Server(("127.0.0.1", 0), _Handler)
+        server.page = page
         scheme = "http"
         if certificate is not None:
             scheme = "https"
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
             context.load_cert_chain(certificate.cert, certificate.key)
-            self._server.socket = context.wrap_socket(self._server.socket, server_side=True)
-        self.url = f"{scheme}://{host}:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,))
-
-    def __enter__(self) -> Self:
-        """Begin to serve."""
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Stop."""
-        self._server.shutdown()
-        self._thread.join(10)
-        self._server.server_close()
+            server.socket = context.wrap_socket(server.socket, server_side=True)
+        super().__init__(server)
+        self.url = f"{scheme}://{host}:{self.port}"
 
     def attack(self, page: Page, called: list[tuple[str, str]]) -> None:
         """Have a page of this site send all that it can to these methods and addresses."""
@@ -151,7 +133,6 @@ class OtherSite:
 
 
 class _Server(ThreadingHTTPServer):
-    daemon_threads = True
     page = PAGE
 
 

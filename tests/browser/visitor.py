@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
@@ -39,12 +38,7 @@ class Visitor:
         """Return the visitor; its pages are closed at the end."""
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         """Close all pages."""
         self.context.close()
 

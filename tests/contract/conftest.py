@@ -17,10 +17,11 @@ import pytest
 from kafka import KafkaAdminClient
 
 from router import settings as all_settings
-from router.backends import Backend, Consumer, Node, Start, embedded, memory, pulsar
+from router.backends import Backend, Consumer, Start, embedded, memory, pulsar
 from router.backends import kafka as kafka_backend
 from router.errors import TopicNotFoundError
-from router.model import NOT_PARTITIONED, Policies, Subscription, TopicName
+from router.model import NOT_PARTITIONED, Grant, Subscription, TopicInfo, TopicName
+from router.node import Node, client
 from router.settings import Settings
 from tests.servers.kafka import Kafka
 from tests.servers.pulsar import Pulsar
@@ -85,9 +86,7 @@ def serving_pulsar(folder: Path) -> Iterator[str]:
 class Trusting(memory.MemoryNode):
     """A node that confirms every generation: tests of backends open consumers without claims."""
 
-    def confirm(
-        self, subscription: Subscription, partition: int, generation: int, timeout: float
-    ) -> None:
+    def confirm(self, grant: Grant, timeout: float) -> None:
         """Return."""
 
 
@@ -126,7 +125,7 @@ class Opened:
 
     def new_topic(self, partitions: int = 0) -> TopicName:
         topic = self.new_name()
-        self.backend.create_topic(topic, partitions, Policies(), {}, WAIT)
+        self.backend.create_topic(TopicInfo(topic, partitions), WAIT)
         return topic
 
     def consumer(
@@ -141,7 +140,7 @@ class Opened:
         """Open a consumer of a subscription, which is made if it is not there."""
         subscription = Subscription(topic, group)
         self.backend.subscribe(subscription, start, WAIT)
-        return self.backend.consume(subscription, partition, 1, bell or Bell(), WAIT)
+        return self.backend.consume(Grant(subscription, partition, 1), bell or Bell(), WAIT)
 
     def is_there(self, topic: TopicName) -> bool:
         try:
@@ -158,7 +157,7 @@ def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
         backend = memory.open_backend("memory", settings, None)
     elif kind == "embedded":
         stack.callback(stop_broker, folder)
-        node = embedded.open_node(settings)
+        node = client.open_node(settings)
         backend = embedded.open_backend("embedded", settings, node)
     else:
         url = stack.enter_context(serving_pulsar(folder))

@@ -13,7 +13,7 @@ from kazoo.client import KazooClient
 from kazoo.exceptions import NoNodeError
 
 from router.coordination import Coordinator, Lease
-from router.coordination.single import SingleNode
+from router.coordination.opening import SingleNode
 from router.coordination.zookeeper import Link, ZookeeperCoordinator, ZookeeperOptions
 
 PATIENCE = 20.0
@@ -49,7 +49,7 @@ class Heard:
         self.wanted_by_others.discard(lease)
         self.told.append("lost")
 
-    def wanted(self, lease: Lease) -> None:
+    def contended(self, lease: Lease) -> None:
         assert lease in self.holds
         self.wanted_by_others.add(lease)
 
@@ -57,12 +57,12 @@ class Heard:
         assert lease not in self.holds
         self.behind.add(lease)
 
-    def others(self, topic: str, subscription: str, consumers: frozenset[str]) -> None:
+    def remote_members(self, topic: str, subscription: str, consumers: frozenset[str]) -> None:
         assert topic == TOPIC
         self.ids[subscription] = consumers
 
-    def troubled(self) -> None:
-        self.troubles.append(self.coordinator.trouble())
+    def availability_changed(self) -> None:
+        self.troubles.append(self.coordinator.unavailable_reason())
 
     def release(self, lease: Lease, note: bytes = b"") -> None:
         self.holds.discard(lease)

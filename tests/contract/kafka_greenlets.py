@@ -12,7 +12,7 @@ import gevent  # noqa: E402
 from router import settings  # noqa: E402
 from router.backends import Batch, Start, kafka  # noqa: E402
 from router.backends.memory import MemoryNode  # noqa: E402
-from router.model import Message, Policies, Subscription, TopicName  # noqa: E402
+from router.model import Grant, Message, Subscription, TopicInfo, TopicName  # noqa: E402
 
 WAIT = 20.0
 GROUPS = 20
@@ -22,9 +22,7 @@ MESSAGES = 20
 class Node(MemoryNode):
     """Confirms every generation: there are no claims here."""
 
-    def confirm(
-        self, subscription: Subscription, partition: int, generation: int, timeout: float
-    ) -> None:
+    def confirm(self, grant: Grant, timeout: float) -> None:
         """Return."""
 
 
@@ -43,13 +41,13 @@ def main(address: str) -> None:
     """Publish from many greenlets; every group must see every message once."""
     backend = kafka.open_backend(f"kafka://{address}", settings.load(None, {}, {}), Node())
     topic = TopicName.parse("greenlets")
-    backend.create_topic(topic, 0, Policies(), {}, WAIT)
+    backend.create_topic(TopicInfo(topic), WAIT)
 
     def poll(number: int) -> list[bytes]:
         group, bell, seen = Subscription(topic, f"g{number}"), Bell(), list[bytes]()
         backend.subscribe(group, Start.EARLIEST, WAIT)
         while len(seen) < MESSAGES:
-            consumer = backend.consume(group, -1, len(seen), bell, WAIT)
+            consumer = backend.consume(Grant(group, -1, len(seen)), bell, WAIT)
             while not (found := consumer.receive(7, 1 << 20, WAIT)):
                 assert bell.event.wait(WAIT)
                 bell.event.clear()

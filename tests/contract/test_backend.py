@@ -21,11 +21,13 @@ from router.errors import (
 )
 from router.model import (
     NOT_PARTITIONED,
+    Grant,
     Message,
     Policies,
     Position,
     Stored,
     Subscription,
+    TopicInfo,
     TopicName,
 )
 from tests.contract.conftest import WAIT, Bell, Opened
@@ -228,7 +230,7 @@ def test_a_second_consumer_is_refused_while_the_first_is_open(opened: Opened) ->
     topic = opened.new_topic()
     first = opened.consumer(topic)
     with pytest.raises(SubscriptionBusyError):
-        opened.backend.consume(Subscription(topic, "g"), NOT_PARTITIONED, 2, Bell(), 0.1)
+        opened.backend.consume(Grant(Subscription(topic, "g"), NOT_PARTITIONED, 2), Bell(), 0.1)
     first.close()
     opened.consumer(topic).close()
 
@@ -326,7 +328,7 @@ def test_a_topic_has_the_partitions_it_was_created_with(opened: Opened, partitio
 def test_creating_a_topic_twice_is_refused(opened: Opened) -> None:
     topic = opened.new_topic()
     with pytest.raises(TopicExistsError):
-        opened.backend.create_topic(topic, 0, Policies(), {}, WAIT)
+        opened.backend.create_topic(TopicInfo(topic), WAIT)
 
 
 def test_a_deleted_topic_is_gone_with_its_messages(opened: Opened) -> None:
@@ -361,7 +363,7 @@ def test_topics_are_listed_by_name_with_what_they_were_given(opened: Opened) -> 
     policies = Policies() if apache else Policies(retention_ms=60_000, backlog_bytes=-1)
     # Copies are asked for by clients of the original, whatever the store makes of it.
     asked = replace(policies, replicas=1)
-    opened.backend.create_topic(topic, 2, asked, {"owner": "me"}, WAIT)
+    opened.backend.create_topic(TopicInfo(topic, 2, asked, {"owner": "me"}), WAIT)
     listed = opened.backend.list_topics(WAIT)
     assert [str(info.topic) for info in listed] == sorted(str(info.topic) for info in listed)
     (info,) = [info for info in listed if info.topic == topic]

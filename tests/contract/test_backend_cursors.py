@@ -21,6 +21,7 @@ from router.errors import (
 from router.model import (
     NOT_PARTITIONED,
     CursorState,
+    Grant,
     Message,
     Position,
     Stored,
@@ -68,7 +69,7 @@ def all_of(reader: Reader) -> list[Stored]:
 
 def left(opened: Opened, group: Subscription, partition: int = -1) -> list[bytes]:
     """Return what a group has not acknowledged."""
-    consumer = opened.backend.consume(group, partition, 1, Bell(), WAIT)
+    consumer = opened.backend.consume(Grant(group, partition, 1), Bell(), WAIT)
     found: list[bytes] = []
     while some := consumer.receive(MANY, BYTES, WAIT):
         found += values(some)

@@ -10,7 +10,7 @@ from router.errors import (
     SchemaNotFoundError,
     TopicNotFoundError,
 )
-from router.model import Policies, Schema, SchemaType
+from router.model import Schema, SchemaType, TopicInfo
 from tests.contract.conftest import WAIT, Opened
 
 pytestmark = pytest.mark.contract
@@ -84,7 +84,7 @@ def test_topics_have_schemas_of_their_own_which_go_with_them(opened: Opened) -> 
         assert schemas.put(topic, schema, WAIT) == bytes(8)
         assert schemas.get(topic, None, WAIT).type is schema.type
     opened.backend.delete_topic(first, WAIT)
-    opened.backend.create_topic(first, 0, Policies(), {}, WAIT)
+    opened.backend.create_topic(TopicInfo(first), WAIT)
     with pytest.raises(SchemaNotFoundError):
         schemas.get(first, None, WAIT)
     assert schemas.put(first, Schema(SchemaType.INT32), WAIT) == bytes(8)

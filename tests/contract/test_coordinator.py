@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 
@@ -47,14 +47,24 @@ def where(zookeeper: Zookeeper) -> str:
     return zookeeper.address + new_chroot()
 
 
+@asynccontextmanager
+async def two_in_line(where: str) -> AsyncIterator[tuple[Heard, Heard]]:
+    """Give two nodes: the first one holds the lease, the second one queues for it."""
+    async with joined(where, where) as (first, second):
+        first.coordinator.acquire(LEASE)
+        await until(lambda: first.holds)
+        second.coordinator.acquire(LEASE)
+        yield first, second
+
+
 def test_lease_that_nobody_else_wants_is_held(opening: Opening) -> None:
     async def scene() -> None:
         async with opening() as (node,):
             node.coordinator.acquire(LEASE)
             await until(lambda: LEASE in node.holds)
             assert node.coordinator.holder(LEASE) is None
-            assert node.coordinator.sure()
-            assert node.coordinator.trouble() is None
+            assert node.coordinator.is_valid()
+            assert node.coordinator.unavailable_reason() is None
 
     play(scene)
 
@@ -124,10 +134,7 @@ def test_lease_is_held_by_one_and_handed_over_when_it_is_let_go(where: str) -> N
 
 def test_holder_is_named_to_who_waits(where: str) -> None:
     async def scene() -> None:
-        async with joined(where, where) as (first, second):
-            first.coordinator.acquire(LEASE)
-            await until(lambda: first.holds)
-            second.coordinator.acquire(LEASE)
+        async with two_in_line(where) as (first, second):
             await until(lambda: second.behind)
             assert second.coordinator.holder(LEASE) == "node-a"
             assert first.coordinator.holder(LEASE) is None
@@ -137,10 +144,7 @@ def test_holder_is_named_to_who_waits(where: str) -> None:
 
 def test_node_that_queues_again_waits_behind_the_other(where: str) -> None:
     async def scene() -> None:
-        async with joined(where, where) as (first, second):
-            first.coordinator.acquire(LEASE)
-            await until(lambda: first.holds)
-            second.coordinator.acquire(LEASE)
+        async with two_in_line(where) as (first, second):
             await until(lambda: first.wanted_by_others)
             for giver, taker in [(first, second), (second, first)] * 3:
                 await until(lambda g=giver: g.wanted_by_others)  # type: ignore[misc] # a default
@@ -154,10 +158,7 @@ def test_node_that_queues_again_waits_behind_the_other(where: str) -> None:
 
 def test_note_of_a_holder_is_handed_to_the_next_and_to_nobody_else(where: str) -> None:
     async def scene() -> None:
-        async with joined(where, where) as (first, second):
-            first.coordinator.acquire(LEASE)
-            await until(lambda: first.holds)
-            second.coordinator.acquire(LEASE)
+        async with two_in_line(where) as (first, second):
             await until(lambda: second.behind)
             first.release(LEASE, b"read up to here")
             first.coordinator.acquire(LEASE)
@@ -208,17 +209,17 @@ def test_a_group_is_looked_at_from_any_node(where: str) -> None:
 
     async def scene() -> None:
         async with joined(where, where, where) as (first, second, third):
-            assert await third.coordinator.look(TOPIC, "g") == RemoteGroup()
+            assert await third.coordinator.remote_group(TOPIC, "g") == RemoteGroup()
             first.coordinator.join(TOPIC, "g", "a/b@c")
             first.coordinator.acquire(lease)
             await until(lambda: first.holds)
             second.coordinator.acquire(lease)
             await until(lambda: second.behind)
-            seen = await third.coordinator.look(TOPIC, "g")
+            seen = await third.coordinator.remote_group(TOPIC, "g")
             while not seen.members:
-                seen = await third.coordinator.look(TOPIC, "g")
+                seen = await third.coordinator.remote_group(TOPIC, "g")
             assert seen == RemoteGroup((("a/b@c", "node-a"),), {3: ("node-a", "node-b")})
-            mine = await first.coordinator.look(TOPIC, "g")
+            mine = await first.coordinator.remote_group(TOPIC, "g")
             assert mine == RemoteGroup((), {3: ("", "node-b")})
 
     play(scene)
@@ -254,7 +255,7 @@ def test_nothing_is_left_in_the_tree_when_everything_was_let_go(
 def test_session_is_as_long_as_the_server_grants(where: str) -> None:
     async def scene() -> None:
         async with joined(where, session=0.01) as (node,):
-            await until(node.coordinator.sure)
+            await until(node.coordinator.is_valid)
             link = node.coordinator._link  # type: ignore[attr-defined] # ours
             assert link._granted == pytest.approx(0.4)
 
@@ -292,7 +293,7 @@ def test_nodes_with_a_digest_are_not_for_others(where: str, zookeeper: Zookeeper
                 await off_loop(show, where, "router:guess", PATIENCE)
             async with joined(where, digest="router:guess") as (stranger,):
                 stranger.coordinator.acquire(LEASE)
-                await until(lambda: "refuses" in (stranger.coordinator.trouble() or ""))
+                await until(lambda: "refuses" in (stranger.coordinator.unavailable_reason() or ""))
                 assert not stranger.holds
 
     play(scene)

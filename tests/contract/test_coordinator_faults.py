@@ -50,14 +50,14 @@ def test_lease_goes_on_when_its_holder_goes_away(where: str, zookeeper: Zookeepe
                 await until(lambda: second.behind and second.ids["g"] == frozenset({"c1"}))
                 proxy.cut()
                 await until(lambda: not first.holds)
-                assert not first.coordinator.sure()
-                assert first.coordinator.trouble()
+                assert not first.coordinator.is_valid()
+                assert first.coordinator.unavailable_reason()
                 await until(lambda: second.holds)
                 await until(lambda: second.ids["g"] == frozenset())
                 proxy.heal()
                 # in a new session the first queues anew, and tells of its ids
                 await until(lambda: first.behind and second.ids["g"] == frozenset({"c1"}))
-                assert first.coordinator.trouble() is None
+                assert first.coordinator.unavailable_reason() is None
                 second.release(LEASE)
                 await until(lambda: first.holds)
 
@@ -95,11 +95,11 @@ def test_node_that_is_cut_off_silently_is_not_sure_before_another_holds(
                 second.coordinator.acquire(LEASE)
                 await until(lambda: second.behind)
                 proxy.stall()
-                sure = True
+                is_valid = True
                 while not second.holds:
-                    sure = first.coordinator.sure()
+                    is_valid = first.coordinator.is_valid()
                     await asyncio.sleep(0.002)
-                assert not sure
+                assert not is_valid
                 await until(lambda: not first.holds)
                 proxy.heal()
                 await until(lambda: first.behind)
@@ -115,10 +115,10 @@ def test_node_that_stood_still_is_not_sure_until_it_has_heard_again(where: str) 
         async with joined(where, session=10, clock=lambda: time.monotonic() + stood) as (node,):
             node.coordinator.acquire(LEASE)
             await until(lambda: node.holds)
-            assert node.coordinator.sure()
+            assert node.coordinator.is_valid()
             stood = 10 * 2 / 3
-            assert not node.coordinator.sure()
-            await until(node.coordinator.sure)
+            assert not node.coordinator.is_valid()
+            await until(node.coordinator.is_valid)
             assert node.told == ["held"]
 
     play(scene)
@@ -138,8 +138,8 @@ def test_node_that_is_refused_a_heartbeat_asks_again(
             await until(lambda: node.holds)
             with monkeypatch.context() as patched:
                 patched.setattr(KazooClient, "sync_async", refused)
-                await until(lambda: not node.coordinator.sure())
-            await until(node.coordinator.sure)
+                await until(lambda: not node.coordinator.is_valid())
+            await until(node.coordinator.is_valid)
             assert node.told == ["held"], "the same session"
 
     play(scene)
@@ -172,7 +172,7 @@ def test_leases_and_ids_are_there_again_when_the_server_restarts(
                 node.coordinator.acquire(LEASE)
                 await until(lambda n=node: n.holds or n.behind)  # type: ignore[misc] # a default
             await off_loop(server.kill)
-            await until(lambda: not first.holds and first.coordinator.trouble())
+            await until(lambda: not first.holds and first.coordinator.unavailable_reason())
             # what is let go while nobody hears it is let go later
             first.release(LEASE)
             second.behind.clear()
@@ -193,12 +193,12 @@ def test_node_starts_without_a_server_and_connects_when_there_is_one(
         async with joined(f"{server.address}/not/there/yet") as (node,):
             node.coordinator.acquire(LEASE)
             node.coordinator.join(TOPIC, "g", "c1")
-            assert server.address in (node.coordinator.trouble() or "")
+            assert server.address in (node.coordinator.unavailable_reason() or "")
             node.coordinator.acquire(Lease(TOPIC, "g", 1))
             node.coordinator.release(Lease(TOPIC, "g", 1))
             await off_loop(server.start)
             await until(lambda: node.holds == {LEASE})
-            assert node.coordinator.trouble() is None
+            assert node.coordinator.unavailable_reason() is None
 
     play(scene)
 
@@ -239,8 +239,8 @@ def test_never_two_nodes_are_sure_of_a_lease_whatever_happens(
                 if step % 100 == 80:
                     proxy.heal()
                 await asyncio.sleep(0.01)
-                sure = [node for node in nodes if node.coordinator.sure()]
-                assert all(sum(lease in node.holds for node in sure) <= 1 for lease in leases)
+                is_valid = [node for node in nodes if node.coordinator.is_valid()]
+                assert all(sum(lease in node.holds for node in is_valid) <= 1 for lease in leases)
             proxy.heal()
             for lease in leases:
                 waiting = {node for node in nodes if lease in asked[node]}

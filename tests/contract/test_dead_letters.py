@@ -10,10 +10,10 @@ from router.backends import Batch, Start
 from router.backends.memory import MemoryNode
 from router.metrics import Metrics
 from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
-from router.services.dead_letters import GROUP, Chosen, DeadLetters
-from router.services.directory import Directory
-from router.services.idempotency import RequestNames
+from router.services.dead_letters.service import GROUP, Chosen, DeadLetters
 from router.services.publish import Publisher, PublishOptions
+from router.services.shared_secret import RequestNames
+from router.services.topic_metadata import TopicMetadataCache
 from tests.contract.conftest import WAIT, Opened
 from tests.contract.test_groups import waiting
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.contract
 
 
 def letters_of(opened: Opened) -> DeadLetters:
-    directory = Directory(opened.backend, 0, WAIT, time.monotonic)
+    directory = TopicMetadataCache(opened.backend, 0, WAIT, time.monotonic)
     names = RequestNames(MemoryNode().registry, WAIT)
     parts = opened.backend, directory, names
     publisher = Publisher(parts, PublishOptions(1 << 20, WAIT, False), Metrics(), time.monotonic)
@@ -43,9 +43,9 @@ def test_letters_are_requeued_and_discarded_one_by_one(opened: Opened) -> None:
     letters = letters_of(opened)
 
     def values() -> list[bytes]:
-        return [one.stored.message.value for one in letters.look(dead, Chosen()).letters]
+        return [one.stored.message.value for one in letters.page(dead, Chosen()).letters]
 
-    found = [one.stored.position for one in letters.look(dead, Chosen()).letters]
+    found = [one.stored.position for one in letters.page(dead, Chosen()).letters]
     assert letters.discard(dead, Chosen((found[1],))).done == 1
     if opened.kind != "apache":  # which acknowledges a part of a batch only where it is told to
         assert values() == [b"1", b"3", b"4"]

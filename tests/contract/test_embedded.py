@@ -14,14 +14,23 @@ from pathlib import Path
 
 import pytest
 
-from router.backends import Batch, Outcome, Start, embedded
-from router.backends.embedded import BrokerNode
-from router.backends.pulsar import connection as connecting
-from router.backends.pulsar import refusals
-from router.backends.pulsar.refusals import NotServedError
+from router.backends import Batch, Start, embedded
 from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
-from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    ConsumerId,
+    Grant,
+    Message,
+    Outcome,
+    Subscription,
+    TopicName,
+)
+from router.node import client
+from router.node.client import BrokerNode
+from router.pulsar_client import connection as connecting
+from router.pulsar_client import refusals
+from router.pulsar_client.refusals import NotServedError
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 
 pytestmark = pytest.mark.contract
@@ -32,7 +41,7 @@ GROUP = Subscription(TOPIC, "g")
 
 def open_folder(folder: Path, **flags: str) -> Opened:
     settings = settings_for(folder, **flags)
-    node = embedded.open_node(settings)
+    node = client.open_node(settings)
     return Opened("embedded", embedded.open_backend("embedded", settings, node), node, settings)
 
 
@@ -95,9 +104,9 @@ def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
 ) -> None:
     publish(opened, b"1")
     opened.backend.subscribe(GROUP, Start.LATEST, WAIT)
-    claim = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    claim = opened.node.claim(ConsumerId(GROUP, "a"), 0, bell, WAIT)
     generation = claim.granted()[NOT_PARTITIONED]
-    consumer = opened.backend.consume(GROUP, NOT_PARTITIONED, generation, bell, WAIT)
+    consumer = opened.backend.consume(Grant(GROUP, NOT_PARTITIONED, generation), bell, WAIT)
     assert consumer.receive(10, 1000, WAIT) == []
     os.kill(broker_pid(tmp_path), signal.SIGKILL)
     bell.until(claim.lost)
@@ -106,7 +115,7 @@ def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
         consumer.receive(10, 1000, WAIT)
     consumer.close()
     claim.release(Outcome.EMPTY)
-    again = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    again = opened.node.claim(ConsumerId(GROUP, "a"), 0, bell, WAIT)
     assert again.granted()[NOT_PARTITIONED] > generation
     again.release(Outcome.EMPTY)
 
@@ -114,12 +123,12 @@ def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
 def test_an_acknowledgement_after_the_partition_went_on_is_refused(opened: Opened) -> None:
     publish(opened, b"1")
     opened.backend.subscribe(GROUP, Start.EARLIEST, WAIT)
-    first = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    first = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
     generation = first.granted()[NOT_PARTITIONED]
-    consumer = opened.backend.consume(GROUP, NOT_PARTITIONED, generation, Bell(), WAIT)
+    consumer = opened.backend.consume(Grant(GROUP, NOT_PARTITIONED, generation), Bell(), WAIT)
     (stored,) = consumer.receive(10, 1000, WAIT)
     first.release(Outcome.EMPTY)
-    second = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    second = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
     assert second.granted()
     with pytest.raises(FencedError):
         consumer.acknowledge(stored.position, WAIT)
@@ -128,8 +137,8 @@ def test_an_acknowledgement_after_the_partition_went_on_is_refused(opened: Opene
 
 
 def test_a_waiting_poll_is_told_which_process_holds_its_id(opened: Opened) -> None:
-    first = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
-    second = opened.node.claim(GROUP, "a", 0, Bell(), WAIT)
+    first = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
+    second = opened.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
     holder = second.holder() or ""
     assert holder.startswith(f"consumer a (worker pid {os.getpid()}), polling for ")
     second.release(Outcome.EMPTY)
@@ -139,8 +148,8 @@ def test_a_waiting_poll_is_told_which_process_holds_its_id(opened: Opened) -> No
 def test_claims_of_a_worker_that_went_are_free(opened: Opened, tmp_path: Path, bell: Bell) -> None:
     publish(opened, b"1")
     other = open_folder(tmp_path)
-    other.node.claim(GROUP, "a", 0, Bell(), WAIT)
-    claim = opened.node.claim(GROUP, "a", 0, bell, WAIT)
+    other.node.claim(ConsumerId(GROUP, "a"), 0, Bell(), WAIT)
+    claim = opened.node.claim(ConsumerId(GROUP, "a"), 0, bell, WAIT)
     assert claim.granted() == {}
     other.node.close()
     bell.until(claim.granted)
@@ -203,8 +212,8 @@ def test_workers_that_start_at_once_get_one_broker(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib\n"
         "from tests.contract.conftest import settings_for\n"
-        "from router.backends import embedded\n"
-        "node = embedded.open_node(settings_for(pathlib.Path(sys.argv[1])))\n"
+        "from router.node import client\n"
+        "node = client.open_node(settings_for(pathlib.Path(sys.argv[1])))\n"
         "node.take_token('b', 1, 100, 10)\n"
         "print(node.link.connection(0).server_version, flush=True)\n"
         "print((pathlib.Path(sys.argv[1]) / 'broker.lock').read_text(), flush=True)\n"
@@ -271,17 +280,19 @@ def test_it_all_works_under_gevent(tmp_path: Path) -> None:
     program = (
         "from gevent import monkey; monkey.patch_all()\n"
         "import sys, pathlib, time, gevent\n"
-        "from router.backends import Batch, Outcome, Start, embedded\n"
-        "from router.model import Message, Subscription, TopicName\n"
+        "from router.backends import Batch, Start, embedded\n"
+        "from router.model import ConsumerId, Grant, Message, Outcome, Subscription, TopicName\n"
+        "from router.node import client\n"
         "from tests.contract.conftest import Bell, settings_for\n"
         "settings = settings_for(pathlib.Path(sys.argv[1]))\n"
-        "node = embedded.open_node(settings)\n"
+        "node = client.open_node(settings)\n"
         "backend = embedded.open_backend('embedded', settings, node)\n"
         "def poll(number):\n"
         "    topic, bell = TopicName.parse(f't{number}'), Bell()\n"
         "    group = Subscription(topic, 'g')\n"
-        "    claim = node.claim(group, 'c', 0, bell, 10)\n"
-        "    consumer = backend.consume(group, -1, claim.granted()[-1], bell, 10)\n"
+        "    claim = node.claim(ConsumerId(group, 'c'), 0, bell, 10)\n"
+        "    grant = Grant(group, -1, claim.granted()[-1])\n"
+        "    consumer = backend.consume(grant, bell, 10)\n"
         "    while not (found := consumer.receive(10, 1000, 10)):\n"
         "        waiting.add(number)\n"
         "        assert bell.rang(20)\n"

@@ -20,7 +20,7 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, Message, Stored, Subscription, TopicName
+from router.model import NOT_PARTITIONED, Grant, Message, Stored, Subscription, TopicName
 from tests.contract.conftest import WAIT, Bell, Opened
 
 pytestmark = pytest.mark.contract
@@ -41,7 +41,7 @@ def drain(consumer: Consumer) -> list[Stored]:
 
 def waiting(opened: Opened, group: Subscription, partition: int = NOT_PARTITIONED) -> list[bytes]:
     """Return what a new consumer of the group receives."""
-    consumer = opened.backend.consume(group, partition, 9, Bell(), WAIT)
+    consumer = opened.backend.consume(Grant(group, partition, 9), Bell(), WAIT)
     found = [stored.message.value for stored in drain(consumer)]
     consumer.close()
     return found
@@ -102,7 +102,7 @@ def test_what_was_received_before_a_reset_is_not_acknowledged_after_it(
     with pytest.raises(ConsumerClosedError):
         drain(consumer)
     consumer.close()
-    again = opened.backend.consume(group, NOT_PARTITIONED, 2, Bell(), WAIT)
+    again = opened.backend.consume(Grant(group, NOT_PARTITIONED, 2), Bell(), WAIT)
     if opened.kind != "apache":  # which does not tell a position of before from one of after
         with pytest.raises(FencedError):
             again.acknowledge(last, WAIT)  # as a poll does with what `ack=next` left
@@ -250,7 +250,7 @@ def test_a_reset_to_a_message_moves_its_partition_alone(opened: Opened) -> None:
     opened.backend.subscribe(group, Start.EARLIEST, WAIT)
     places = []
     for partition in range(3):
-        consumer = opened.backend.consume(group, partition, 1, Bell(), WAIT)
+        consumer = opened.backend.consume(Grant(group, partition, 1), Bell(), WAIT)
         received = drain(consumer)
         consumer.acknowledge(received[-1].position, WAIT)
         places.append([stored.position for stored in received])

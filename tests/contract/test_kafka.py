@@ -17,7 +17,7 @@ from kafka import OffsetAndMetadata, TopicPartition
 from router.backends import Batch, Start
 from router.backends.kafka import KafkaBackend
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.progress import Progress
+from router.backends.kafka.group_progress import Progress
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -28,7 +28,7 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, Message, Policies, Subscription
+from router.model import NOT_PARTITIONED, Grant, Message, Policies, Subscription, TopicInfo
 from tests.contract.conftest import WAIT, Bell, Opened
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish, readers, values
 from tests.servers.kafka import Kafka
@@ -178,7 +178,7 @@ def test_nothing_is_committed_when_the_node_does_not_confirm(
     asked = []
 
     def confirm(*claim: object) -> None:
-        asked.append(claim[:3])
+        asked.append(claim[0])
         raise FencedError
 
     with monkeypatch.context() as patched:
@@ -186,7 +186,7 @@ def test_nothing_is_committed_when_the_node_does_not_confirm(
         with pytest.raises(FencedError):
             consumer.acknowledge(found[0].position, WAIT)
     consumer.close()
-    assert asked == [(Subscription(topic, "g"), NOT_PARTITIONED, 1)]
+    assert asked == [Grant(Subscription(topic, "g"), NOT_PARTITIONED, 1)]
     assert values(opened, topic, "g") == [b"1"]
 
 
@@ -317,5 +317,5 @@ def test_greenlets_publish_and_consume(kafka: Kafka) -> None:
 
 def test_replicas_asked_for_are_made_as_far_as_there_are_brokers(on_kafka: Opened) -> None:
     topic = on_kafka.new_name()
-    on_kafka.backend.create_topic(topic, 0, Policies(replicas=3), {}, WAIT)
+    on_kafka.backend.create_topic(TopicInfo(topic, 0, Policies(replicas=3)), WAIT)
     assert on_kafka.backend.describe_topic(topic, WAIT).info.policies.replicas == 1

@@ -12,7 +12,14 @@ from router import settings as all_settings
 from router.backends import Backend, Batch, Start
 from router.backends import kafka as kafka_backend
 from router.errors import BackendUnavailableError
-from router.model import NOT_PARTITIONED, Message, Policies, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    Grant,
+    Message,
+    Subscription,
+    TopicInfo,
+    TopicName,
+)
 from tests.contract.conftest import WAIT, Bell, Trusting
 from tests.ports import free_port
 from tests.servers.kafka import PASSWORD, USER, Kafka
@@ -36,11 +43,11 @@ def open_backend(url: str, stack: ExitStack, **flags: str) -> Backend:
 def works(backend: Backend, name: str) -> bool:
     """Whether a message goes through."""
     topic = TopicName.parse(name)
-    backend.create_topic(topic, 0, Policies(), {}, WAIT)
+    backend.create_topic(TopicInfo(topic), WAIT)
     backend.publish(Batch(topic, NOT_PARTITIONED, [Message(b"1")]), WAIT)
     group = Subscription(topic, "g")
     backend.subscribe(group, Start.EARLIEST, WAIT)
-    consumer = backend.consume(group, NOT_PARTITIONED, 1, Bell(), WAIT)
+    consumer = backend.consume(Grant(group, NOT_PARTITIONED, 1), Bell(), WAIT)
     found = consumer.receive(1, 100, WAIT)
     consumer.acknowledge(found[0].position, WAIT)
     consumer.close()
@@ -96,5 +103,5 @@ def test_without_a_broker_calls_fail_soon_and_opening_does_not(
     with pytest.raises(BackendUnavailableError):
         backend.publish(Batch(topic, NOT_PARTITIONED, [Message(b"1")]), 0.5)
     with pytest.raises(BackendUnavailableError):
-        backend.consume(Subscription(topic, "g"), NOT_PARTITIONED, 1, Bell(), 0.5)
+        backend.consume(Grant(Subscription(topic, "g"), NOT_PARTITIONED, 1), Bell(), 0.5)
     assert time.monotonic() - began < WAIT

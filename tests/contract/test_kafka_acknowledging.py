@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from router.backends import Node, Start, embedded, kafka
+from router.backends import Start, kafka
 from router.backends.kafka.consumer import KafkaConsumer
+from router.backends.kafka.group_progress import Progress
 from router.backends.kafka.names import SCHEMAS
-from router.backends.kafka.progress import Progress
 from router.errors import (
     FencedError,
     IncompatibleSchemaError,
@@ -24,6 +24,7 @@ from router.errors import (
     SubscriptionBusyError,
 )
 from router.model import NOT_PARTITIONED, Position, Schema, SchemaType, Subscription, TopicName
+from router.node import Node, client
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 from tests.contract.on_kafka import BYTES, eventually, publish, readers, values
 from tests.servers.kafka import Kafka
@@ -130,7 +131,7 @@ def test_turns_are_dealt_by_the_nodes_broker(
     group = subscribed(opened, *(b"%d" % number for number in range(9)))
     with ExitStack() as stack:
         stack.callback(stop_broker, tmp_path)
-        nodes = [embedded.open_node(settings_for(tmp_path)) for _ in range(2)]
+        nodes = [client.open_node(settings_for(tmp_path)) for _ in range(2)]
         workers = [beside(opened, kafka_server, node) for node in nodes]
         for worker in workers:
             stack.callback(worker.node.close)

@@ -20,7 +20,15 @@ from router.errors import (
     BackendUnavailableError,
     TopicNotFoundError,
 )
-from router.model import NOT_PARTITIONED, Message, Policies, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    Grant,
+    Message,
+    Policies,
+    Subscription,
+    TopicInfo,
+    TopicName,
+)
 from tests.contract.conftest import WAIT, Bell, Opened
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish, values
 from tests.servers.kafka import Kafka
@@ -173,13 +181,13 @@ def test_a_partition_that_was_added_begins_at_its_first_message(opened: Opened, 
     admin.create_partitions({topic.local: 3})
     eventually(lambda: opened.backend.partitions(topic, WAIT) == 3)
     publish(opened, topic, b"new", partition=2)
-    consumer = opened.backend.consume(group, 2, 1, Bell(), WAIT)
+    consumer = opened.backend.consume(Grant(group, 2, 1), Bell(), WAIT)
     found = consumer.receive(MANY, BYTES, WAIT)
     consumer.acknowledge(found[-1].position, WAIT)
     consumer.close()
     assert [stored.message.value for stored in found] == [b"new"]
     opened.backend.subscribe(group, Start.LATEST, WAIT)
-    assert opened.backend.consume(group, 2, 1, Bell(), WAIT).receive(MANY, BYTES, WAIT) == []
+    assert opened.backend.consume(Grant(group, 2, 1), Bell(), WAIT).receive(MANY, BYTES, WAIT) == []
 
 
 def test_asking_for_a_topic_does_not_make_it(opened: Opened) -> None:
@@ -194,7 +202,7 @@ def test_topics_of_other_namespaces_have_longer_names_and_kafkas_own_are_hidden(
 ) -> None:
     local = opened.new_name().local
     topic = TopicName("tenant", "space", local)
-    opened.backend.create_topic(topic, 2, Policies(), {}, WAIT)
+    opened.backend.create_topic(TopicInfo(topic, 2), WAIT)
     publish(opened, topic, b"1", partition=1)
     assert f"tenant.space.{local}" in admin.list_topics()
     listed = [info.topic for info in opened.backend.list_topics(WAIT)]
@@ -205,7 +213,7 @@ def test_topics_of_other_namespaces_have_longer_names_and_kafkas_own_are_hidden(
 
 def test_a_topic_that_somebody_made_anew_has_no_old_properties(opened: Opened, admin: Any) -> None:
     topic = opened.new_name()
-    opened.backend.create_topic(topic, 0, Policies(), {"owner": "me"}, WAIT)
+    opened.backend.create_topic(TopicInfo(topic, 0, Policies(), {"owner": "me"}), WAIT)
     admin.delete_topics([topic.local])
     eventually(lambda: not opened.is_there(topic))
     admin.create_topics({topic.local: {}})
@@ -226,7 +234,7 @@ def test_publishing_makes_topics_while_the_registry_is_away(
         patched.setattr(opened.node.registry, "put", away)
         publish(opened, topic, b"1")
         with pytest.raises(BackendUnavailableError):
-            opened.backend.create_topic(described, 0, Policies(), {"owner": "me"}, WAIT)
+            opened.backend.create_topic(TopicInfo(described, 0, Policies(), {"owner": "me"}), WAIT)
     assert values(opened, topic) == [b"1"]
 
 

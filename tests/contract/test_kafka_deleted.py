@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from router.backends import Batch, Start
 from router.backends.kafka import open_backend
-from router.model import Message, Policies, Subscription, TopicName
+from router.model import Grant, Message, Policies, Subscription, TopicInfo, TopicName
 from tests.contract.conftest import WAIT, Bell, Opened, Trusting, settings_for
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish
 from tests.servers.kafka import Kafka
@@ -62,7 +62,9 @@ def drain(opened: Opened, topic: TopicName, group: str = GROUP) -> list[bytes]:
     """Read and acknowledge as `poll` does, without asking whether the group is there."""
     found = []
     for number in range(3):
-        consumer = opened.backend.consume(Subscription(topic, group), number, 1, Bell(), WAIT)
+        consumer = opened.backend.consume(
+            Grant(Subscription(topic, group), number, 1), Bell(), WAIT
+        )
         some = consumer.receive(MANY, BYTES, WAIT)
         if some:
             consumer.acknowledge(some[-1].position, WAIT)
@@ -78,7 +80,7 @@ def test_a_topic_deleted_in_kafka_comes_back_as_it_was_and_its_group_gets_all(
     first, second = workers(), workers()
     topic = first.new_name()
     if by_router:
-        first.backend.create_topic(topic, 3, Policies(), {"owner": "me"}, WAIT)
+        first.backend.create_topic(TopicInfo(topic, 3, Policies(), {"owner": "me"}), WAIT)
     else:
         admin.create_topics({topic.local: {"num_partitions": 3}})
         eventually(lambda: first.is_there(topic))
@@ -139,5 +141,5 @@ def test_a_group_of_a_topic_that_the_router_deleted_is_a_new_one(workers: Worker
     assert opened.backend.partitions(topic, WAIT) == 0
     publish(opened, topic, b"1")
     opened.backend.subscribe(Subscription(topic, GROUP), Start.LATEST, WAIT)
-    consumer = opened.backend.consume(Subscription(topic, GROUP), -1, 1, Bell(), WAIT)
+    consumer = opened.backend.consume(Grant(Subscription(topic, GROUP), -1, 1), Bell(), WAIT)
     assert consumer.receive(MANY, BYTES, WAIT) == []

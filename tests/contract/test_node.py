@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from router.backends import Claim, GroupMembers, Outcome, embedded
 from router.errors import CoordinationUnavailableError, FencedError
-from router.model import NOT_PARTITIONED, Position, Subscription
+from router.model import (
+    NOT_PARTITIONED,
+    ConsumerId,
+    Grant,
+    GroupMembers,
+    Outcome,
+    Position,
+    Subscription,
+)
+from router.node import Claim, client
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 
 pytestmark = pytest.mark.contract
@@ -28,7 +36,9 @@ class Group:
         self.subscription = Subscription(opened.new_topic(partitions), "g")
 
     def claim(self, consumer: str, bell: Bell | None = None) -> Claim:
-        return self._node.claim(self.subscription, consumer, self._partitions, bell or Bell(), WAIT)
+        return self._node.claim(
+            ConsumerId(self.subscription, consumer), self._partitions, bell or Bell(), WAIT
+        )
 
 
 def test_the_only_poll_holds_everything_at_once(with_node: Opened) -> None:
@@ -150,7 +160,7 @@ def test_the_newest_grant_is_confirmed_while_its_claim_stands(with_node: Opened)
     group, node = Group(with_node, 2), with_node.node
     claim = group.claim("a")
     for partition, generation in claim.granted().items():
-        node.confirm(group.subscription, partition, generation, WAIT)
+        node.confirm(Grant(group.subscription, partition, generation), WAIT)
     claim.release(Outcome.DELIVERED)
 
 
@@ -160,18 +170,20 @@ def test_an_older_grant_is_fenced(with_node: Opened) -> None:
     (old,) = first.granted().values()
     first.release(Outcome.DELIVERED)
     with pytest.raises(FencedError):
-        node.confirm(group.subscription, NOT_PARTITIONED, old, WAIT)
+        node.confirm(Grant(group.subscription, NOT_PARTITIONED, old), WAIT)
     second = group.claim("a")
     with pytest.raises(FencedError):
-        node.confirm(group.subscription, NOT_PARTITIONED, old, WAIT)
-    node.confirm(group.subscription, NOT_PARTITIONED, second.granted()[NOT_PARTITIONED], WAIT)
+        node.confirm(Grant(group.subscription, NOT_PARTITIONED, old), WAIT)
+    node.confirm(
+        Grant(group.subscription, NOT_PARTITIONED, second.granted()[NOT_PARTITIONED]), WAIT
+    )
     second.release(Outcome.DELIVERED)
 
 
 def test_what_was_never_granted_is_fenced(with_node: Opened) -> None:
     group, node = Group(with_node), with_node.node
     with pytest.raises(FencedError):
-        node.confirm(group.subscription, NOT_PARTITIONED, 1, WAIT)
+        node.confirm(Grant(group.subscription, NOT_PARTITIONED, 1), WAIT)
 
 
 def test_a_bucket_gives_its_burst_and_then_tells_the_wait(with_node: Opened) -> None:
@@ -219,7 +231,7 @@ def test_a_node_whose_zookeeper_is_away_is_not_ready_and_says_why(tmp_path: Path
             tmp_path, backend__url="kafka://127.0.0.1:1", zookeeper__servers=f"{where}/router"
         )
         stack.callback(stop_broker, tmp_path)
-        node = embedded.open_node(settings)
+        node = client.open_node(settings)
         stack.callback(node.close)
         with pytest.raises(CoordinationUnavailableError, match=f"ZooKeeper at {where}"):
             node.ready(WAIT)

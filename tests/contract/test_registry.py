@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.backends import Node, Registry, embedded, memory
+from router.backends import memory
 from router.errors import BadRequestError, ConflictError
-from router.registry import MAX_NAME, MAX_VALUE
+from router.node import Node, client
+from router.registry import MAX_NAME_CHARACTERS, MAX_VALUE_BYTES, Registry
 from tests.contract.conftest import WAIT, settings_for, stop_broker
 from tests.servers.zookeeper import Zookeeper
 
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.contract
 
 _numbers = itertools.count(1)
 
-NAMES = st.sampled_from(["a", "b", "a/b", ".", "..", "%2F", " ", "é\n", "a" * MAX_NAME])
+NAMES = st.sampled_from(["a", "b", "a/b", ".", "..", "%2F", " ", "é\n", "a" * MAX_NAME_CHARACTERS])
 
 
 @pytest.fixture(scope="module", params=["memory", "sqlite", "zookeeper"])
@@ -39,7 +40,7 @@ def node(
                 zookeeper: Zookeeper = request.getfixturevalue("zookeeper")
                 flags["zookeeper__servers"] = f"{zookeeper.address}/{folder.name}"
                 flags["backend__url"] = "kafka://127.0.0.1:1"
-            node = embedded.open_node(settings_for(folder, **flags))
+            node = client.open_node(settings_for(folder, **flags))
         stack.callback(node.close)
         yield node
 
@@ -181,10 +182,10 @@ def test_all_records_are_listed_by_name_however_many_bytes_they_have(
 ) -> None:
     names = [f"{number:03}" for number in range(90)]
     for name in reversed(names):
-        registry.put(kind, name, b"v" * MAX_VALUE, None, WAIT)
+        registry.put(kind, name, b"v" * MAX_VALUE_BYTES, None, WAIT)
     listed = registry.list(kind, WAIT)
     assert [record.name for record in listed] == names
-    assert {record.value for record in listed} == {b"v" * MAX_VALUE}
+    assert {record.value for record in listed} == {b"v" * MAX_VALUE_BYTES}
     assert registry.list(new_kind(), WAIT) == []
 
 
@@ -195,8 +196,8 @@ def test_all_records_are_listed_by_name_however_many_bytes_they_have(
         ("Key", "a", b""),
         ("../key", "a", b""),
         ("key", "", b""),
-        ("key", "a" * (MAX_NAME + 1), b""),
-        ("key", "a", b"v" * (MAX_VALUE + 1)),
+        ("key", "a" * (MAX_NAME_CHARACTERS + 1), b""),
+        ("key", "a", b"v" * (MAX_VALUE_BYTES + 1)),
     ],
     ids=["no kind", "capitals", "path", "no name", "long name", "large value"],
 )

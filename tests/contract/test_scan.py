@@ -6,9 +6,10 @@ from time import monotonic
 
 from router.backends import Batch, Start
 from router.model import Message, Stored, TopicName, TopicStats
-from router.services.directory import Directory
+from router.services.pages import Found, after, before
 from router.services.read import Reading, ReadOptions
-from router.services.scan import Found, after, before, beginning, end_of
+from router.services.scan import beginning, end_of
+from router.services.topic_metadata import TopicMetadataCache
 from tests.contract.conftest import WAIT, Opened
 
 OPTIONS = ReadOptions(WAIT, False, 10, 5.0, 60.0, 1_000_000)
@@ -18,7 +19,7 @@ COUNT = 60
 
 def reads(opened: Opened) -> Reading:
     return Reading(
-        opened.backend, Directory(opened.backend, 0, WAIT, monotonic), OPTIONS, monotonic
+        opened.backend, TopicMetadataCache(opened.backend, 0, WAIT, monotonic), OPTIONS, monotonic
     )
 
 

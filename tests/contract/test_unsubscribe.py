@@ -6,7 +6,7 @@ import pytest
 
 from router.backends import Batch, Start
 from router.errors import SubscriptionNotFoundError, TopicNotFoundError
-from router.model import NOT_PARTITIONED, Message, Subscription
+from router.model import NOT_PARTITIONED, Grant, Message, Subscription
 from tests.contract.conftest import WAIT, Bell, Opened
 
 pytestmark = pytest.mark.contract
@@ -24,12 +24,12 @@ def test_an_ended_subscription_is_gone_from_all_partitions(opened: Opened, parti
     partition = 0 if partitions else NOT_PARTITIONED
     if opened.kind == "apache":  # where who reads makes a subscription, at the end
         opened.backend.publish(Batch(topic, partition, [Message(b"1")]), WAIT)
-        consumer = opened.backend.consume(mine, partition, 1, Bell(), WAIT)
+        consumer = opened.backend.consume(Grant(mine, partition, 1), Bell(), WAIT)
         assert consumer.receive(10, 1000, WAIT) == []
         consumer.close()
     else:
         with pytest.raises(SubscriptionNotFoundError):
-            opened.backend.consume(mine, partition, 1, Bell(), WAIT)
+            opened.backend.consume(Grant(mine, partition, 1), Bell(), WAIT)
 
 
 def test_a_subscription_that_is_made_again_starts_anew(opened: Opened) -> None:

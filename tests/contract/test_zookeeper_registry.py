@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 
-from router.coordination import Record
 from router.coordination.zookeeper import Link, ZookeeperOptions
 from router.coordination.zookeeper.registry import ZookeeperRegistry
 from router.errors import ConflictError, CoordinationUnavailableError
+from router.registry import Record
 from tests.servers.proxy import TcpProxy
 from tests.servers.zookeeper import Zookeeper
 
@@ -47,7 +47,7 @@ def chroot() -> str:
 @asynccontextmanager
 async def registry(address: str, root: str) -> AsyncIterator[tuple[ZookeeperRegistry, MeddledLink]]:
     link = MeddledLink(ZookeeperOptions.parse(address + root, 4.0), time.monotonic)
-    opened = ZookeeperRegistry(link, patience=2.0)
+    opened = ZookeeperRegistry(link)
     link.start()
     try:
         yield opened, link
@@ -55,13 +55,19 @@ async def registry(address: str, root: str) -> AsyncIterator[tuple[ZookeeperRegi
         await link.close()
 
 
+@asynccontextmanager
+async def two_registries(
+    address: str,
+) -> AsyncIterator[tuple[ZookeeperRegistry, MeddledLink, ZookeeperRegistry]]:
+    """Give two registries of one tree, and the link of the first one."""
+    root = chroot()
+    async with registry(address, root) as (one, link), registry(address, root) as (two, _):
+        yield one, link, two
+
+
 def test_nodes_share_their_records(zookeeper: Zookeeper) -> None:
     async def test() -> None:
-        root = chroot()
-        async with (
-            registry(zookeeper.address, root) as (one, _),
-            registry(zookeeper.address, root) as (two, _),
-        ):
+        async with two_registries(zookeeper.address) as (one, _, two):
             written = await one.put("key", "a", b"1", 0)
             assert await two.get("key", "a") == written
             again = await two.put("key", "a", b"2", written.version)
@@ -74,11 +80,7 @@ def test_nodes_share_their_records(zookeeper: Zookeeper) -> None:
 
 def test_record_made_anew_meanwhile_is_not_overwritten(zookeeper: Zookeeper) -> None:
     async def test() -> None:
-        root = chroot()
-        async with (
-            registry(zookeeper.address, root) as (one, link),
-            registry(zookeeper.address, root) as (two, _),
-        ):
+        async with two_registries(zookeeper.address) as (one, link, two):
             old = await one.put("key", "a", b"old", 0)
 
             async def replace() -> None:
@@ -99,11 +101,7 @@ def test_record_made_anew_meanwhile_is_not_overwritten(zookeeper: Zookeeper) -> 
 
 def test_write_goes_on_when_another_record_is_made_meanwhile(zookeeper: Zookeeper) -> None:
     async def test() -> None:
-        root = chroot()
-        async with (
-            registry(zookeeper.address, root) as (one, link),
-            registry(zookeeper.address, root) as (two, _),
-        ):
+        async with two_registries(zookeeper.address) as (one, link, two):
             old = await one.put("key", "a", b"old", 0)
             link.meddle = (link.asked + 3, lambda: two.put("key", "b", b"", 0))
             assert (await one.put("key", "a", b"mine", old.version)).value == b"mine"

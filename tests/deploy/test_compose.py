@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.cli import broker, serve
+from router.cli import broker_child, serve
 from router.settings import duration, load
 from tests.deploy.nginx import Nginx
 from tests.deploy.tools import DEPLOY, run
@@ -79,9 +79,11 @@ def test_files_that_are_mounted_exist(services: dict[str, Any]) -> None:
 
 
 def test_nodes_have_the_time_to_stop(services: dict[str, Any]) -> None:
-    front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN
+    front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN_SECONDS
     for name in ("router1", "router2"):
-        assert duration(services[name]["stop_grace_period"]) >= front + broker.PATIENCE + 5
+        assert (
+            duration(services[name]["stop_grace_period"]) >= front + broker_child.STOP_SECONDS + 5
+        )
 
 
 def test_nginx_accepts_its_list_of_nodes(tmp_path: Path, services: dict[str, Any]) -> None:

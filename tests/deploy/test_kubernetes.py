@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from router.app import create_app
-from router.cli import broker, serve
+from router.cli import broker_child, serve
 from router.settings import load
 from tests.deploy.tools import DEPLOY, run
 
@@ -122,8 +122,8 @@ def test_ports_fit_together(file: Path) -> None:
 def test_pods_have_the_time_to_stop(file: Path) -> None:
     command = container(file)["lifecycle"]["preStop"]["exec"]["command"]
     assert command[0] == "sleep"
-    front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN
-    needed = float(command[1]) + front + broker.PATIENCE + 5
+    front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN_SECONDS
+    needed = float(command[1]) + front + broker_child.STOP_SECONDS + 5
     assert pod(file)["terminationGracePeriodSeconds"] >= needed
 
 

@@ -8,8 +8,9 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 from urllib.parse import parse_qs, urlsplit
+
+from tests.threaded_server import ThreadedServer
 
 
 @dataclass
@@ -33,7 +34,7 @@ class Script:
     release: threading.Event = field(default_factory=threading.Event)
 
 
-class Upstream:
+class Upstream(ThreadedServer):
     """One fake node on a free port of loopback.
 
     The query parameter `wait` keeps a request for that many milliseconds; `parts` has the answer
@@ -42,25 +43,11 @@ class Upstream:
 
     def __init__(self) -> None:
         self.script = Script()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler(self.script))
-        self._server.daemon_threads = True
-        self.port = int(self._server.server_address[1])
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,))
+        super().__init__(ThreadingHTTPServer(("127.0.0.1", 0), handler(self.script)))
 
-    def __enter__(self) -> Upstream:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.script.release.set()
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join(10)
+        super().__exit__(*error)
 
 
 def handler(script: Script) -> type[BaseHTTPRequestHandler]:

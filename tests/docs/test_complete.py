@@ -125,7 +125,7 @@ def parameters(source: str) -> set[str]:
 
 def test_every_query_parameter_is_documented() -> None:
     for module, document, known in (
-        ("dmaap.py", "http.md", {"timeout", "limit", "partitionKey", "from", "ack"}),
+        ("dmaap/events.py", "http.md", {"timeout", "limit", "partitionKey", "from", "ack"}),
         ("pulsar_rest/read.py", "pulsar-rest.md", {"max_messages", "schema_type", "after"}),
     ):
         page = (DOCS / document).read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Where our broker shows the official clients something else than Apache Pulsar does, and why."""
+"""The differences between the router's broker and Apache Pulsar that official clients observe."""
 
 from __future__ import annotations
 
@@ -51,38 +51,42 @@ DIFFERENCES: dict[str, Difference] = {
             "persistent://NS/per%2Fcent": "Timeout",
         },
         apache=_NAMES,
-        why="topics have names that every door of the router takes: A-Z a-z 0-9 . _ -",
+        why="topic names have only characters that all protocols of the router accept: "
+        "A-Z a-z 0-9 . _ -",
     ),
     "subscribing.names_of_subscriptions": Difference(
         ours=_SUBSCRIPTIONS | {"": "NotAllowedError"},
         apache=_SUBSCRIPTIONS | {"": "InvalidConfiguration"},
-        why="an empty name is refused for what it is; Apache Pulsar answers ProducerBusy",
+        why="an empty name is refused with NotAllowedError; Apache Pulsar answers ProducerBusy",
     ),
     "administering.a_subscription_that_is_not_there": Difference(
         ours={"peek": 404, "skip": 404, "reset": 404, "delete": 404, "there now": "[]"},
         apache={"peek": 200, "skip": 204, "reset": 204, "delete": 404, "there now": '["missing"]'},
-        why="a look at a subscription that does not exist answers 404; Apache Pulsar makes it",
+        why="a call for a subscription that does not exist answers 404; Apache Pulsar creates the"
+        " subscription",
     ),
     "administering.a_subscription_of_a_topic_that_is_not_there": Difference(
         ours=404,
         apache=204,
-        why="a subscription of a topic that does not exist answers 404; Apache Pulsar makes both",
+        why="a subscription of a topic that does not exist answers 404; Apache Pulsar creates both",
     ),
     "administering.a_schema_of_another_kind": Difference(
         ours={"posted": 409, "tested": 202},
         apache={"posted": 409, "tested": 500},
-        why="the question whether a schema of another kind would do is answered: it would not",
+        why="a compatibility check of a schema of another type answers that it is not compatible;"
+        " Apache Pulsar answers 500",
     ),
     "administering.the_time_to_live_of_a_namespace": Difference(
         ours=405,
         apache=204,
-        why="there is no time to live but retention, which takes unacknowledged messages too",
+        why="there is no time to live; `retention.backlog` limits the unacknowledged messages that"
+        " are kept",
     ),
     "java.recordsOfAvroAndJson": Difference(
         ours=_RECORDS
         | {"AVRO": [1, -2, "AVRO", "-2", 2, "nothing", "IncompatibleSchemaException"]},
         apache=_RECORDS,
-        why="schemas.compatibility is BACKWARD unless set; Apache Pulsar's own default is FULL",
+        why="the default of schemas.compatibility is BACKWARD; Apache Pulsar's own default is FULL",
     ),
 }
 

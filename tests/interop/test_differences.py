@@ -1,4 +1,4 @@
-"""The page "What is different from Apache Pulsar" says all that there is to say, and it holds."""
+"""The page "Differences from Apache Pulsar" is complete and true."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from router.broker.dispatch import delayed, individual
-from router.broker.pulsar import consuming, patterns, producers, subscribing, watching
+from router.broker.delivery import individual
+from router.broker.pulsar import consumers, patterns, producers, watching
 from router.schemas import definitions
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -32,14 +32,14 @@ def test_every_difference_is_on_the_page(name: str) -> None:
 @pytest.mark.parametrize(
     ("bound", "sentence"),
     [
-        (delayed.LIMIT, "{} of one subscription are waited for at a time"),
-        (individual.MAX_HELD, "{} are held for one consumer at a time"),
+        (individual.MAX_DELAYED_ENTRIES, "at most {} of one subscription are delayed at a time"),
+        (individual.MAX_HELD, "at most {} are held for one consumer at a time"),
         (individual.MAX_HELD_BY_ALL, "and {} for all of a subscription"),
         (producers.MAX_PRODUCERS, "at most {} producers"),
-        (consuming.MAX_CONSUMERS, "{} consumers and"),
+        (consumers.MAX_CONSUMERS, "{} consumers and"),
         (watching.MAX_WATCHERS, "{} watched lists"),
         (patterns.MAX_PATTERN, "RE2, up to {} characters"),
-        (subscribing.MAX_NAME, "any character, {} of them"),
+        (consumers.MAX_NAME, "any character, {} of them"),
         (definitions.MAX_DEFINITION, "at most {} bytes of a definition"),
         (definitions.MAX_DEPTH, "{} deep"),
         (definitions.MAX_BRANCHES, "with {} branches of a union"),
@@ -63,7 +63,7 @@ def client_commands() -> list[str]:
         field = pb.BaseCommand.DESCRIPTOR.fields_by_number.get(number)
         body = field.message_type if field is not None else None
         asks = body is not None and "request_id" in body.fields_by_name
-        if asks and not name.endswith(("RESPONSE", "SUCCESS")) and name not in {"ERROR", "ADMIN"}:
+        if asks and not name.endswith(("RESPONSE", "SUCCESS")) and name != "ERROR":
             found.append(name)
     return found
 

@@ -1,7 +1,7 @@
 """What users of the official client see is the same on our broker and on Apache Pulsar.
 
 Where it is not, `differences.DIFFERENCES` says what is seen on which, and why: that table is also
-what the page "What is different from Apache Pulsar" is checked against.
+what the page "Differences from Apache Pulsar" is checked against.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, SparkSession
 
 from router.backends import Backend, Start
-from router.model import NOT_PARTITIONED, Message, Policies, TopicName
+from router.model import NOT_PARTITIONED, Message, TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec, Trigger
 from router.pipelines.sinks import SinkContext, start_sink
 from router.settings import Settings
@@ -37,7 +37,7 @@ class Bell:
 def new_topic(backend: Backend, name: str, partitions: int) -> TopicName:
     """Make a topic and return its name."""
     topic = TopicName.parse(name)
-    backend.create_topic(topic, partitions, Policies(), {}, WAIT)
+    backend.create_topic(TopicInfo(topic, partitions), WAIT)
     return topic
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from router.backends import Backend, Batch
-from router.model import NOT_PARTITIONED, Message, Policies, TopicName
+from router.backends.opening import opened
+from router.model import NOT_PARTITIONED, Message, Policies, TopicInfo, TopicName
 from router.pipelines.source.offsets import Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
@@ -22,7 +23,8 @@ from tests.processes import BrokerProcess, wait_until
 WAIT = 60.0
 # Retention is looked at many times a second rather than once a minute.
 EAGER = (
-    "from router.broker.tending import Tending; Tending.tend_for_ever.__defaults__ = (0.1,);"
+    "from router.broker.topics.maintenance import Maintenance;"
+    "Maintenance.run.__defaults__ = (0.1,);"
     "import sys; from router.broker.__main__ import main; sys.exit(main())"
 )
 
@@ -51,7 +53,7 @@ class Store:
         self.url = url
         self.settings = settings
         self.stack = stack
-        self.backend: Backend = stack.enter_context(self.options(topics="any").opened())
+        self.backend: Backend = stack.enter_context(opened(self.options(topics="any").settings))[1]
 
     def options(self, **texts: str) -> Options:
         """Return a source's options."""
@@ -64,7 +66,7 @@ class Store:
     def create(self, name: str, partitions: int = 0, policies: Policies | None = None) -> TopicName:
         """Make a topic."""
         topic = TopicName.parse(name)
-        self.backend.create_topic(topic, partitions, policies or Policies(), {}, WAIT)
+        self.backend.create_topic(TopicInfo(topic, partitions, policies or Policies()), WAIT)
         return topic
 
     def publish(self, topic: TopicName, partition: int, *values: bytes) -> None:

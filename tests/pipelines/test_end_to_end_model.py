@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from router.pipelines.formats import decode
 from router.pipelines.graph import _views
 from router.pipelines.loading import parse
-from router.pipelines.rows import SCHEMA_DDL
+from router.pipelines.source_columns import SCHEMA_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

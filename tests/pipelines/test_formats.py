@@ -12,8 +12,8 @@ from router.backends.memory import open_backend, open_node
 from router.errors import SettingError
 from router.pipelines.declaration import Pipeline, SourceSpec
 from router.pipelines.formats import dead_letters, decode
-from router.pipelines.rows import SCHEMA_DDL
-from router.pipelines.schemas import FILE, resolved
+from router.pipelines.schemas import SCHEMA_FILE, resolved
+from router.pipelines.source_columns import SCHEMA_DDL
 from router.settings import load
 from router.wire.cambria import framed
 from tests.unit.pipelines.test_decoding import DEFINITION, avro
@@ -173,12 +173,12 @@ def test_columns_are_inferred_once_and_kept(
     assert schema() == "`id` bigint, `in` struct<`x`: string>"
     values[:] = [b'{"other":1}']
     assert schema() == "`id` bigint, `in` struct<`x`: string>"
-    (tmp_path / FILE).unlink()
+    (tmp_path / SCHEMA_FILE).unlink()
     assert schema() == "`other` bigint"
-    (tmp_path / FILE).unlink()
+    (tmp_path / SCHEMA_FILE).unlink()
     values[:] = [b"junk"]
     with pytest.raises(SettingError, match=r"declare the columns in source\.schema"):
         schema()
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / SCHEMA_FILE).exists()
     backend.close()
     node.close()

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from router.pipelines.jobs.accounts import Account, Twice, spans
-from router.pipelines.jobs.auditing import accounts
+from router.pipelines.jobs.audit import Account, Twice, accounts
+from tests.unit.pipelines.gaps import spans
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -257,9 +257,9 @@ def test_reading_goes_on_where_it_was_when_the_broker_comes_back(
     served: tuple[BrokerProcess, Store], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, store = served
-    monkeypatch.setattr("router.pipelines.source.reading.ROWS", 100)
+    monkeypatch.setattr("router.pipelines.source.reading.BATCH_ROWS", 100)
     # Few messages on their way, so that most of them are not when the broker dies.
-    monkeypatch.setattr("router.backends.pulsar.entry_stream.MOST_PERMITS", 100)
+    monkeypatch.setattr("router.backends.pulsar.entry_stream.MAX_PERMITS", 100)
     monkeypatch.setattr("router.backends.pulsar.entry_stream.FIRST_PERMITS", 100)
     topic = store.create(name())
     told = fill(store, topic, 40, 50)

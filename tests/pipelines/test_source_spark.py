@@ -12,8 +12,8 @@ import pytest
 
 from router.backends import Batch
 from router.model import NOT_PARTITIONED, Message
+from router.pipelines.checks import FILE
 from router.pipelines.declaration import SourceSpec
-from router.pipelines.functions import FILE
 from router.pipelines.source import frame, register
 from tests.contract.conftest import stop_broker
 from tests.pipelines.sourcing import Store, fill

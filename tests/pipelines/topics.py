@@ -4,24 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from router.backends import Backend, Batch, Start
-from router.model import NOT_PARTITIONED, Message, Policies, Stored, TopicName
+from router.backends import Backend, Batch, NullMailbox, Start
+from router.model import NOT_PARTITIONED, Message, Stored, TopicInfo, TopicName
 
 WAIT = 60.0
 _BYTES = 1 << 24
 
 
-class Nobody:
-    """A mailbox that nobody looks into: what is read is there already."""
-
-    def wake(self) -> None:
-        """Do nothing."""
-
-
 def create(backend: Backend, name: str, partitions: int = 0) -> TopicName:
     """Make a topic."""
     topic = TopicName.parse(name)
-    backend.create_topic(topic, partitions, Policies(), {}, WAIT)
+    backend.create_topic(TopicInfo(topic, partitions), WAIT)
     return topic
 
 
@@ -54,7 +47,7 @@ def read(backend: Backend, topic: TopicName | str) -> list[list[Stored]]:
 
 
 def _partition(backend: Backend, topic: TopicName, partition: int) -> list[Stored]:
-    reader = backend.read(topic, partition, Start.EARLIEST, Nobody(), WAIT)
+    reader = backend.read(topic, partition, Start.EARLIEST, NullMailbox(), WAIT)
     try:
         found: list[Stored] = []
         while batch := reader.receive(5_000, _BYTES, WAIT):

@@ -13,6 +13,7 @@ from tests.servers.maven import MissingServerError, cache, locked, program, requ
 
 BUILD_SECONDS = 900.0
 INTEROP = Path(__file__).parent.parent / "interop" / "golang"
+KAFKA = Path(__file__).parent.parent / "kafka" / "golang"
 
 
 def built(source: Path) -> Path:
@@ -58,6 +59,7 @@ def main() -> None:
     """Build everything; one sentence and status 1 when something cannot be had."""
     try:
         built(INTEROP)
+        built(KAFKA)
     except MissingServerError as error:
         sys.exit(str(error))
 

@@ -1,4 +1,4 @@
-"""A real Apache Kafka of one node (KRaft) on loopback, behind proxies or secured when asked for.
+"""A real Apache Kafka (KRaft) on loopback: one node, behind proxies or secured, or three brokers.
 
 Its folder is a copy of one that Kafka's own tool formatted: once for each version, since that is
 one more start of a JVM. With a meta.properties written by hand it comes up as well, but with
@@ -60,8 +60,13 @@ class Kafka(JavaServer):
     HEAP = "384m"
     MAIN = "kafka.Kafka"
 
-    def __init__(self, folder: Path, *, secure: bool = False) -> None:
+    def __init__(
+        self, folder: Path, *, secure: bool = False, controller: Kafka | None = None, node: int = 1
+    ) -> None:
         super().__init__(folder)
+        self._node = node
+        self._controller = controller or self
+        self._copies = 1
         self._said = 0
         self._protocols = {"PLAIN": "PLAINTEXT", "CONTROLLER": "PLAINTEXT"}
         self._listeners = {"PLAIN": self.address, "CONTROLLER": f"127.0.0.1:{free_port()}"}
@@ -74,6 +79,15 @@ class Kafka(JavaServer):
             self.tls = self._listen("TLS", "SSL")
             self.authority = Authority(self.folder / "authority")
             self._secure = self._secrets()
+
+    @classmethod
+    def cluster(cls, folder: Path) -> list[Kafka]:
+        """Return three brokers that keep three copies; the first is the controller too."""
+        first = cls(folder / "1")
+        found = [first, *(cls(folder / str(n), controller=first, node=n) for n in (2, 3))]
+        for broker in found:
+            broker._copies = len(found)
+        return found
 
     def launch(self) -> None:
         """Start and do not wait."""
@@ -141,17 +155,22 @@ class Kafka(JavaServer):
         return found
 
     def _settings(self) -> dict[str, object]:
+        alone = self._controller is self
+        copies = {name: self._copies for name in QUICK if name.endswith("replication.factor")}
         return {
-            "process.roles": "broker,controller",
-            "node.id": 1,
-            "controller.quorum.voters": f"1@{self._listeners['CONTROLLER']}",
+            "process.roles": "broker,controller" if alone else "broker",
+            "node.id": self._node,
+            "controller.quorum.voters": f"1@{self._controller._listeners['CONTROLLER']}",
             "controller.listener.names": "CONTROLLER",
             "inter.broker.listener.name": "PLAIN",
-            "listeners": _pairs(self._listeners, "://"),
+            "listeners": _pairs(
+                {n: at for n, at in self._listeners.items() if alone or n != "CONTROLLER"}, "://"
+            ),
             "advertised.listeners": _pairs(self._advertised, "://"),
             "listener.security.protocol.map": _pairs(self._protocols, ":"),
             "log.dirs": self.folder / "logs",
             **QUICK,
+            **copies,
             **self._secure,
         }
 
@@ -173,8 +192,13 @@ class Kafka(JavaServer):
     def _format(self, path: Path) -> None:
         """Copy the formatted folder, which is made if this version of Kafka has none yet."""
         users = f"SCRAM-SHA-256=[name={USER},password={PASSWORD}]"
-        options = ("format", "--cluster-id", CLUSTER, "--add-scram", users)
-        version = hashlib.sha256(repr((maven.PINS["kafka"], options)).encode()).hexdigest()[:16]
+        options: tuple[str, ...] = ("format", "--cluster-id", CLUSTER)
+        if self._controller is self:
+            options += ("--add-scram", users)
+        made: tuple[object, ...] = (maven.PINS["kafka"], options)
+        if self._controller is not self:
+            made += (self._node,)  # the folder holds its number
+        version = hashlib.sha256(repr(made).encode()).hexdigest()[:16]
         formatted = maven.cache() / f"kafka-formatted-{version}"
         if not formatted.is_dir():
             with maven.locked(maven.cache() / "kafka-formatted.lock"):

@@ -29,6 +29,34 @@ PINS: dict[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-tools:4.3.1",
         "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
     ),
+    # the newest definitions of messages, with the generated classes that are their oracle
+    "kafka-clients": (
+        "org.apache.kafka:kafka-clients:4.4.0",
+        # the JSON converters need what the client's pom calls "provided"
+        "com.fasterxml.jackson.core:jackson-databind:2.19.0",
+    ),
+    # definitions that the clients' jar lacks, with their classes; none of their dependencies
+    "kafka-server": tuple(
+        f"org.apache.kafka:kafka-{part}:4.4.0"
+        for part in (
+            "group-coordinator",
+            "metadata",
+            "storage",
+            "share-coordinator",
+            "transaction-coordinator",
+            "raft",
+        )
+    ),
+    # earlier definitions
+    **{
+        f"kafka-clients-{version}": (f"org.apache.kafka:kafka-clients:{version}",)
+        for version in ("2.8.2", "3.9.1", "4.1.0")
+    },
+    # the newest client of Kafka 3, which is the one of Spark's connector
+    "kafka-clients-3": (
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "com.fasterxml.jackson.core:jackson-databind:2.19.0",
+    ),
     "zookeeper": (
         "org.apache.zookeeper:zookeeper:3.9.5",
         # its pom calls these two "provided", and it does not start without them
@@ -46,6 +74,8 @@ PINS: dict[str, tuple[str, ...]] = {
 # Poms whose versions rule over those that the dependencies name: without it the broker gets jars
 # that do not fit one another, and dies with NoSuchMethodError.
 MANAGED = {"pulsar": "org.apache.pulsar:pulsar:4.2.4"}
+# Jars that are copied without what they depend on: definitions are read from them.
+ALONE = {"kafka-server", "kafka-clients-2.8.2", "kafka-clients-3.9.1", "kafka-clients-4.1.0"}
 POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>router.tests</groupId>
@@ -57,8 +87,12 @@ POM = """<project>
 </project>
 """
 DEPENDENCY = """    <dependency>
-      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>
+      <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>{alone}
     </dependency>"""
+EXCLUSIONS = """
+      <exclusions>
+        <exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>
+      </exclusions>"""
 MANAGEMENT = """  <dependencyManagement>
     <dependencies>
       <dependency>
@@ -78,6 +112,7 @@ TOOLS = {
     "prometheus": "prometheus",
     "promtool": "prometheus",
     "go": "golang-go",
+    "kcat": "kcat",
 }
 
 
@@ -128,7 +163,8 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _pom(name: str) -> str:
-    lines = [DEPENDENCY.format(*pin.split(":")) for pin in PINS[name]]
+    alone = EXCLUSIONS if name in ALONE else ""
+    lines = [DEPENDENCY.format(*pin.split(":"), alone=alone) for pin in PINS[name]]
     managed = MANAGEMENT.format(*MANAGED[name].split(":")) if name in MANAGED else ""
     return POM.format(name=name, managed=managed, dependencies="\n".join(lines))
 

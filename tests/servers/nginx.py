@@ -7,7 +7,6 @@ import socket
 import subprocess
 import time
 from pathlib import Path
-from types import TracebackType
 
 from tests.servers import maven
 
@@ -46,12 +45,7 @@ class Nginx:
             time.sleep(0.02)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         assert self._process is not None
         self._process.terminate()
         self._process.wait(DEADLINE)

@@ -10,7 +10,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from tests.servers import maven
@@ -46,12 +45,7 @@ class Prometheus:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         assert self._process is not None
         self._process.terminate()
         self._process.wait(DEADLINE)

@@ -15,7 +15,6 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
-from types import TracebackType
 
 from tests.ports import free_port
 
@@ -88,12 +87,7 @@ class TcpProxy:
     def __enter__(self) -> TcpProxy:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_error: object) -> None:
         self.close()
 
     def _order(self, action: Callable[[], None]) -> None:

@@ -164,10 +164,11 @@ def test_a_stalled_proxy_forwards_later_what_it_was_given(
 
 
 @pytest.mark.parametrize(
-    ("server", "packages"), [("maven", "default-jdk-headless maven"), ("chromium", "chromium")]
+    ("server", "packages"),
+    [("maven", ["default-jdk-headless", "kcat", "maven"]), ("chromium", ["chromium"])],
 )
 def test_a_missing_program_is_said_in_one_sentence(
-    tmp_path: Path, server: str, packages: str
+    tmp_path: Path, server: str, packages: list[str]
 ) -> None:
     environ = {"PATH": str(tmp_path), "HOME": str(tmp_path)}
     command = [sys.executable, "-m", f"tests.servers.{server}"]
@@ -175,7 +176,8 @@ def test_a_missing_program_is_said_in_one_sentence(
     done = subprocess.run(command, env=environ, capture_output=True, check=False)
     assert done.returncode == 1
     assert done.stderr.decode().count("\n") == 1
-    assert f"apt-get install {packages}" in done.stderr.decode()
+    _, _, named = done.stderr.decode().partition("apt-get install ")
+    assert set(packages) <= set(named.split())
     assert time.monotonic() - started < 30
 
 

@@ -17,7 +17,7 @@ import pytest
 from router.backends import Batch, Start
 from router.backends import pulsar as pulsar_backend
 from router.errors import BackendUnavailableError, NotAllowedError
-from router.model import NOT_PARTITIONED, Message, Subscription, TopicName
+from router.model import NOT_PARTITIONED, Grant, Message, Subscription, TopicName
 from tests.contract.conftest import WAIT, Bell, Opened, open_apache, settings_for
 from tests.contract.publishing import Publishers, check, received
 from tests.processes import wait_until
@@ -108,7 +108,7 @@ STANDING_STILL = """
 import json, sys, time
 from router import settings
 from router.backends import pulsar
-from router.model import Subscription, TopicName
+from router.model import Grant, Subscription, TopicName
 
 url, topic, flags = sys.argv[1:]
 backend = pulsar.open_backend(url, settings.load(None, {}, json.loads(flags)), None)
@@ -117,7 +117,8 @@ class Bell:
     def wake(self):
         pass
 
-consumer = backend.consume(Subscription(TopicName.parse(topic), "g"), -1, 1, Bell(), 30)
+grant = Grant(Subscription(TopicName.parse(topic), "g"), -1, 1)
+consumer = backend.consume(grant, Bell(), 30)
 print("open", flush=True)
 time.sleep(600)
 """
@@ -139,7 +140,7 @@ def test_a_partition_of_a_node_that_stands_still_is_had_by_the_next_holder_of_it
             assert node.stdout.readline() == b"open\n"
             node.send_signal(signal.SIGSTOP)
             began = time.monotonic()
-            consumer = opened.backend.consume(subscription, NOT_PARTITIONED, 2, Bell(), 30)
+            consumer = opened.backend.consume(Grant(subscription, NOT_PARTITIONED, 2), Bell(), 30)
             took = time.monotonic() - began
         finally:
             node.kill()

@@ -40,7 +40,7 @@ GROUPS = 500
 """A topic has at most 1,000 groups."""
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_what_a_reader_does_not_take_goes_to_another(tmp_path: Path, kind: str) -> None:
     settings = {"server_worker_class": kind, "server_write_timeout": "1s", "consume_idle": "300ms"}
     messages = [f"{number:03d}" + "z" * BIG for number in range(PARTS)]
@@ -59,7 +59,7 @@ def test_what_a_reader_does_not_take_goes_to_another(tmp_path: Path, kind: str) 
     assert "Traceback" not in (tmp_path / "serve.log").read_text()
 
 
-class Crowd:
+class ConnectionLimiter:
     """Connections that hold one of three things each: half a head, half a body, nothing."""
 
     def __init__(self, stack: Stack, clients: ExitStack, number: int) -> None:
@@ -115,18 +115,17 @@ def polling(stack: Stack, clients: ExitStack) -> Iterator[None]:
     assert [client.answer().json for client in polls] == [["wake"]] * POLLS
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
 def test_publishing_goes_on_among_slow_connections_and_waiting_polls(
-    tmp_path: Path, kind: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """gthread is left out: each of these would have one of its 256 threads."""
     allow_files(2 * (SLOW + POLLS) + 500)
-    settings = {"server_worker_class": kind, "server_head_timeout": "5m"}
+    settings = {"server_head_timeout": "5m"}
     settings |= {"consume_max_timeout": "5m", "server_connections_per_address": "0"}
     each = POSTS // 8
     with started(tmp_path, "--workers", "2", **settings) as stack, ExitStack() as clients:
         with polling(stack, clients):
-            crowd = Crowd(stack, clients, SLOW)
+            crowd = ConnectionLimiter(stack, clients, SLOW)
             with ThreadPoolExecutor(8) as pool:
                 parts = [range(first, first + each) for first in range(0, 8 * each, each)]
                 sent = [pool.submit(publish, stack, part) for part in parts]
@@ -139,7 +138,7 @@ def test_publishing_goes_on_among_slow_connections_and_waiting_polls(
     with capsys.disabled():
         p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
         sys.stdout.write(
-            f"\n{kind}: {len(took)} POSTs among {SLOW} slow connections and {POLLS} polls:"
+            f"\n{len(took)} POSTs among {SLOW} slow connections and {POLLS} polls:"
             f" p50 {p50:.1f} ms, p99 {p99:.1f} ms\n"
         )
 
@@ -173,13 +172,12 @@ class Mixed:
             self.wires[number].reset()
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
 def test_each_who_stays_has_each_message_once_when_others_vanish_or_ask_early(
-    tmp_path: Path, kind: str
+    tmp_path: Path,
 ) -> None:
     """gthread is left out: each of these would have one of its 256 threads."""
     allow_files(2 * CROWD + 500)
-    settings = {"server_worker_class": kind, "consume_max_timeout": "5m"}
+    settings = {"consume_max_timeout": "5m"}
     settings |= {"server_connections_per_address": "0"}
     with started(tmp_path, "--backend", "memory", **settings) as stack, ExitStack() as clients:
         assert post(stack, "mixed", "start").status == 200

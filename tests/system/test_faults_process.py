@@ -19,7 +19,7 @@ import pytest
 
 from router.broker.folder import LOCK
 from tests.ports import free_port
-from tests.processes import wait_until
+from tests.processes import run_serve, wait_until
 from tests.system.stack import Stack
 from tests.system.traffic import (
     Answer,
@@ -108,17 +108,8 @@ def ended(pid: int) -> bool:
 
 def serve_refused(folder: Path, **settings: str) -> subprocess.CompletedProcess[str]:
     """Run a `serve` that has to give up."""
-    environ = {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
-    command = [sys.executable, "-m", "router", "serve", "--port", str(free_port())]
-    return subprocess.run(
-        [*command, "--data", str(folder / "data")],
-        cwd=folder,
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
+    flags = ("--port", str(free_port()), "--data", str(folder / "data"))
+    return run_serve(folder, *flags, **settings)
 
 
 @pytest.mark.parametrize("patience", ["15s", "1s"])

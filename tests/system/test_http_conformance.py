@@ -33,7 +33,7 @@ BAD = {**corpus.HEADS, **corpus.CHUNKS}
 REFUSALS = {400, 405, 408, 413, 414, 417, 431, 501, 505}
 
 
-@pytest.fixture(scope="module", params=["gevent", "llhttp", "gthread"])
+@pytest.fixture(scope="module", params=["llhttp", "gthread"])
 def front(
     tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
 ) -> Iterator[Stack]:
@@ -221,7 +221,7 @@ def test_a_head_that_trickles_in_is_given_up(bounded: Make, kind: str) -> None:
     assert (answer.status, answer.closing) == (408, True)
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 @pytest.mark.parametrize(
     "framing", [b"Content-Length: 1000\r\n", b"Transfer-Encoding: chunked\r\n"]
 )

@@ -38,7 +38,7 @@ def stacks(tmp_path: Path) -> Iterator[Callable[..., Stack]]:
         stack.stop()
 
 
-KINDS = ["gevent", "llhttp", "gthread"]
+KINDS = ["llhttp", "gthread"]
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +72,10 @@ def stack(running: Callable[[str], Stack], request: pytest.FixtureRequest) -> It
     yield from emptied(running(request.param))
 
 
-@pytest.fixture(params=["gevent", "llhttp"])
-def gevent(running: Callable[[str], Stack], request: pytest.FixtureRequest) -> Iterator[Stack]:
-    """The router with each kind of worker that runs requests in greenlets, without topics."""
-    yield from emptied(running(request.param))
+@pytest.fixture
+def llhttp(running: Callable[[str], Stack]) -> Iterator[Stack]:
+    """The router with the worker that runs requests in greenlets, without topics."""
+    yield from emptied(running("llhttp"))
 
 
 def publish(stack: Stack, body: bytes = b"x", **more: Any) -> requests.Response:
@@ -181,17 +181,17 @@ def test_client_that_goes_away_while_its_poll_waits_loses_nothing(
 
 
 def test_client_that_goes_away_just_before_a_message_loses_nothing(
-    gevent: Stack, connect: Connect
+    llhttp: Stack, connect: Connect
 ) -> None:
-    publish(gevent)
-    poll(gevent)
+    publish(llhttp)
+    poll(llhttp)
     for turn in range(30):
-        leaver = connect(gevent)
+        leaver = connect(llhttp)
         leaver.send(*POLL)
-        until_waiting(gevent, 1)
+        until_waiting(llhttp, 1)
         leaver.close()
-        publish(gevent, b"%d" % turn)
-        assert poll(gevent, SOON) == [str(turn)]
+        publish(llhttp, b"%d" % turn)
+        assert poll(llhttp, SOON) == [str(turn)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -259,9 +259,9 @@ def test_body_that_breaks_off_is_not_published(
     ],
 )
 def test_requests_that_cannot_be_read_are_refused_in_json(
-    gevent: Stack, connect: Connect, lines: tuple[str, ...], status: int
+    llhttp: Stack, connect: Connect, lines: tuple[str, ...], status: int
 ) -> None:
-    raw = connect(gevent)
+    raw = connect(llhttp)
     raw.send(*lines)
     refused(raw, status)
     assert raw.ended()
@@ -288,27 +288,27 @@ def test_body_over_the_limit_is_refused_and_the_connection_goes_on(
      ("%74", 200), ("a\xe9", 400)],
 )  # fmt: skip
 def test_names_are_taken_from_the_path_as_it_was_sent(
-    gevent: Stack, connect: Connect, path: str, status: int
+    llhttp: Stack, connect: Connect, path: str, status: int
 ) -> None:
-    raw = connect(gevent)
+    raw = connect(llhttp)
     raw.send(f"POST /events/{path} HTTP/1.1", *POST[1:], "Content-Length: 1", body=b"x")
     assert raw.answer()[0] == status
 
 
-def test_head_consumes_nothing(gevent: Stack) -> None:
-    publish(gevent)
-    url = f"{gevent.url}/events/t/g/c?from=earliest"
+def test_head_consumes_nothing(llhttp: Stack) -> None:
+    publish(llhttp)
+    url = f"{llhttp.url}/events/t/g/c?from=earliest"
     assert requests.head(url, timeout=PATIENCE).status_code == 200
-    assert poll(gevent) == ["x"]
+    assert poll(llhttp) == ["x"]
 
 
-def test_large_compressed_bodies_are_read_whole(gevent: Stack) -> None:
+def test_large_compressed_bodies_are_read_whole(llhttp: Stack) -> None:
     one = json.dumps({"text": os.urandom(495_000).hex()}).encode()
     body = gzip.compress(b"[" + b",".join([one] * 30) + b"]", 1)
     headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
-    assert publish(gevent, body, headers=headers).json()["count"] == 30
+    assert publish(llhttp, body, headers=headers).json()["count"] == 30
     seen = 0
-    while some := poll(gevent):
+    while some := poll(llhttp):
         assert all(text.encode() == one for text in some)
         seen += len(some)
     assert seen == 30

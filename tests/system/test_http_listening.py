@@ -30,7 +30,7 @@ INHERITING = (
 )
 
 
-@pytest.fixture(params=["gevent", "llhttp", "gthread"])
+@pytest.fixture(params=["llhttp", "gthread"])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -119,15 +119,14 @@ def test_workers_are_renewed_and_requests_are_logged(kind: str, tmp_path: Path) 
     assert sum('"GET /events/first/g HTTP/1.1" 404' in line for line in lines) >= 12
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp"])
 def test_requests_that_do_not_end_are_given_up_when_their_worker_is_renewed(
-    kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     path = str(tmp_path / "front.sock")
     options = ("-b", f"unix:{path}", "--graceful-timeout", "1")
     head = b"POST /events/t HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\n"
     head += b"Content-Length: 9\r\n"
-    with gunicorn(kind, tmp_path, *options) as process, ExitStack() as clients:
+    with gunicorn("llhttp", tmp_path, *options) as process, ExitStack() as clients:
         wait_until(lambda: b"200 OK" in asked(socket.AF_UNIX, path, SECOND), 60)
         readers = []
         for _ in range(3):

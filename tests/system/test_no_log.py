@@ -13,13 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from router.backends import Batch, Outcome, embedded
+from router.backends import Batch, NullMailbox, embedded
 from router.errors import FencedError, NotAllowedError
-from router.model import NOT_PARTITIONED, Message, Policies, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    ConsumerId,
+    Grant,
+    Message,
+    Outcome,
+    Subscription,
+    TopicInfo,
+    TopicName,
+)
+from router.node import client
 from router.settings import load
 from router.wire.pulsar import encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.processes import wait_until
+from tests.processes import broker_starter, wait_until
 
 pytestmark = pytest.mark.system
 
@@ -31,39 +41,17 @@ GROUP = Subscription(TOPIC, "g")
 Start = Callable[..., subprocess.Popen[str]]
 
 
-class Bell:
-    def wake(self) -> None:
-        """Nobody waits."""
-
-
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """Start a broker of the folder; what still runs in the end is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str, **settings: str) -> subprocess.Popen[str]:
-        broker = subprocess.Popen(
-            [sys.executable, "-m", "router.broker", "--data", str(tmp_path), *arguments],
-            env=os.environ | {"ROUTER_CONFIG": "", "ROUTER_BACKEND_URL": KAFKA} | settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(broker)
-        return broker
-
-    yield start
-    for broker in started:
-        if broker.poll() is None:
-            broker.kill()
-        broker.communicate()
+    with broker_starter(tmp_path, ROUTER_BACKEND_URL=KAFKA) as start:
+        yield start
 
 
 @contextlib.contextmanager
-def node_of(folder: Path) -> Iterator[embedded.BrokerNode]:
+def node_of(folder: Path) -> Iterator[client.BrokerNode]:
     """Reach the broker of a folder, and start none."""
     settings = load(None, {}, {"data.dir": str(folder), "broker.spawn": "false"})
-    node = embedded.open_node(settings)
+    node = client.open_node(settings)
     try:
         yield node
     finally:
@@ -89,12 +77,12 @@ def test_there_is_no_log_on_disk(tmp_path: Path, start: Start) -> None:
 def test_the_node_works(tmp_path: Path, start: Start) -> None:
     start("--stay")
     with node_of(tmp_path) as node:
-        claim = node.claim(GROUP, "c", 0, Bell(), WAIT)
+        claim = node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), WAIT)
         (generation,) = claim.granted().values()
-        node.confirm(GROUP, NOT_PARTITIONED, generation, WAIT)
+        node.confirm(Grant(GROUP, NOT_PARTITIONED, generation), WAIT)
         claim.release(Outcome.DELIVERED)
         with pytest.raises(FencedError):
-            node.confirm(GROUP, NOT_PARTITIONED, generation, WAIT)
+            node.confirm(Grant(GROUP, NOT_PARTITIONED, generation), WAIT)
         assert node.take_token("b", 1, 1, WAIT) is None
         node.push_metrics([("router_publish_refused_total", (("code", "x"),), 2.0)], [], WAIT)
         assert 'router_publish_refused_total{code="x"} 2.0' in node.metrics(WAIT)
@@ -111,8 +99,8 @@ def test_messages_and_topics_are_refused_with_a_sentence_that_says_where_they_ar
         calls: list[Callable[[], object]] = [
             lambda: backend.partitions(TOPIC, WAIT),
             lambda: backend.publish(Batch(TOPIC, NOT_PARTITIONED, [Message(b"v")]), WAIT),
-            lambda: backend.create_topic(TOPIC, 0, Policies(), {}, WAIT),
-            lambda: backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), WAIT),
+            lambda: backend.create_topic(TopicInfo(TOPIC), WAIT),
+            lambda: backend.consume(Grant(GROUP, NOT_PARTITIONED, 1), NullMailbox(), WAIT),
             lambda: backend.list_topics(WAIT),
         ]
         for call in calls:
@@ -144,7 +132,7 @@ def test_generations_grow_and_records_stay_when_the_broker_was_killed(
     for number in range(2):
         broker = start("--stay")
         with node_of(tmp_path) as node:
-            claim = node.claim(GROUP, "c", 0, Bell(), WAIT)
+            claim = node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), WAIT)
             generations += claim.granted().values()
             node.registry.put("key", f"a{number}", b"{}", 0, WAIT)
             assert len(node.registry.list("key", WAIT)) == number + 1

@@ -22,7 +22,7 @@ from router import node_socket
 from router.broker.folder import LOCK, MARK
 from router.build import build_id
 from tests.ports import free_port
-from tests.processes import wait_until
+from tests.processes import run_serve, wait_until
 from tests.system.stack import Stack, children, command_line
 from tests.system.traffic import ask, waiting
 
@@ -39,20 +39,6 @@ def started(folder: Path, *flags: str, **settings: str) -> Iterator[Stack]:
         yield stack
     finally:
         stack.stop()
-
-
-def serve(folder: Path, *flags: str, **settings: str) -> subprocess.CompletedProcess[str]:
-    """Run a `serve` that is expected to end by itself."""
-    environ = {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
-    return subprocess.run(
-        [sys.executable, "-m", "router", "serve", *flags],
-        cwd=folder,
-        env=os.environ | environ,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        check=False,
-    )
 
 
 def publish(stack: Stack, body: bytes) -> int:
@@ -119,26 +105,26 @@ def test_workers_know_where_their_settings_came_from(tmp_path: Path) -> None:
 def test_serve_refuses_a_port_that_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
-        result = serve(tmp_path, "--backend", "memory", "--port", port)
+        result = run_serve(tmp_path, "--backend", "memory", "--port", port)
     assert result.returncode == 78
     assert f"cannot listen on 127.0.0.1:{port}" in result.stderr
 
 
 def test_serve_refuses_an_outside_address_when_there_are_no_users(tmp_path: Path) -> None:
-    result = serve(tmp_path, "--host", "0.0.0.0")
+    result = run_serve(tmp_path, "--host", "0.0.0.0")
     assert result.returncode == 78
     assert "--insecure" in result.stderr
     assert not (tmp_path / "data").exists()
 
 
 def test_serve_refuses_an_unknown_setting(tmp_path: Path) -> None:
-    result = serve(tmp_path, server_prot="1")
+    result = run_serve(tmp_path, server_prot="1")
     assert result.returncode == 78
     assert "did you mean ROUTER_SERVER_PORT" in result.stderr
 
 
 def test_serve_refuses_settings_that_only_the_application_understands(tmp_path: Path) -> None:
-    result = serve(tmp_path, "--backend", "carrier-pigeon", "--port", str(free_port()))
+    result = run_serve(tmp_path, "--backend", "carrier-pigeon", "--port", str(free_port()))
     assert result.returncode == 78
     assert "carrier-pigeon" in result.stderr
     assert "Traceback" not in result.stderr
@@ -147,7 +133,7 @@ def test_serve_refuses_settings_that_only_the_application_understands(tmp_path: 
 def test_serve_refuses_a_folder_that_is_marked_read_only(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / MARK).write_text("the disk failed\n")
-    result = serve(tmp_path, "--port", str(free_port()))
+    result = run_serve(tmp_path, "--port", str(free_port()))
     assert result.returncode == 65
     assert "the disk failed" in result.stderr
     assert "router check" in result.stderr
@@ -155,7 +141,9 @@ def test_serve_refuses_a_folder_that_is_marked_read_only(tmp_path: Path) -> None
 
 def test_serve_refuses_a_folder_that_another_router_serves(router: Stack) -> None:
     began = time.monotonic()
-    result = serve(router.folder, "--data", "data", "--port", str(free_port()), broker_linger="0s")
+    result = run_serve(
+        router.folder, "--data", "data", "--port", str(free_port()), broker_linger="0s"
+    )
     assert result.returncode == 75
     assert "another" in result.stderr
     assert "listens on http" not in result.stdout
@@ -163,7 +151,7 @@ def test_serve_refuses_a_folder_that_another_router_serves(router: Stack) -> Non
     assert publish(router, b"still there") == 200
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_serve_answers_waiting_polls_when_told_to_stop(tmp_path: Path, kind: str) -> None:
     answers: list[tuple[int, list[str]]] = []
     settings = {"server_worker_class": kind, "server_graceful_timeout": "50s"}
@@ -180,7 +168,7 @@ def test_serve_answers_waiting_polls_when_told_to_stop(tmp_path: Path, kind: str
         assert time.monotonic() - began < 40, "it waited for the polls instead of answering them"
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_serve_answers_in_json_what_is_no_request(tmp_path: Path, kind: str) -> None:
     with (
         started(tmp_path, "--backend", "memory", server_worker_class=kind) as stack,
@@ -235,7 +223,7 @@ def test_serve_keeps_what_was_acknowledged_when_the_broker_is_killed(router: Sta
     assert router.broker() != broker
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_serve_reloads_on_a_hangup_and_serves_on(tmp_path: Path, kind: str) -> None:
     answers: list[tuple[int, list[str]]] = []
     with started(tmp_path, "--workers", "2", server_worker_class=kind) as stack:

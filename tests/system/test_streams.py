@@ -20,7 +20,7 @@ PATIENCE = 30.0
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(120)]
 
 
-@pytest.fixture(scope="module", params=["gevent", "llhttp", "gthread"])
+@pytest.fixture(scope="module", params=["llhttp", "gthread"])
 def stack(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:

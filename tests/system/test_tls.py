@@ -11,7 +11,6 @@ import ssl
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import free_port
-from tests.processes import wait_until
+from tests.processes import outdated_tls, wait_until
 from tests.servers.certificates import Authority, Certificate
 from tests.system.stack import Stack
 from tests.system.traffic import (
@@ -89,7 +88,7 @@ class SecureWire(Wire):
         self.reader = self.socket.makefile("rb")
 
 
-@pytest.fixture(scope="module", params=["gevent", "llhttp", "gthread"])
+@pytest.fixture(scope="module", params=["llhttp", "gthread"])
 def served(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
@@ -122,18 +121,11 @@ def test_a_port_refuses_what_is_meant_for_the_other(served: Served) -> None:
 
 
 def test_tls_before_1_2_is_refused_and_the_port_serves_on(served: Served) -> None:
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname, old.verify_mode = False, ssl.CERT_NONE
-    old.set_ciphers("ALL:@SECLEVEL=0")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        old.minimum_version = ssl.TLSVersion.TLSv1
-        old.maximum_version = ssl.TLSVersion.TLSv1_1
     with (
         socket.create_connection(("127.0.0.1", served.port), PATIENCE) as client,
         pytest.raises((ssl.SSLError, ConnectionResetError)),
     ):
-        old.wrap_socket(client)
+        outdated_tls().wrap_socket(client)
     assert served.ask("GET", "/ready").status == 200
 
 

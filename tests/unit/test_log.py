@@ -100,6 +100,15 @@ def test_traceback_is_in_the_line_when_an_error_is_logged(
     assert "JSONDecodeError: Expecting value" in json.loads(line)["exception"]
 
 
+def test_a_line_that_a_full_disk_does_not_take_is_left_out(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    log.configure("info", "json", file=Path("/dev/full"))
+    structlog.get_logger().info("started")
+    (shown,) = capfd.readouterr().err.splitlines()
+    assert json.loads(shown)["event"] == "started"
+
+
 def test_file_is_private_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "FILE_BYTES", 2000)
     log.configure("info", "json", file=tmp_path / "broker.log", stderr=False)

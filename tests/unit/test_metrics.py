@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from router.metrics import FAMILIES, Metrics, Sample, Timings, fits, render
+from router.metric_families import FAMILIES
+from router.metrics import Metrics, Sample, Timings, fits, render
 from router.resources import Resources
 
 HISTOGRAM = "router_http_request_seconds"
@@ -24,6 +25,7 @@ def parsed(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     }
 
 
+@pytest.mark.slow
 @given(st.lists(st.lists(st.floats(0, 100), max_size=8), max_size=4))
 def test_histograms_of_workers_add_up_when_rendered(observed: list[list[float]]) -> None:
     samples: list[Sample] = []
@@ -126,6 +128,7 @@ def test_names_follow_the_conventions_of_prometheus() -> None:
         assert family.sentence.endswith(".")
 
 
+@pytest.mark.slow
 @given(st.lists(st.floats(0, 100), max_size=8))
 def test_timings_are_a_histogram_of_all_times(observed: list[float]) -> None:
     timings, metrics = Timings("router_broker_sync_seconds"), Metrics()

@@ -23,10 +23,16 @@ TOLD: Final = ("web", "broker", "services", "backends", "schemas", "wire", "acce
 FOR_OPERATORS: Final = {
     "access/aaf.py",
     "access/certificates.py",
-    "backends/kafka/address.py",
+    "backends/kafka/options.py",
     "backends/pulsar/address.py",
     "broker/process.py",
-    "web/worker/answer.py",
+    "web/worker/stream.py",
+    # definitions, and the source that is generated from them
+    "wire/kafka/compatibility.py",
+    "wire/kafka/drawing.py",
+    "wire/kafka/engine.py",
+    "wire/kafka/runtime.py",
+    "wire/kafka/source.py",
 }
 
 

@@ -365,7 +365,8 @@ def test_command_sets_a_body_without_fields() -> None:
     assert command(BaseCommand.PING).HasField("ping")
 
 
-@pytest.mark.parametrize("kind", sorted(set(BaseCommand.Type.values())))
+# The body of the extension is bytes, which wire/node reads and writes.
+@pytest.mark.parametrize("kind", sorted(set(BaseCommand.Type.values()) - {BaseCommand.EXTENSION}))
 def test_command_finds_the_body_of_every_type_that_has_one(kind: BaseCommand.Type) -> None:
     field = BaseCommand.DESCRIPTOR.fields_by_number.get(kind)
     if field is None:

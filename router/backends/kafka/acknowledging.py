@@ -7,19 +7,17 @@ commit of that group and partition is made in its *turn*: a lease of its own, wh
 node's broker with one consumer id queue for, on whichever node. It is confirmed directly before the
 commit, as polls confirm theirs.
 
-Who says so for the first time may meet a consumer that looked just before and commits without
-having read it: as a reset does, it waits until such commits are over (or has Kafka fence them),
-looks again, and says it once more if it was overwritten. What remains is what remains of the lease:
-a process that stands still between confirming and committing for longer than the node's session;
-and a poll whose acknowledgement falls between the first look and the first commit of the very first
-such change, in a millisecond or two, may see its messages again.
-The alternatives: a transaction for every commit (four round trips more for each poll), and a topic
-of acknowledgements.
+The first such change may meet a consumer that looked just before and commits without having read
+it: as a reset does, it waits until such commits are over (or has Kafka fence them), looks again,
+and says it once more if it was overwritten. What remains is what remains of the lease: a process
+that stands still between confirming and committing for longer than the node's session; and a poll
+whose acknowledgement falls between the first look and the first commit of the very first such
+change, in a millisecond or two, may see its messages again. The alternatives: a transaction for
+every commit (four round trips more for each poll), and a topic of acknowledgements.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -27,7 +25,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
-from router.backends import Node, Outcome
+from router.backends.kafka.group_progress import Progress, Range
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
@@ -37,7 +35,7 @@ from router.backends.kafka.offsets import (
     new_epoch,
     note_of,
 )
-from router.backends.kafka.progress import Progress, Range
+from router.clocks import seconds_left
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -45,16 +43,27 @@ from router.errors import (
     FencedError,
     SubscriptionNotFoundError,
 )
-from router.model import NOT_PARTITIONED, CursorState, Position, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    ConsumerId,
+    CursorState,
+    Grant,
+    Outcome,
+    Position,
+    Subscription,
+    TopicName,
+)
+from router.node import Node
+from router.steps import Event
 
-LOOK: Final = 0.5
+POLL_SECONDS: Final = 0.5
 _ID: Final = "commit"
 
 Confirm = Callable[[float], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Of:
+class GroupPartition:
     """A group on one partition: the topic in the router, the names in Kafka, its number there."""
 
     topic: TopicName
@@ -64,7 +73,7 @@ class Of:
 
 
 @dataclass(frozen=True, slots=True)
-class Whole:
+class GroupTopic:
     """A group on all partitions of a topic."""
 
     topic: TopicName
@@ -72,9 +81,9 @@ class Whole:
     name: str
     partitions: int
 
-    def on(self, number: int) -> Of:
+    def on(self, number: int) -> GroupPartition:
         """Return the group on one partition."""
-        return Of(self.topic, self.group, self.name, number)
+        return GroupPartition(self.topic, self.group, self.name, number)
 
     def shown(self, number: int) -> int:
         """Return a partition's number in the router."""
@@ -90,63 +99,47 @@ class Whole:
         return found
 
 
-class _Bell:
-    """A mailbox to wait at."""
+@contextmanager
+def commit_turn(node: Node, of: GroupPartition, deadline: float) -> Iterator[Confirm]:
+    """Wait until no other may change what the group committed; give what confirms it.
 
-    def __init__(self) -> None:
-        self._rung = threading.Event()
-
-    def wake(self) -> None:
-        """Make the waiting call return."""
-        self._rung.set()
-
-    def wait(self, timeout: float) -> None:
-        """Wait for a change."""
-        self._rung.wait(timeout)
-        self._rung.clear()
-
-
-class Turns:
-    """Who may change what a group committed, one at a time over all nodes."""
-
-    def __init__(self, node: Node) -> None:
-        self._node = node
-
-    @contextmanager
-    def turn(self, of: Of, deadline: float) -> Iterator[Confirm]:
-        """Wait for one's turn; give what says that it still is. Raises what `Node.claim` raises."""
-        digest = sha256(f"{of.group}\0{of.name}\0{of.number}".encode()).hexdigest()[:32]
-        what, bell = Subscription(of.topic, f"router-commit-{digest}"), _Bell()
-        claim = self._node.claim(what, _ID, 0, bell, left(deadline))
-        try:
-            while (generation := claim.granted().get(NOT_PARTITIONED)) is None:
-                if claim.lost():
-                    raise BackendUnavailableError("the node's broker went away")
-                if time.monotonic() >= deadline:
-                    if trouble := claim.trouble():
-                        raise CoordinationUnavailableError(trouble)
-                    raise BackendTimeoutError("other acknowledgements take too long")
-                bell.wait(min(LOOK, left(deadline)))
-            yield lambda until: self._node.confirm(what, NOT_PARTITIONED, generation, left(until))
-        finally:
-            claim.release(Outcome.DELIVERED)
+    Raises what `Node.claim` raises.
+    """
+    digest = sha256(f"{of.group}\0{of.name}\0{of.number}".encode()).hexdigest()[:32]
+    what, bell = Subscription(of.topic, f"router-commit-{digest}"), Event()
+    claim = node.claim(ConsumerId(what, _ID), 0, bell, seconds_left(deadline))
+    try:
+        while (generation := claim.granted().get(NOT_PARTITIONED)) is None:
+            if claim.lost():
+                raise BackendUnavailableError("the node's broker went away")
+            if time.monotonic() >= deadline:
+                if unavailable_reason := claim.unavailable_reason():
+                    raise CoordinationUnavailableError(unavailable_reason)
+                raise BackendTimeoutError("other acknowledgements take too long")
+            bell.wait(min(POLL_SECONDS, seconds_left(deadline)))
+        grant = Grant(what, NOT_PARTITIONED, generation)
+        yield lambda until: node.confirm(grant, seconds_left(until))
+    finally:
+        claim.release(Outcome.DELIVERED)
 
 
-class Together:
+class SharedCommits:
     """Changes what groups committed; calls may be made from many threads."""
 
-    def __init__(self, offsets: Offsets, node: Node, outlast: Callable[[Of, float], None]) -> None:
+    def __init__(
+        self, offsets: Offsets, node: Node, outlast: Callable[[GroupPartition, float], None]
+    ) -> None:
         self.offsets = offsets
-        self._turns = Turns(node)
+        self._node = node
         self._outlast = outlast
 
-    def committed(self, of: Of, deadline: float) -> Commit | None:
+    def committed(self, of: GroupPartition, deadline: float) -> Commit | None:
         """Return what a group committed."""
         return self.offsets.committed(of.group, of.name, (of.number,), deadline).get(of.number)
 
     def change(
         self,
-        of: Of,
+        of: GroupPartition,
         epoch: int,
         change: Callable[[Progress], Progress],
         commit: Callable[[Progress], None],
@@ -156,11 +149,11 @@ class Together:
 
         Raises FencedError if the group has another epoch, NotSupportedError.
         """
-        with self._turns.turn(of, deadline) as confirm:
+        with commit_turn(self._node, of, deadline) as confirm:
             while True:
                 found = self.committed(of, deadline)
                 if found is None or epoch_of(found) != epoch:
-                    raise FencedError("the group's position was moved by somebody else")
+                    raise FencedError("the group's position was moved by another client")
                 before = found.progress()
                 after = replace(change(before), shared=True)
                 after.text()  # refused, if at all, before anything is sent
@@ -171,7 +164,7 @@ class Together:
                 self._outlast(of, deadline)
 
     def acknowledge(
-        self, whole: Whole, positions: Sequence[Position], cumulative: bool, deadline: float
+        self, whole: GroupTopic, positions: Sequence[Position], cumulative: bool, deadline: float
     ) -> None:
         """Acknowledge messages of a group, each alone or with all before it."""
         commits = self._commits(whole, deadline)
@@ -187,7 +180,9 @@ class Together:
                 epoch = self._begun(whole, number, commits.get(number), deadline)
                 self._acknowledge(whole.on(number), epoch, ranges, deadline)
 
-    def _acknowledge(self, of: Of, epoch: int, ranges: Sequence[Range], deadline: float) -> None:
+    def _acknowledge(
+        self, of: GroupPartition, epoch: int, ranges: Sequence[Range], deadline: float
+    ) -> None:
         def change(progress: Progress) -> Progress:
             return progress.acknowledge(*ranges)
 
@@ -197,7 +192,7 @@ class Together:
 
         self.change(of, epoch, change, commit, deadline)
 
-    def _begun(self, whole: Whole, number: int, found: Commit | None, deadline: float) -> int:
+    def _begun(self, whole: GroupTopic, number: int, found: Commit | None, deadline: float) -> int:
         """Return the epoch on a partition; on one that was added it begins at the first message."""
         if found is not None:
             return epoch_of(found)
@@ -205,7 +200,7 @@ class Together:
         self.offsets.commit(whole.group, whole.name, first, note_of(epoch), deadline)
         return epoch
 
-    def states(self, whole: Whole, deadline: float) -> list[CursorState]:
+    def states(self, whole: GroupTopic, deadline: float) -> list[CursorState]:
         """Return where a group stands, by partition."""
         commits = self._commits(whole, deadline)
         first = self.offsets.at(whole.name, commits, EARLIEST, deadline)
@@ -215,7 +210,7 @@ class Together:
             for number, commit in sorted(commits.items())
         ]
 
-    def _commits(self, whole: Whole, deadline: float) -> dict[int, Commit]:
+    def _commits(self, whole: GroupTopic, deadline: float) -> dict[int, Commit]:
         numbers = range(whole.partitions)
         found = self.offsets.committed(whole.group, whole.name, numbers, deadline)
         if not found:
@@ -246,8 +241,3 @@ def _ranges(numbers: Sequence[int]) -> list[Range]:
         else:
             found.append((number, number + 1))
     return found
-
-
-def left(deadline: float) -> float:
-    """Return the seconds until a deadline, never none at all."""
-    return max(0.001, deadline - time.monotonic())

@@ -2,39 +2,26 @@
 
 What Kafka cannot keep of a topic (its properties, when it was made, a backlog quota, the full name
 of one outside the default namespace) is a record of the registry, of the kind `kafka-topic`, under
-the name in Kafka. It names the topic's id in Kafka, so that a topic that somebody made anew under
-the same name does not inherit it.
+the name in Kafka. It names the topic's id in Kafka, so that a topic that is created again
+under the same name does not inherit it.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import orjson
 import structlog
-from kafka.protocol.admin import (
-    CreateTopicsRequest,
-    DeleteTopicsRequest,
-    DescribeConfigsRequest,
-    DescribeLogDirsRequest,
-)
 
-from router.backends import Registry
-from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import (
-    TIMED_OUT,
-    TOPIC_EXISTS,
-    UNKNOWN_TOPIC,
-    CodeError,
-    LateError,
-    LostError,
-    check,
-)
-from router.backends.kafka.known import TOPICS, KnownTopics
+from router.backends.kafka import apis
+from router.backends.kafka.cluster import Cluster, shown_id
+from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check
+from router.backends.kafka.known_topics import TOPICS, KnownTopics
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
+from router.clocks import seconds_left
 from router.errors import RouterError
 from router.model import (
     NOT_PARTITIONED,
@@ -45,6 +32,8 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.registry import Registry
+from router.wire.kafka.error_codes import ErrorCode
 
 _TOPIC: Final = 2
 _OWN: Final = 1  # a configuration of the topic itself, not a default
@@ -54,39 +43,29 @@ _HIDDEN: Final = "__"
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(eq=False, slots=True)
 class Admin:
     """Administers topics; calls raise what the protocol of backends lists."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        offsets: Offsets,
-        names: Names,
-        registry: Registry,
-        known: KnownTopics,
-    ) -> None:
-        self._cluster = cluster
-        self._offsets = offsets
-        self._names = names
-        self._registry = registry
-        self._known = known
+    _cluster: Cluster
+    _offsets: Offsets
+    _names: Names
+    _registry: Registry
+    _known: KnownTopics
 
     def create(self, info: TopicInfo, replicas: int, deadline: float) -> None:
         """Create a topic and wait until its partitions have leaders; raise TopicExistsError."""
         name = self._names.topic(info.topic)
-        topic = _new_topic(name, info, self._replicas(info, deadline) or replicas)
-
-        def request() -> Any:
-            return CreateTopicsRequest(
-                topics=[topic], timeout_ms=_ms(deadline), validate_only=False, max_version=7
-            )
-
-        self._change(name, request, lambda answer: answer.topics, TOPIC_EXISTS, deadline)
-        topic_id = self._cluster.persist(lambda: self._led(name, deadline), deadline)
+        kept = info.policies.retention_ms, info.policies.retention_bytes
+        pairs = zip(_RETENTION, kept, strict=True)
+        configs = {key: str(value) for key, value in pairs if value is not None}
+        replicas = self._replicas(info, deadline) or replicas
+        partitions = max(1, info.partitions)
+        topic_id = create_topic(self._cluster, name, (partitions, replicas), configs, deadline)
         self._keep(name, info, topic_id, deadline)
 
     def _replicas(self, info: TopicInfo, deadline: float) -> int:
-        """Return how many copies are asked for, at most one a broker; 0: nobody asked.
+        """Return how many copies are asked for, at most one a broker; 0: no number is given.
 
         Clients of the original ask for more than there may be, as the original never looked.
         """
@@ -106,68 +85,15 @@ class Admin:
             # Publishing makes topics too, and goes on without the registry.
             _log.warning("the time of creation is not kept", topic=name, reason=str(error))
 
-    def _led(self, name: str, deadline: float) -> str:
-        """Return a new topic's id; raise LostError while there is none, or leaders are missing."""
-        try:
-            found = self._cluster.topic(name, deadline)
-        except CodeError as error:
-            if error.code != UNKNOWN_TOPIC:
-                raise
-            raise LostError(f"topic {name} is not there yet") from error
-        if any(p.error_code or p.leader_id < 0 for p in found.partitions):
-            raise LostError(f"topic {name} has no leaders yet")
-        return str(found.topic_id)
-
     def delete(self, name: str, deadline: float) -> None:
         """Delete a topic by its name in Kafka and wait until it is gone."""
-
-        def request() -> Any:
-            return DeleteTopicsRequest(topic_names=[name], timeout_ms=_ms(deadline), max_version=5)
-
-        self._change(name, request, lambda answer: answer.responses, UNKNOWN_TOPIC, deadline)
-        self._cluster.persist(lambda: self._gone(name, deadline), deadline)
+        cluster, done = self._cluster, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        _change(cluster, name, apis.DELETE_TOPICS, {"topic_names": [name]}, done, deadline)
+        cluster.persist(lambda: _check_deleted(cluster, name, deadline), deadline)
         try:
             self._known.deleted(name, deadline)
-        except (
-            RouterError
-        ) as error:  # it names the topic's id, so that nobody takes it for another's
+        except RouterError as error:  # the record has the topic's id, which no other topic gets
             _log.warning("a record stays behind", topic=name, reason=str(error))
-
-    def _change(
-        self,
-        name: str,
-        request: Callable[[], Any],
-        results: Callable[[Any], Any],
-        done: int,
-        deadline: float,
-    ) -> None:
-        """Have the controller make or delete a topic; `done` is the code when it is so already.
-
-        Should the answer to a first try be lost, "already" is what the second is told.
-        """
-        tried = False
-
-        def attempt() -> None:
-            nonlocal tried
-            try:
-                (found,) = results(self._cluster.ask_controller(request(), deadline))
-            except (LostError, LateError) as error:
-                tried |= error.sent
-                raise
-            again, tried = tried, tried or found.error_code == TIMED_OUT
-            if found.error_code != done or not again:
-                check(found.error_code, f"topic {name}", found.error_message)
-
-        self._cluster.persist(attempt, deadline)
-
-    def _gone(self, name: str, deadline: float) -> None:
-        try:
-            self._cluster.topic(name, deadline)
-        except CodeError as error:
-            if error.code == UNKNOWN_TOPIC:
-                return
-            raise
-        raise LostError(f"topic {name} is still there")
 
     def topics(self, deadline: float) -> list[TopicInfo]:
         """Return all topics but Kafka's own, by name."""
@@ -184,7 +110,7 @@ class Admin:
 
     def _infos(self, topics: Sequence[Any], deadline: float) -> list[TopicInfo]:
         configs = self._configs([topic.name for topic in topics], deadline)
-        records = {r.name: r.value for r in self._registry.list(TOPICS, _left(deadline))}
+        records = {r.name: r.value for r in self._registry.list(TOPICS, seconds_left(deadline))}
         return [
             self._info(topic, configs.get(topic.name, {}), records.get(topic.name))
             for topic in topics
@@ -192,7 +118,7 @@ class Admin:
 
     def _info(self, topic: Any, config: Mapping[str, int], record: bytes | None) -> TopicInfo:
         kept: dict[str, Any] = orjson.loads(record) if record else {}
-        if kept.get("id") != str(topic.topic_id):
+        if kept.get("id") != shown_id(topic):
             kept = {}
         name = TopicName.parse(kept["topic"]) if kept else self._names.local(topic.name)
         policies = Policies(
@@ -214,19 +140,13 @@ class Admin:
         """Return what topics have of retention settings of their own."""
         if not names:
             return {}
-        of = DescribeConfigsRequest.DescribeConfigsResource
         wanted = [
-            of(resource_type=_TOPIC, resource_name=name, configuration_keys=list(_RETENTION))
+            {"resource_type": _TOPIC, "resource_name": name, "configuration_keys": _RETENTION}
             for name in names
         ]
 
         def attempt() -> dict[str, dict[str, int]]:
-            answer = self._cluster.ask(
-                DescribeConfigsRequest(
-                    resources=wanted, include_synonyms=False, include_documentation=False
-                ),
-                deadline,
-            )
+            answer = self._cluster.ask(apis.DESCRIBE_CONFIGS(resources=wanted), deadline)
             return {
                 found.resource_name: {
                     config.name: int(config.value)
@@ -249,7 +169,7 @@ class Admin:
         name = self._names.topic(topic)
         found = self._cluster.persist(lambda: self._cluster.topic(name, deadline), deadline)
         numbers = sorted(p.partition_index for p in found.partitions)
-        record = self._registry.get(TOPICS, name, _left(deadline))
+        record = self._registry.get(TOPICS, name, seconds_left(deadline))
         configs = self._configs([name], deadline)
         info = self._info(found, configs.get(name, {}), record.value if record else None)
         first = self._offsets.at(name, numbers, EARLIEST, deadline)
@@ -301,16 +221,15 @@ class Admin:
     def _sizes(self, name: str, numbers: list[int], deadline: float) -> dict[int, int]:
         """Return the bytes of each partition on its leader, as far as Kafka says so."""
         sizes: dict[int, int] = {}
-        of = DescribeLogDirsRequest.DescribableLogDirTopic
         try:
             leaders = {n: self._cluster.leader(name, n, deadline) for n in numbers}
             for node in set(leaders.values()):
                 led = [number for number in numbers if leaders[number] == node]
-                request = DescribeLogDirsRequest(topics=[of(topic=name, partitions=led)])
+                request = apis.DESCRIBE_LOG_DIRS(topics=[{"topic": name, "partitions": led}])
                 for folder in self._cluster.ask(request, deadline, node).results:
                     for topic in folder.topics:
                         sizes |= {p.partition_index: p.partition_size for p in topic.partitions}
-        except (CodeError, LostError, LateError):
+        except (CodeError, NoAnswerError):
             return {}
         return sizes
 
@@ -319,21 +238,84 @@ def _hidden(name: str) -> bool:
     return name.startswith(_HIDDEN) or name == SCHEMAS
 
 
-def _new_topic(name: str, info: TopicInfo, replicas: int) -> Any:
-    of: Any = CreateTopicsRequest.CreatableTopic
-    policies = info.policies
-    values = zip(_RETENTION, (policies.retention_ms, policies.retention_bytes), strict=True)
-    return of(
-        name=name,
-        num_partitions=max(1, info.partitions),
-        replication_factor=replicas or -1,
-        assignments=[],
-        configs=[
-            of.CreatableTopicConfig(name=key, value=str(value))
-            for key, value in values
-            if value is not None
-        ],
-    )
+def create_topic(
+    cluster: Cluster,
+    name: str,
+    size: tuple[int, int],
+    configs: Mapping[str, str],
+    deadline: float,
+) -> str:
+    """Create a topic, wait until its partitions have leaders, and return its id.
+
+    `size`: partitions, and replicas or 0 for the brokers' default. Raises TopicExistsError.
+    """
+    topic = {
+        "name": name,
+        "num_partitions": size[0],
+        "replication_factor": size[1] or -1,
+        "configs": [{"name": key, "value": value} for key, value in configs.items()],
+    }
+    done = ErrorCode.TOPIC_ALREADY_EXISTS
+    _change(cluster, name, apis.CREATE_TOPICS, {"topics": [topic]}, done, deadline)
+    return await_leaders(cluster, name, deadline)
+
+
+def await_leaders(cluster: Cluster, name: str, deadline: float) -> str:
+    """Return a new topic's id when its partitions have leaders; raise RouterError."""
+    return cluster.persist(lambda: _led(cluster, name, deadline), deadline)
+
+
+def _led(cluster: Cluster, name: str, deadline: float) -> str:
+    """Return a new topic's id; raise LostError while there is none, or leaders are missing."""
+    try:
+        found = cluster.topic(name, deadline)
+    except CodeError as error:
+        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        raise LostError(f"topic {name} is not there yet") from error
+    if any(p.error_code or p.leader_id < 0 for p in found.partitions):
+        raise LostError(f"topic {name} has no leaders yet")
+    return shown_id(found)
+
+
+def _change(
+    cluster: Cluster,
+    name: str,
+    api: apis.Api,
+    fields: Mapping[str, Any],
+    done: int,
+    deadline: float,
+) -> None:
+    """Have the controller create or delete a topic; `done` is the code when it is so already.
+
+    If the answer to the first try is lost, that is the code of the second.
+    """
+    tried = False
+
+    def attempt() -> None:
+        nonlocal tried
+        request = api(**fields, timeout_ms=max(1, int(seconds_left(deadline) * 1000)))
+        try:
+            answer = cluster.ask_controller(request, deadline)
+        except NoAnswerError as error:
+            tried |= error.sent
+            raise
+        (found,) = answer.topics if api is apis.CREATE_TOPICS else answer.responses
+        again, tried = tried, tried or found.error_code == ErrorCode.REQUEST_TIMED_OUT
+        if found.error_code != done or not again:
+            check(found.error_code, f"topic {name}", found.error_message)
+
+    cluster.persist(attempt, deadline)
+
+
+def _check_deleted(cluster: Cluster, name: str, deadline: float) -> None:
+    try:
+        cluster.topic(name, deadline)
+    except CodeError as error:
+        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            return
+        raise
+    raise LostError(f"topic {name} is still there")
 
 
 def _shown_count(partitions: int) -> int:
@@ -342,11 +324,3 @@ def _shown_count(partitions: int) -> int:
 
 def _shown(number: int, partitions: int) -> int:
     return NOT_PARTITIONED if partitions == 1 else number
-
-
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
-
-
-def _ms(deadline: float) -> int:
-    return max(1, int(_left(deadline) * 1000))

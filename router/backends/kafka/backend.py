@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -14,35 +13,33 @@ import structlog
 from router.backends import (
     Batch,
     Capabilities,
-    Mailbox,
-    Node,
+    Positions,
+    ReadStart,
     Receipt,
     ResetTarget,
     Schemas,
     Start,
 )
-from router.backends.kafka.acknowledging import Together, Whole, left
-from router.backends.kafka.address import Access
+from router.backends.kafka.acknowledging import GroupTopic, SharedCommits
 from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.consumer import Grant, KafkaConsumer
+from router.backends.kafka.consumer import KafkaConsumer, KafkaReader
 from router.backends.kafka.groups import Groups
-from router.backends.kafka.known import KnownTopics
+from router.backends.kafka.known_topics import KnownTopics
 from router.backends.kafka.names import Names, kafka_partition
-from router.backends.kafka.numbered import Numbered
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
     Offsets,
 )
-from router.backends.kafka.options import KafkaOptions
-from router.backends.kafka.pool import Key, Pool
+from router.backends.kafka.options import Access, KafkaOptions
 from router.backends.kafka.producing import Producers, check_fit, receipt
-from router.backends.kafka.reader import Reader, Shown
-from router.backends.kafka.reading import KafkaReader
-from router.backends.kafka.repeats import Repeats
+from router.backends.kafka.reader import PartitionNumbers, Reader
+from router.backends.kafka.reader_pool import Key, Pool
 from router.backends.kafka.schemas import KafkaSchemas
+from router.backends.kafka.stored_once import Numbered, Repeats
 from router.backends.kafka.transactions import Transaction
+from router.clocks import seconds_left, wall_ms
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
@@ -53,18 +50,19 @@ from router.errors import (
 )
 from router.model import (
     CursorState,
-    Policies,
+    Grant,
     Position,
     Subscription,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.node import Mailbox, Node
 from router.schemas import Strategy
 
 NO_GROWTH: Final = "Kafka's own tools add partitions: kafka-topics.sh --alter --partitions"
 NO_RETENTION: Final = "Kafka's own tools change what a topic keeps: kafka-configs.sh --alter"
-READER: Final = "\0reader-"  # no group that anybody has
+READER: Final = "\0reader-"  # no name of a group
 _readers = count(1)
 _log = structlog.get_logger(__name__)
 _STARTS = {Start.EARLIEST: EARLIEST, Start.LATEST: LATEST}
@@ -86,7 +84,7 @@ class KafkaBackend:
         self._fenced = options.fenced_by_kafka
         fence = self._transaction if self._fenced else None
         self._groups = Groups(self._offsets, self._known, self._pool, fence)
-        self._together = Together(
+        self._together = SharedCommits(
             self._offsets,
             node,
             lambda of, deadline: self._groups.outlast(of.group, of.name, (of.number,), deadline),
@@ -111,7 +109,9 @@ class KafkaBackend:
             if not self._options.auto_create or self._exists(batch.topic, deadline):
                 raise
         with suppress(TopicExistsError):  # another publisher was first
-            self.create_on_demand(batch.topic, self._options.auto_partitions, left(deadline))
+            self.create_on_demand(
+                batch.topic, self._options.auto_partitions, seconds_left(deadline)
+            )
         return self._publish(batch, deadline)
 
     def _publish(self, batch: Batch, deadline: float) -> Receipt:
@@ -168,30 +168,26 @@ class KafkaBackend:
         topic_id = self._cluster.topic_id(whole.name)
         self._groups.unsubscribe(whole, subscription.name, topic_id, deadline)
 
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> KafkaConsumer:
+    def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> KafkaConsumer:
         """Open one partition of an existing subscription exclusively; see the protocol."""
         deadline = time.monotonic() + timeout
-        name = self._names.topic(subscription.topic)
-        group = self._names.group(subscription.name, name)
-        key = Key(group, name, partition)
+        name = self._names.topic(grant.subscription.topic)
+        group = self._names.group(grant.subscription.name, name)
+        key = Key(group, name, grant.partition)
         if not self._known.is_noted(name, self._cluster.topic_id(name), group):
-            self._whole(subscription, deadline)
+            self._whole(grant.subscription, deadline)
         reader = self._pool.take(key)
         try:
-            grant = Grant(subscription, partition, generation, group)
             consumer = KafkaConsumer(
-                self._node, self._together, grant, reader, lambda: self._closed(key, reader)
+                self._node,
+                self._together,
+                (grant, group),
+                reader,
+                lambda: self._closed(key, reader),
             )
             self._groups.opened(key, consumer, deadline)
             transaction = self._transaction(key, deadline) if self._fenced else None
-            number = kafka_partition(partition)
+            number = kafka_partition(grant.partition)
             committed = self._offsets.committed(group, name, (number,), deadline).get(number)
             offset = self._added(key, deadline) if committed is None else committed.offset
             consumer.start(mailbox, offset, committed, transaction, deadline)
@@ -201,7 +197,7 @@ class KafkaBackend:
         return consumer
 
     def _transaction(self, key: Key, deadline: float) -> Transaction:
-        """Have Kafka refuse the commits of those who opened this partition before."""
+        """Have Kafka refuse the commits of consumers that opened this partition before."""
         transaction = Transaction(
             self._cluster, f"router-fence-{key.group}-{key.topic}-{kafka_partition(key.partition)}"
         )
@@ -222,21 +218,19 @@ class KafkaBackend:
         return self._offsets.at(key.topic, (number,), EARLIEST, deadline)[number]
 
     def _reader(self, key: Key) -> Reader:
-        shown, options = Shown(kafka_partition(key.partition), key.partition), self._options
+        numbers, options = (
+            PartitionNumbers(kafka_partition(key.partition), key.partition),
+            self._options,
+        )
         idle, most = options.consumer_idle, options.max_inflated
-        return Reader(self._cluster, self._offsets, key.topic, shown, idle, most)
+        return Reader(self._cluster, self._offsets, key.topic, numbers, idle, most)
 
     def _closed(self, key: Key, reader: Reader) -> None:
         self._groups.closed(key)
         self._pool.give_back(key, reader)
 
     def read(
-        self,
-        topic: TopicName,
-        partition: int,
-        start: Start | int | Position,
-        mailbox: Mailbox,
-        timeout: float,
+        self, topic: TopicName, partition: int, start: ReadStart, mailbox: Mailbox, timeout: float
     ) -> KafkaReader:
         """Open a reader at a position, an end or a time; see the protocol.
 
@@ -257,11 +251,7 @@ class KafkaBackend:
         return KafkaReader(self._offsets, reader, first, lambda: self._pool.drop(key, reader))
 
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        timeout: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
         deadline = time.monotonic() + timeout
@@ -273,23 +263,15 @@ class KafkaBackend:
         deadline = time.monotonic() + timeout
         return self._together.states(self._whole(subscription, deadline), deadline)
 
-    def _whole(self, subscription: Subscription, deadline: float) -> Whole:
+    def _whole(self, subscription: Subscription, deadline: float) -> GroupTopic:
         name = self._names.topic(subscription.topic)
         group = self._names.group(subscription.name, name)
-        whole = Whole(subscription.topic, group, name, self._count(name, deadline))
+        whole = GroupTopic(subscription.topic, group, name, self._count(name, deadline))
         self._groups.resume(whole, self._cluster.topic_id(name), deadline)
         return whole
 
-    def create_topic(
-        self,
-        topic: TopicName,
-        partitions: int,
-        policies: Policies,
-        properties: dict[str, str],
-        timeout: float,
-    ) -> None:
+    def create_topic(self, info: TopicInfo, timeout: float) -> None:
         """Create a topic; see the protocol."""
-        info = TopicInfo(topic, partitions, policies, properties)
         self._admin().create(info, self._options.replicas, time.monotonic() + timeout)
 
     def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
@@ -354,8 +336,3 @@ class KafkaBackend:
 
 def _time(start: Start | int) -> int:
     return _STARTS[start] if isinstance(start, Start) else max(0, start)
-
-
-def wall_ms() -> int:
-    """Return the time of day in milliseconds since 1970, as messages carry it."""
-    return time.time_ns() // 1_000_000

@@ -1,14 +1,14 @@
-"""The brokers of one Kafka: who leads a partition, who coordinates a group, connections to them.
+"""The brokers of one Kafka: leaders of partitions, coordinators of groups, connections to them.
 
 Theory of operation. What is known is a cache that answers correct: leaders and coordinators are
 asked for when they are first needed and forgotten when a broker says that it is not the one, or
 cannot be reached. `persist` repeats an attempt while failures may pass, with growing pauses, until
 the caller's deadline; when no broker at all takes connections it gives up after a moment, so that a
-Kafka that is down costs its callers `PATIENCE` and no more.
+Kafka that is down costs its callers `UNREACHABLE_SECONDS` and no more.
 
-Connections are lent to one request at a time and kept for the next; at most `MOST` requests a
-broker are under way. The alternative, one connection a broker for everybody, is slower by the sum
-of all answers before one's own.
+Connections are lent to one request at a time and kept for the next; at most
+`MAX_REQUESTS_PER_BROKER` requests a broker are under way. The alternative, one connection a broker
+for all callers, is slower by the sum of all answers before the own one.
 
 One lock guards the caches and is never held over I/O.
 """
@@ -18,38 +18,45 @@ from __future__ import annotations
 import random
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import BoundedSemaphore, Lock
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
-from kafka.protocol.metadata import FindCoordinatorRequest, MetadataRequest
-
-from router.backends.kafka.address import Access
+from router.backends.kafka.apis import FIND_COORDINATOR, METADATA, Request
 from router.backends.kafka.connection import Connection
 from router.backends.kafka.failures import (
-    UNKNOWN_TOPIC,
     CodeError,
     LateError,
     LostError,
-    NobodyError,
+    NoAnswerError,
+    NoBrokerError,
     check,
-    told,
+    codes,
+    router_error,
 )
+from router.backends.kafka.options import Access
+from router.backoff import Backoff
 from router.errors import BackendUnavailableError
+from router.wire.kafka.error_codes import ErrorCode
 
 T = TypeVar("T")
 Host = tuple[str, int]
 
-MOST: Final = 32
-IDLE: Final = 32  # with fewer, polls at once open and close connections all the time
-PATIENCE: Final = 2.0
-ONE_TRY: Final = 5.0
-FIRST_PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 0.5
-MOST_KNOWN: Final = 20_000
+MAX_REQUESTS_PER_BROKER: Final = 32
+MAX_IDLE_CONNECTIONS: Final = 32
+"""With fewer, polls at once open and close connections all the time."""
+UNREACHABLE_SECONDS: Final = 2.0
+MAX_TRY_SECONDS: Final = 5.0
+MIN_PAUSE_SECONDS: Final = 0.02
+MAX_PAUSE_SECONDS: Final = 0.5
+MAX_CACHED: Final = 20_000
 GROUP: Final = 0
 TRANSACTION: Final = 1
+_COORDINATOR_MOVED: Final = codes(
+    "COORDINATOR_LOAD_IN_PROGRESS COORDINATOR_NOT_AVAILABLE NOT_COORDINATOR"
+)
 
 
 class Cluster:
@@ -72,63 +79,62 @@ class Cluster:
     def persist(self, attempt: Callable[[], T], deadline: float) -> T:
         """Return what the attempt returns, repeated while its failure may pass.
 
-        Raises what `told` makes of the last failure.
+        Raises what `router_error` makes of the last failure.
         """
-        pause, patience = FIRST_PAUSE, time.monotonic() + PATIENCE
+        pauses = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+        patience = time.monotonic() + UNREACHABLE_SECONDS
         while True:
             try:
                 return attempt()
             except CodeError as error:
                 if not error.retriable:
-                    raise told(error) from error
-                failure: LostError | LateError | CodeError = error
-            except (LostError, LateError) as error:
+                    raise router_error(error) from error
+                failure: NoAnswerError | CodeError = error
+            except NoAnswerError as error:
                 failure = error
-            end = min(deadline, patience) if isinstance(failure, NobodyError) else deadline
-            now = time.monotonic()
-            if now + pause >= end:
-                raise told(failure) from failure
-            time.sleep(pause)
-            pause = min(LONGEST_PAUSE, pause * 2)
+            end = min(deadline, patience) if isinstance(failure, NoBrokerError) else deadline
+            if not pauses.sleep(end):
+                raise router_error(failure) from failure
 
-    def ask(self, request: Any, deadline: float, node: int | None = None) -> Any:
+    def ask(self, request: Request, deadline: float, node: int | None = None) -> Any:
         """Send a request to a broker, None: any; return its answer.
 
-        Raises LostError, LateError, NobodyError.
+        Raises LostError, LateError, NoBrokerError.
         """
         if node is None:
             return self._ask_any(request, deadline)
-        with self._lock:
-            host = self._hosts.get(node)
-        if host is None:
-            self.metadata(None, deadline)
-            with self._lock:
-                host = self._hosts.get(node)
-        if host is None:
-            raise LostError(f"broker {node} is not there")
-        return self._ask(host, request, deadline)
+        return self._ask(self._host(node, deadline), request, deadline)
 
-    def _ask_any(self, request: Any, deadline: float) -> Any:
+    def _host(self, node: int, deadline: float) -> Host:
+        if node not in self._hosts:
+            self.metadata(None, deadline)
+        try:
+            return self._hosts[node]
+        except KeyError:
+            raise LostError(f"broker {node} is not there") from None
+
+    def _ask_any(self, request: Request, deadline: float) -> Any:
         with self._lock:
             known = list(self._hosts.values())
         random.shuffle(known)
         hosts = [*known, *(host for host in self._access.hosts if host not in known)]
-        failure: LostError | LateError | None = None
+        failure: NoAnswerError | None = None
         for host in hosts:
             try:
-                return self._ask(host, request, min(deadline, time.monotonic() + ONE_TRY))
-            except (LostError, LateError) as error:
+                return self._ask(host, request, min(deadline, time.monotonic() + MAX_TRY_SECONDS))
+            except NoAnswerError as error:
                 failure = error
             if time.monotonic() >= deadline:
                 break
         if isinstance(failure, LateError):
             raise failure
-        raise NobodyError(str(failure)) from failure
+        raise NoBrokerError(str(failure)) from failure
 
-    def _ask(self, host: Host, request: Any, deadline: float) -> Any:
-        turn = self._turn(host)
+    def _ask(self, host: Host, request: Request, deadline: float) -> Any:
+        with self._lock:
+            turn = self._turns.setdefault(host, BoundedSemaphore(MAX_REQUESTS_PER_BROKER))
         if not turn.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise LateError(f"{host[0]}:{host[1]} is busy", sent=False)
+            raise LateError(f"{host[0]}:{host[1]} is busy")
         try:
             with self._lent(host, deadline) as connection:
                 return connection.ask(request, deadline)
@@ -137,12 +143,8 @@ class Cluster:
 
     @contextmanager
     def lent(self, node: int, deadline: float) -> Iterator[Connection]:
-        """Lend a connection to a broker, beside those that `ask` uses; raise LostError."""
-        with self._lock:
-            host = self._hosts.get(node)
-        if host is None:
-            raise LostError(f"broker {node} is not there")
-        with self._lent(host, deadline) as connection:
+        """Lend a connection to a broker, beside those that `ask` uses; raise NoAnswerError."""
+        with self._lent(self._host(node, deadline), deadline) as connection:
             yield connection
 
     @contextmanager
@@ -155,7 +157,7 @@ class Cluster:
             raise
         with self._lock:
             kept = self._idle[host]
-            if not self._closed and len(kept) < IDLE:
+            if not self._closed and len(kept) < MAX_IDLE_CONNECTIONS:
                 kept.append(connection)
                 return
         connection.close()
@@ -171,10 +173,6 @@ class Cluster:
                 return connection
             connection.close()
 
-    def _turn(self, host: Host) -> BoundedSemaphore:
-        with self._lock:
-            return self._turns.setdefault(host, BoundedSemaphore(MOST))
-
     def metadata(
         self, topics: list[str] | None, deadline: float, *, all_topics: bool = False
     ) -> Any:
@@ -182,17 +180,12 @@ class Cluster:
 
         Never makes a topic. Raises LostError, LateError.
         """
-        wanted: list[Any] | None = [
-            MetadataRequest.MetadataRequestTopic(name=name) for name in topics or ()
-        ]
-        answer = self.ask(
-            MetadataRequest(topics=None if all_topics else wanted, allow_auto_topic_creation=False),
-            deadline,
-        )
+        wanted = None if all_topics else [{"name": name} for name in topics or ()]
+        answer = self.ask(METADATA(topics=wanted, allow_auto_topic_creation=False), deadline)
         with self._lock:
             if answer.brokers:
                 self._hosts = {b.node_id: (b.host, b.port) for b in answer.brokers}
-            if len(self._leaders) > MOST_KNOWN:
+            if len(self._leaders) > MAX_CACHED:
                 self._leaders.clear()
                 self._topic_ids.clear()
             for topic in () if all_topics else answer.topics:
@@ -200,8 +193,8 @@ class Cluster:
                     self._leaders.pop(topic.name, None)
                     self._topic_ids.pop(topic.name, None)
                     continue
-                if topic.topic_id is not None and topic.topic_id.int:
-                    self._topic_ids[topic.name] = str(topic.topic_id)
+                if any(topic.topic_id):
+                    self._topic_ids[topic.name] = shown_id(topic)
                 self._leaders[topic.name] = {
                     p.partition_index: p.leader_id for p in topic.partitions if p.leader_id >= 0
                 }
@@ -233,7 +226,9 @@ class Cluster:
             if known.partition_index == partition:
                 check(known.error_code, f"topic {topic}, partition {partition}")
                 return int(known.leader_id)
-        raise CodeError(UNKNOWN_TOPIC, f"topic {topic} has no partition {partition}")
+        raise CodeError(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {topic} has no partition {partition}"
+        )
 
     def forget(self, topic: str) -> None:
         """Ask for a topic's leaders the next time."""
@@ -245,7 +240,7 @@ class Cluster:
         if not code:
             return
         self.forget(topic)
-        if code == UNKNOWN_TOPIC:
+        if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             # A broker may not have heard of a new topic or leader yet: is it really not there?
             self.topic(topic, deadline)
             raise LostError(f"{about}: the partition is not there yet")
@@ -257,28 +252,50 @@ class Cluster:
         with self._lock:
             return sorted(self._hosts)
 
-    def ask_controller(self, request: Any, deadline: float) -> Any:
+    def ask_controller(self, request: Request, deadline: float) -> Any:
         """Send a request to the controller."""
         return self.ask(request, deadline, self.metadata(None, deadline).controller_id)
 
-    def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
-        """Send a request to the leader of a partition; who cannot be reached is forgotten."""
+    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
+        """Send a request to the leader of a partition; forget one that cannot be reached."""
         try:
             return self.ask(request, deadline, self.leader(topic, partition, deadline))
-        except (LostError, LateError):
+        except NoAnswerError:
             self.forget(topic)
             raise
 
-    def ask_coordinator(self, kind: int, key: str, request: Any, deadline: float) -> Any:
+    def ask_until_done(
+        self,
+        kind: int,
+        key: str,
+        request: Request,
+        codes_of: Callable[[Any], Iterable[int]],
+        deadline: float,
+    ) -> Any:
+        """Return a coordinator's answer in which all codes are 0; raise RouterError."""
+
+        def attempt() -> Any:
+            answer = self.ask_coordinator(kind, key, request, deadline)
+            for code in codes_of(answer):
+                self.check_coordinator(kind, key, code)
+            return answer
+
+        return self.persist(attempt, deadline)
+
+    def ask_coordinator(self, kind: int, key: str, request: Request, deadline: float) -> Any:
         """Send a request to the coordinator of a group or transaction."""
         try:
-            return self.ask(request, deadline, self._coordinator(kind, key, deadline))
-        except (LostError, LateError):
+            node = self.coordinators(kind, [key], deadline)[key]
+            return self.ask(request, deadline, node)
+        except NoAnswerError:
             self.forget_coordinator(kind, key)
             raise
 
-    def _coordinator(self, kind: int, key: str, deadline: float) -> int:
-        return self.coordinators(kind, [key], deadline)[key]
+    def check_coordinator(self, kind: int, key: str, code: int) -> None:
+        """Raise CodeError unless the code is 0; forget a coordinator that moved."""
+        if code in _COORDINATOR_MOVED:
+            self.forget_coordinator(kind, key)
+        check(code, f"{'transaction' if kind == TRANSACTION else 'group'} {key}")
 
     def coordinators(self, kind: int, keys: Sequence[str], deadline: float) -> dict[str, int]:
         """Return the coordinators of groups or transactions."""
@@ -288,16 +305,14 @@ class Cluster:
         missing = [key for key in keys if key not in found]
         if not missing:
             return found
-        request = FindCoordinatorRequest(
-            key_type=kind, coordinator_keys=missing, min_version=4, max_version=4
-        )
+        request = FIND_COORDINATOR(key_type=kind, coordinator_keys=missing)
         for answer in self.ask(request, deadline).coordinators:
             check(answer.error_code, f"coordinator of {answer.key}", answer.error_message)
             found[answer.key] = answer.node_id
             with self._lock:
                 self._hosts.setdefault(answer.node_id, (answer.host, answer.port))
         with self._lock:
-            if len(self._coordinators) > MOST_KNOWN:
+            if len(self._coordinators) > MAX_CACHED:
                 self._coordinators.clear()
             self._coordinators.update({(kind, key): found[key] for key in missing})
         return found
@@ -308,10 +323,25 @@ class Cluster:
             self._coordinators.pop((kind, key), None)
 
     def close(self) -> None:
-        """End the connections that nobody uses, and those in use when they come back."""
+        """End the idle connections now, and those in use when they come back."""
         with self._lock:
             self._closed = True
             kept = [connection for idle in self._idle.values() for connection in idle]
             self._idle.clear()
         for connection in kept:
             connection.close()
+
+
+def shown_id(topic: Any) -> str:
+    """Return the id of a topic of a metadata answer as text."""
+    return str(UUID(bytes=topic.topic_id))
+
+
+def top_code(answer: Any) -> Iterable[int]:
+    """Return the code of an answer that has one."""
+    return (answer.error_code,)
+
+
+def partition_codes(answer: Any) -> Iterable[int]:
+    """Return the codes of an answer that has one for each partition."""
+    return [p.error_code for topic in answer.topics for p in topic.partitions]

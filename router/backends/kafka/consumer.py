@@ -3,7 +3,7 @@
 Theory of operation. A consumer has a reader of the pool while it is open. Whether there is nothing
 cannot be told from what was fetched: the broker is asked where the partition ends, and the reader
 brings what lies before that. Once a consumer has answered "nothing", whatever the reader brings is
-news and is answered as it comes.
+new and is answered as it comes.
 
 An acknowledgement is a commit of the offset behind the message, in this order: the node's broker
 confirms the generation; what the group has committed, and its epoch, are compared with what this
@@ -14,6 +14,8 @@ that stands still between the first and the last of these for longer than the no
 still commit late (`kafka.fencing` = deadline). With `transactions` the commit goes in a transaction
 whose name belongs to group and partition, and Kafka itself refuses it once another consumer opened.
 Where single messages of the group are acknowledged too, commits are made in turns: `acknowledging`.
+
+A `KafkaReader` reads a partition for no group: it leaves no trace.
 """
 
 from __future__ import annotations
@@ -21,31 +23,26 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import dropwhile
 from threading import Lock
 
-from router.backends import Mailbox, Node
-from router.backends.kafka.acknowledging import Of, Together
+from router.backends.kafka.acknowledging import GroupPartition, SharedCommits
+from router.backends.kafka.group_progress import Progress
 from router.backends.kafka.names import kafka_partition
-from router.backends.kafka.offsets import Commit, epoch_of, note_of
-from router.backends.kafka.progress import Progress
+from router.backends.kafka.offsets import Commit, Offsets, epoch_of, note_of
 from router.backends.kafka.reader import Reader
 from router.backends.kafka.transactions import Transaction
-from router.errors import BackendTimeoutError, ConsumerClosedError, FencedError, RouterError
-from router.model import Position, Stored, Subscription
-
-
-class Grant:
-    """What a consumer was opened for: the claim's partition and generation, the group in Kafka."""
-
-    __slots__ = ("generation", "group", "partition", "subscription")
-
-    def __init__(
-        self, subscription: Subscription, partition: int, generation: int, group: str
-    ) -> None:
-        self.subscription = subscription
-        self.partition = partition
-        self.generation = generation
-        self.group = group
+from router.clocks import seconds_left
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    ConsumerClosedError,
+    FencedError,
+    RouterError,
+)
+from router.model import Grant, Position, Stored
+from router.node import Mailbox, Node
 
 
 class KafkaConsumer:
@@ -54,18 +51,19 @@ class KafkaConsumer:
     def __init__(
         self,
         node: Node,
-        together: Together,
-        grant: Grant,
+        together: SharedCommits,
+        opened_for: tuple[Grant, str],
         reader: Reader,
         let_go: Callable[[], None],
     ) -> None:
+        grant, self._group = opened_for
         self.partition = grant.partition
         self._node = node
         self._together = together
         self._offsets = together.offsets
         self._grant = grant
-        self._of = Of(
-            grant.subscription.topic, grant.group, reader.topic, kafka_partition(grant.partition)
+        self._of = GroupPartition(
+            grant.subscription.topic, self._group, reader.topic, kafka_partition(grant.partition)
         )
         self._reader = reader
         self._let_go = let_go
@@ -99,7 +97,7 @@ class KafkaConsumer:
         if committed is not None and self._reader.stale():
             with suppress(RouterError), self._acknowledging:
                 # Should it fail, the next consumer does it, days before it matters.
-                self._node.confirm(*self._claim(), _left(deadline))
+                self._node.confirm(self._grant, seconds_left(deadline))
                 if not self._ended and self._progress.shared:
                     self._change(committed.offset, deadline)
                 elif not self._ended:
@@ -148,14 +146,14 @@ class KafkaConsumer:
             self._acknowledge(upto.entry + 1, deadline)
 
     def _acknowledge(self, target: int, deadline: float) -> None:
-        self._node.confirm(*self._claim(), _left(deadline))
+        self._node.confirm(self._grant, seconds_left(deadline))
         found = self._together.committed(self._of, deadline)
         current = None if found is None else found.offset
         if found is not None and found.progress().shared:
             self._change(target, deadline)
             return
         if current not in self._committed or epoch_of(found) != self._epoch:
-            raise FencedError("The group's position was moved by somebody else.")
+            raise FencedError("The group's position was moved by another client.")
         if current is not None and target <= current:
             return
         self._committed.add(target)  # should the answer get lost, it may be either
@@ -164,37 +162,34 @@ class KafkaConsumer:
         self._reader.skip(target)
 
     def _change(self, target: int, deadline: float) -> None:
-        """Commit in turn with those who acknowledge single messages; what they did stays."""
+        """Commit in turn with acknowledgements of single messages, which stay."""
 
         def change(progress: Progress) -> Progress:
             return progress.acknowledge((progress.offset, target))
 
         def commit(progress: Progress) -> None:
-            self._node.confirm(*self._claim(), _left(deadline))
+            self._node.confirm(self._grant, seconds_left(deadline))
             self._commit(progress, deadline)
 
         after = self._together.change(self._of, self._epoch, change, commit, deadline)
         self._committed, self._progress = {after.offset}, after
         self._reader.skip(after.offset)
 
-    def _claim(self) -> tuple[Subscription, int, int]:
-        return self._grant.subscription, self._grant.partition, self._grant.generation
-
     def _commit(self, progress: Progress, deadline: float) -> None:
         grant, topic, note = self._grant, self._reader.topic, note_of(self._epoch, progress)
         partition, target = kafka_partition(grant.partition), progress.offset
         transaction = self._transaction
         if transaction is None:
-            self._offsets.commit(grant.group, topic, {partition: target}, note, deadline)
+            self._offsets.commit(self._group, topic, {partition: target}, note, deadline)
         else:
-            transaction.commit_offset(grant.group, topic, partition, target, note, deadline)
+            transaction.commit_offset(self._group, topic, partition, target, note, deadline)
             transaction.end(commit=True, deadline=deadline)
         self._reader.refreshed()
 
     def end(self, deadline: float) -> None:
         """Give and acknowledge nothing any more; wait for an acknowledgement under way."""
         self._ended = True
-        if not self._acknowledging.acquire(timeout=_left(deadline)):
+        if not self._acknowledging.acquire(timeout=seconds_left(deadline)):
             raise BackendTimeoutError("An acknowledgement under way takes too long.")
         self._acknowledging.release()
 
@@ -205,5 +200,40 @@ class KafkaConsumer:
             self._let_go()
 
 
-def _left(deadline: float) -> float:
-    return max(0.001, deadline - time.monotonic())
+@dataclass(eq=False, slots=True)
+class KafkaReader:
+    """Reads one partition from an offset on; see `Reader` of the protocol."""
+
+    _offsets: Offsets
+    _reader: Reader
+    _first: int
+    _let_go: Callable[[], None]
+    _closed: bool = field(default=False, init=False)
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        """Return what comes next; see the protocol."""
+        if self._closed:
+            raise BackendUnavailableError("this reader is closed")
+        reader, deadline = self._reader, time.monotonic() + timeout
+        found: list[Stored] = []
+        full = self._take(found, limit, max_bytes)
+        if full or found:
+            return found
+        end = self._offsets.end(reader.topic, reader.partition, deadline)
+        while not full and reader.more(end, deadline):
+            full = self._take(found, limit, max_bytes)
+        return found
+
+    def _take(self, found: list[Stored], limit: int, max_bytes: int) -> bool:
+        full = self._reader.take(found, max(1, limit), max_bytes)
+        if found and found[0].position.entry < self._first:
+            # It was opened behind the end, and waits for its position.
+            found[:] = dropwhile(lambda stored: stored.position.entry < self._first, found)
+            return False
+        return full
+
+    def close(self) -> None:
+        """Let go; see the protocol."""
+        if not self._closed:
+            self._closed = True
+            self._let_go()

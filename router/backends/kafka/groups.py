@@ -13,14 +13,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from threading import Condition
 from typing import Final
 
 import structlog
 
-from router.backends.kafka.acknowledging import Whole
+from router.backends.kafka.acknowledging import GroupTopic
 from router.backends.kafka.consumer import KafkaConsumer
-from router.backends.kafka.known import KnownTopics
+from router.backends.kafka.known_topics import KnownTopics
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
@@ -30,7 +31,7 @@ from router.backends.kafka.offsets import (
     new_epoch,
     note_of,
 )
-from router.backends.kafka.pool import Key, Pool
+from router.backends.kafka.reader_pool import Key, Pool
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -42,30 +43,28 @@ from router.errors import (
 from router.model import Position
 
 # Longer than an acknowledgement takes from its look at the group's epoch to its commit.
-SETTLE: Final = 0.1
+SETTLE_SECONDS: Final = 0.1
 
 _log = structlog.get_logger(__name__)
 
 Fence = Callable[[Key, float], object]
-"""Has Kafka refuse the commits of those who opened a partition before."""
+"""Has Kafka refuse the commits of consumers that opened a partition before."""
 
 
+@dataclass(eq=False)
 class Groups:
     """The groups of a worker's backend; `fence` is None where Kafka does not fence commits."""
 
-    def __init__(
-        self, offsets: Offsets, known: KnownTopics, pool: Pool, fence: Fence | None
-    ) -> None:
-        self._offsets = offsets
-        self._known = known
-        self._pool = pool
-        self._fence = fence
-        # Guards the two below, and is never held over I/O.
-        self._changed = Condition()
-        self._open: dict[Key, KafkaConsumer] = {}
-        self._resetting: set[tuple[str, str]] = set()
+    _offsets: Offsets
+    _known: KnownTopics
+    _pool: Pool
+    _fence: Fence | None
+    _changed: Condition = field(default_factory=Condition, init=False)
+    """Guards the two below, and is never held over I/O."""
+    _open: dict[Key, KafkaConsumer] = field(default_factory=dict, init=False)
+    _resetting: set[tuple[str, str]] = field(default_factory=set, init=False)
 
-    def resume(self, whole: Whole, topic_id: str | None, deadline: float) -> None:
+    def resume(self, whole: GroupTopic, topic_id: str | None, deadline: float) -> None:
         """Have a group that read an earlier topic of the name begin at the first message.
 
         Commits that are there are of the earlier topic: Kafka deletes them a little after it.
@@ -80,7 +79,9 @@ class Groups:
         _log.info("group-begins-on-replaced-topic", topic=name, group=group)
         self._known.joined(name, topic_id, group, deadline)
 
-    def subscribe(self, whole: Whole, topic_id: str | None, start: int, deadline: float) -> None:
+    def subscribe(
+        self, whole: GroupTopic, topic_id: str | None, start: int, deadline: float
+    ) -> None:
         """Make a group exist on all partitions.
 
         On partitions that were added since it was made it begins at the first message.
@@ -98,7 +99,7 @@ class Groups:
         if topic_id is not None and not self._known.is_noted(name, topic_id, group):
             self._known.joined(name, topic_id, group, deadline)
 
-    def reset(self, whole: Whole, to: int | tuple[Position, ...], deadline: float) -> None:
+    def reset(self, whole: GroupTopic, to: int | tuple[Position, ...], deadline: float) -> None:
         """Move an existing group on all partitions, or to positions on their partitions alone.
 
         Raises SubscriptionNotFoundError, BadRequestError.
@@ -114,7 +115,7 @@ class Groups:
         with self._closed_to_consumers(group, name, deadline):
             self._move(whole, before, offsets, deadline)
 
-    def _within(self, whole: Whole, to: Sequence[Position], deadline: float) -> dict[int, int]:
+    def _within(self, whole: GroupTopic, to: Sequence[Position], deadline: float) -> dict[int, int]:
         """Return the offsets of positions, within what the partitions keep."""
         wanted = {n: some[0].entry for n, some in whole.by_partition(to).items()}
         if len(wanted) < len(to):
@@ -147,7 +148,7 @@ class Groups:
 
     def _move(
         self,
-        whole: Whole,
+        whole: GroupTopic,
         before: Mapping[int, Commit],
         offsets: Mapping[int, int],
         deadline: float,
@@ -166,15 +167,15 @@ class Groups:
         self._offsets.commit(group, name, {p: offsets[p] for p in undone}, note, deadline)
 
     def outlast(self, group: str, name: str, partitions: Iterable[int], deadline: float) -> None:
-        """Return when commits of those who looked before are over, or fenced."""
+        """Return when commits of consumers that looked before are over, or fenced."""
         if self._fence is not None:
             for partition in partitions:
                 self._fence(Key(group, name, partition), deadline)
         else:
-            time.sleep(max(0.0, min(SETTLE, deadline - time.monotonic())))
+            time.sleep(max(0.0, min(SETTLE_SECONDS, deadline - time.monotonic())))
 
     def unsubscribe(
-        self, whole: Whole, subscription: str, topic_id: str | None, deadline: float
+        self, whole: GroupTopic, subscription: str, topic_id: str | None, deadline: float
     ) -> None:
         """Forget a group on all partitions; raise SubscriptionBusyError."""
         name, group = whole.name, whole.group

@@ -7,18 +7,18 @@ Kafka that could be either is a local topic of the default namespace. A group is
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from router.errors import BadNameError, NotAllowedError
-from router.model import NAME, NOT_PARTITIONED, TopicName
+from router.kafka_group_names import GroupNames
+from router.model import NAME, NOT_PARTITIONED, PERSISTENT, TopicName
 from router.quoting import quoted
 
-# Where Kafka keeps what an Idempotency-Key did; no group that anybody reads as.
+# Where Kafka keeps what an Idempotency-Key did; no group of a subscription.
 REPEATS: Final = "router-idempotency-"
-# Groups that carry the numbers of pipelines' batches; nobody reads as them either.
+# Groups that carry the numbers of pipelines' batches; no groups of subscriptions either.
 PIPELINES: Final = "router-pipeline-"
-# Where the schemas of topics are; no topic of anybody's.
+# Where the schemas of topics are; not a topic of a user.
 SCHEMAS: Final = "_router_schemas"
 
 
@@ -28,13 +28,11 @@ class Names:
     def __init__(self, tenant: str, namespace: str, group: str) -> None:
         self._tenant = tenant
         self._namespace = namespace
-        self._group = group
-        pattern = re.escape(group).replace(r"\{group\}", "(?P<group>.+)")
-        self._pattern = pattern.replace(r"\{topic\}", "(?P<topic>.+)")
+        self._groups = GroupNames(group)
 
     def topic(self, topic: TopicName) -> str:
         """Return a topic's name in Kafka; raise BadNameError, NotAllowedError."""
-        if topic.domain != "persistent":
+        if topic.domain != PERSISTENT:
             raise NotAllowedError("Kafka keeps persistent topics only.")
         if (topic.tenant, topic.namespace) == (self._tenant, self._namespace):
             if topic.local == SCHEMAS:
@@ -51,15 +49,13 @@ class Names:
 
     def group(self, name: str, topic: str) -> str:
         """Return the id of a group; `topic` is the name in Kafka."""
-        return self._group.replace("{group}", name, 1).replace("{topic}", topic, 1)
+        return self._groups.id(name, topic)
 
     def subscription(self, group: str, topic: str) -> str | None:
         """Return the name of a group on a topic, by its id; None: it is none of that topic."""
         if group.startswith((REPEATS, PIPELINES)):
             return None
-        wanted = self._pattern.replace("(?P<topic>.+)", re.escape(topic))
-        found = re.fullmatch(wanted, group)
-        return found["group"] if found else None
+        return self._groups.name(group, topic)
 
 
 def kafka_partition(partition: int) -> int:

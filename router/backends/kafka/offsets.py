@@ -4,10 +4,10 @@ Groups are used as Kafka's "simple consumers" do: offsets are committed under th
 a membership, so that Kafka's own tools show them and their lag.
 
 With each offset goes a note, which tells the *epoch* of the group on the partition: a number that
-every reset changes, and that whoever acknowledges hands on. So what was received before a reset is
-known at any node by the offset that is read anyway. Who commits without a note (another client, a
-tool that moves groups) begins an epoch too, which its offset names. Behind the epoch the note tells
-what the group acknowledged behind the offset (`progress`).
+every reset changes, and that each acknowledgement keeps. So what was received before a reset is
+known at any node by the offset that is read anyway. A commit without a note (of another client, or
+a tool that moves groups) begins an epoch too, which its offset names. Behind the epoch the note
+tells what the group acknowledged behind the offset (`progress`).
 """
 
 from __future__ import annotations
@@ -19,24 +19,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from kafka.protocol.admin import ListGroupsRequest
-from kafka.protocol.consumer import (
-    ListOffsetsRequest,
-    OffsetCommitRequest,
-    OffsetDeleteRequest,
-    OffsetFetchRequest,
-)
-
-from router.backends.kafka.cluster import GROUP, Cluster
-from router.backends.kafka.failures import GROUP_NOT_FOUND, CodeError, check
-from router.backends.kafka.progress import Progress
+from router.backends.kafka import apis
+from router.backends.kafka.cluster import GROUP, Cluster, partition_codes
+from router.backends.kafka.failures import check
+from router.backends.kafka.group_progress import Progress
+from router.wire.kafka.error_codes import ErrorCode
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 # Messages of transactions that are not committed are as if they were not there.
 COMMITTED_ONLY: Final = 1
-_NO_MEMBER: Final = -1
-_MOVED: Final = frozenset({14, 15, 16})
 # Epochs are numbers of 63 bits; those that were not drawn here are below all that were.
 _DRAWN: Final = 1 << 62
 _NEVER: Final = 1
@@ -99,32 +91,27 @@ class Offsets:
     def _fetch(
         self, groups: Sequence[str], topic: str, partitions: list[int], deadline: float
     ) -> dict[str, dict[int, Commit]]:
-        of = OffsetFetchRequest.OffsetFetchRequestGroup
-        topics = [of.OffsetFetchRequestTopics(name=topic, partition_indexes=partitions)]
+        topics = [{"name": topic, "partition_indexes": partitions}]
         together: defaultdict[int, list[str]] = defaultdict(list)
         for group, node in self._cluster.coordinators(GROUP, groups, deadline).items():
             together[node].append(group)
         found: dict[str, dict[int, Commit]] = {}
         for some in together.values():
-            request = OffsetFetchRequest(
-                groups=[of(group_id=group, topics=topics) for group in some],
-                require_stable=True,
-                min_version=8,
-                max_version=8,
-            )
-            for answer in self._ask(some[0], request, deadline).groups:
-                self._check(answer.group_id, answer.error_code)
-                found[answer.group_id] = self._commits(answer)
+            asked = [{"group_id": group, "topics": topics} for group in some]
+            request = apis.OFFSET_FETCH(groups=asked, require_stable=True)
+            answer = self._cluster.ask_coordinator(GROUP, some[0], request, deadline)
+            found |= {one.group_id: self._commits(one) for one in answer.groups}
         return found
 
     def _commits(self, answer: Any) -> dict[int, Commit]:
-        found: dict[int, Commit] = {}
-        for topic in answer.topics:
-            for p in topic.partitions:
-                self._check(answer.group_id, p.error_code)
-                if p.committed_offset >= 0:
-                    found[p.partition_index] = Commit(p.committed_offset, p.metadata or "")
-        return found
+        for code in (answer.error_code, *partition_codes(answer)):
+            self._cluster.check_coordinator(GROUP, answer.group_id, code)
+        return {
+            p.partition_index: Commit(p.committed_offset, p.metadata or "")
+            for topic in answer.topics
+            for p in topic.partitions
+            if p.committed_offset >= 0
+        }
 
     def commit(
         self, group: str, topic: str, offsets: Mapping[int, int], note: str, deadline: float
@@ -132,51 +119,25 @@ class Offsets:
         """Commit offsets of a group, all with one note, whatever it committed before."""
         if not offsets:
             return
-        of = OffsetCommitRequest.OffsetCommitRequestTopic
         partitions = [
-            of.OffsetCommitRequestPartition(
-                partition_index=partition,
-                committed_offset=offset,
-                committed_leader_epoch=-1,
-                committed_metadata=note,
-            )
-            for partition, offset in offsets.items()
+            {"partition_index": number, "committed_offset": offset, "committed_metadata": note}
+            for number, offset in offsets.items()
         ]
-
-        def attempt() -> None:
-            request = OffsetCommitRequest(
-                group_id=group,
-                generation_id_or_member_epoch=_NO_MEMBER,
-                member_id="",
-                group_instance_id=None,
-                topics=[of(name=topic, partitions=partitions)],
-                max_version=8,
-            )
-            answer = self._ask(group, request, deadline)
-            for found in answer.topics:
-                for p in found.partitions:
-                    self._check(group, p.error_code)
-
-        self._cluster.persist(attempt, deadline)
+        topics = [{"name": topic, "partitions": partitions}]
+        request = apis.OFFSET_COMMIT(group_id=group, topics=topics)
+        self._cluster.ask_until_done(GROUP, group, request, partition_codes, deadline)
 
     def delete(self, group: str, topic: str, partitions: Iterable[int], deadline: float) -> None:
         """Forget what a group committed on these partitions."""
-        of = OffsetDeleteRequest.OffsetDeleteRequestTopic
-        wanted = [of.OffsetDeleteRequestPartition(partition_index=p) for p in partitions]
+        topics = [{"name": topic, "partitions": [{"partition_index": p} for p in partitions]}]
+        request = apis.OFFSET_DELETE(group_id=group, topics=topics)
 
-        def attempt() -> None:
-            request = OffsetDeleteRequest(
-                group_id=group, topics=[of(name=topic, partitions=wanted)]
-            )
-            answer = self._ask(group, request, deadline)
-            if answer.error_code == GROUP_NOT_FOUND:
-                return
-            self._check(group, answer.error_code)
-            for found in answer.topics:
-                for p in found.partitions:
-                    self._check(group, p.error_code)
+        def codes_of(answer: Any) -> Iterable[int]:
+            if answer.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
+                return ()
+            return (answer.error_code, *partition_codes(answer))
 
-        self._cluster.persist(attempt, deadline)
+        self._cluster.ask_until_done(GROUP, group, request, codes_of, deadline)
 
     def groups(self, deadline: float) -> list[str]:
         """Return the ids of all groups of all brokers."""
@@ -184,9 +145,7 @@ class Offsets:
         def attempt() -> list[str]:
             found: set[str] = set()
             for node in self._cluster.brokers(deadline):
-                answer = self._cluster.ask(
-                    ListGroupsRequest(states_filter=[], types_filter=[]), deadline, node
-                )
+                answer = self._cluster.ask(apis.LIST_GROUPS(), deadline, node)
                 check(answer.error_code, "groups")
                 found.update(group.group_id for group in answer.groups)
             return sorted(found)
@@ -210,24 +169,18 @@ class Offsets:
     def _at(
         self, topic: str, partitions: list[int], time_ms: int, deadline: float
     ) -> dict[int, int]:
-        of = ListOffsetsRequest.ListOffsetsTopic
-        by_leader: defaultdict[int, list[Any]] = defaultdict(list)
+        by_leader: defaultdict[int, list[dict[str, int]]] = defaultdict(list)
         for partition in partitions:
-            by_leader[self._cluster.leader(topic, partition, deadline)].append(
-                of.ListOffsetsPartition(
-                    partition_index=partition, current_leader_epoch=-1, timestamp=time_ms
-                )
-            )
+            leader = self._cluster.leader(topic, partition, deadline)
+            by_leader[leader].append({"partition_index": partition, "timestamp": time_ms})
         found: dict[int, int] = {}
         for asked in by_leader.values():
-            request = ListOffsetsRequest(
+            request = apis.LIST_OFFSETS(
                 replica_id=-1,
                 isolation_level=COMMITTED_ONLY,
-                topics=[of(name=topic, partitions=asked)],
-                min_version=2,
-                max_version=7,
+                topics=[{"name": topic, "partitions": asked}],
             )
-            first = asked[0].partition_index
+            first = asked[0]["partition_index"]
             answer = self._cluster.ask_leader(topic, first, request, deadline)
             for answered in answer.topics:
                 for p in answered.partitions:
@@ -239,12 +192,3 @@ class Offsets:
     def end(self, topic: str, partition: int, deadline: float) -> int:
         """Return where a partition ends for readers at this moment."""
         return self.at(topic, (partition,), LATEST, deadline)[partition]
-
-    def _ask(self, group: str, request: Any, deadline: float) -> Any:
-        return self._cluster.ask_coordinator(GROUP, group, request, deadline)
-
-    def _check(self, group: str, code: int) -> None:
-        if code in _MOVED:
-            self._cluster.forget_coordinator(GROUP, group)
-        if code:
-            raise CodeError(code, f"group {group}")

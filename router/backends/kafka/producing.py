@@ -1,20 +1,20 @@
 """Publishing: one record batch in flight a partition, stored once however often it is sent.
 
-Theory of operation. A *lane* belongs to a partition and has a producer id of its own and the number
-of the next record; Kafka drops a batch whose numbers it has seen, so that a batch is sent again,
-the same bytes, until there is an answer or the deadline. Requests that come meanwhile are joined
-into the next batch by the service above, which calls with up to 10,000 messages. A batch is stored
-whole or not at all; what is larger than Kafka's usual bound (1 MiB) goes as several, and then a
-failure may find some of them stored: `PartialPublishError` counts those.
+Theory of operation. Each partition has a producer with a producer id of its own and the number of
+the next record; Kafka drops a batch whose numbers it has seen, so that a batch is sent again, the
+same bytes, until there is an answer or the deadline. Requests that come meanwhile are joined into
+the next batch by the service above, which calls with up to 10,000 messages. A batch is stored whole
+or not at all; what is larger than Kafka's usual bound (1 MiB) goes as several, and then a failure
+may find some of them stored: `PartialPublishError` counts those.
 
-When the deadline passes while an answer is outstanding, the lane takes a new producer id for what
-comes next, since nobody knows which number Kafka expects; so it does when Kafka forgot the old one.
-The alternatives: kafka-python's producer, one sequence for all partitions behind an event loop,
-costs 51 µs of CPU a message instead of 7; several batches in flight would need the order of
-failures kept.
+When the deadline passes while an answer is outstanding, the producer takes a new id for what comes
+next, since the number that Kafka expects is unknown; so it does when Kafka forgot the old one. The
+alternatives: kafka-python's producer, one sequence for all partitions behind an event loop, costs
+51 µs of CPU a message instead of 7; several batches in flight would need the order of failures
+kept.
 
 A batch with a name (`Batch.producer`, from an Idempotency-Key) goes as a transaction: see
-`repeats`.
+`stored_once`.
 """
 
 from __future__ import annotations
@@ -22,28 +22,15 @@ from __future__ import annotations
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from operator import itemgetter
 from threading import Lock
-from typing import Any, Final
-
-from kafka.protocol.producer import InitProducerIdRequest, ProduceRequest
+from typing import Final
 
 from router.backends import Receipt
+from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import (
-    DUPLICATE,
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-    OLD_EPOCH,
-    OUT_OF_ORDER,
-    TIMED_OUT,
-    TOO_LARGE,
-    UNKNOWN_PRODUCER,
-    CodeError,
-    LateError,
-    LostError,
-    check,
-)
-from router.backends.kafka.records import HEADER, encode, weight
+from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check, codes
 from router.errors import (
     BackendTimeoutError,
     NotSupportedError,
@@ -53,40 +40,45 @@ from router.errors import (
     RouterError,
 )
 from router.model import Message, Position
+from router.wire.kafka.record_batches import HEADER_BYTES
+from router.wire.kafka.record_messages import weight, write_messages
 
-MAX_BATCH: Final = 1024 * 1024
-MAX_ENTRY: Final = 5 * 1024 * 1024
-MOST_LANES: Final = 10_000
+MAX_BATCH_BYTES: Final = 1024 * 1024
+MAX_PUBLISH_BYTES: Final = 5 * 1024 * 1024
+MAX_PRODUCERS: Final = 10_000
 _DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
 ALL_REPLICAS: Final = -1
-LAST_SEQUENCE: Final = 2**31 - 1
-_UNKNOWN: Final = frozenset({TIMED_OUT, NOT_ENOUGH_REPLICAS_AFTER_APPEND})
-_FORGOTTEN: Final = frozenset({OUT_OF_ORDER, OLD_EPOCH, UNKNOWN_PRODUCER})
+PRODUCER_TIMEOUT_MS: Final = 60_000
+MAX_SEQUENCE: Final = 2**31 - 1
+STORED: Final = codes("NONE DUPLICATE_SEQUENCE_NUMBER")
+_TOO_LARGE: Final = codes("MESSAGE_TOO_LARGE RECORD_LIST_TOO_LARGE")
+_UNKNOWN: Final = codes("REQUEST_TIMED_OUT NOT_ENOUGH_REPLICAS_AFTER_APPEND")
+_FORGOTTEN: Final = codes("OUT_OF_ORDER_SEQUENCE_NUMBER INVALID_PRODUCER_EPOCH UNKNOWN_PRODUCER_ID")
 
 Send = Callable[[Sequence[Message]], int]
 Part = tuple[int, int]
 """The offset of the first message that was stored together with others, and how many those are."""
 
 
-class Lane:
+@dataclass(eq=False, slots=True)
+class PartitionProducer:
     """One partition's producer; `lock` is held by the call that sends."""
 
-    __slots__ = ("lock", "next", "producer")
-
-    def __init__(self) -> None:
-        self.lock = Lock()
-        self.producer: tuple[int, int] | None = None
-        self.next = 0
+    topic: str
+    partition: int
+    lock: Lock = field(default_factory=Lock, init=False)
+    id_and_epoch: tuple[int, int] | None = field(default=None, init=False)
+    next: int = field(default=0, init=False)
 
 
 class Producers:
-    """All lanes of a worker; calls may be made from many threads or greenlets."""
+    """The producers of a worker; calls may be made from many threads or greenlets."""
 
     def __init__(self, cluster: Cluster, wall_ms: Callable[[], int]) -> None:
         self._cluster = cluster
         self._wall_ms = wall_ms
         self._lock = Lock()
-        self._lanes: OrderedDict[tuple[str, int], Lane] = OrderedDict()
+        self._producers: OrderedDict[tuple[str, int], PartitionProducer] = OrderedDict()
 
     def publish(
         self, topic: str, partition: int, messages: Sequence[Message], deadline: float
@@ -95,101 +87,90 @@ class Producers:
 
         Raises what `Backend.publish` raises.
         """
-        lane = self._lane(topic, partition)
-        if not lane.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        producer = self._producer(topic, partition)
+        if not producer.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             raise BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
         try:
-            return in_parts(
-                messages, lambda part: self._send(lane, topic, partition, part, deadline)
-            )
+            return in_parts(messages, lambda part: self._send(producer, part, deadline))
         finally:
-            lane.lock.release()
+            producer.lock.release()
 
-    def _lane(self, topic: str, partition: int) -> Lane:
+    def _producer(self, topic: str, partition: int) -> PartitionProducer:
         key = topic, partition
         with self._lock:
-            lane = self._lanes.get(key)
-            if lane is None:
-                if len(self._lanes) >= MOST_LANES:
-                    self._lanes.popitem(last=False)
-                lane = self._lanes[key] = Lane()
-            self._lanes.move_to_end(key)
-            return lane
+            producer = self._producers.get(key)
+            if producer is None:
+                if len(self._producers) >= MAX_PRODUCERS:
+                    self._producers.popitem(last=False)
+                producer = self._producers[key] = PartitionProducer(*key)
+            self._producers.move_to_end(key)
+            return producer
 
     def _send(
-        self, lane: Lane, topic: str, partition: int, messages: Sequence[Message], deadline: float
+        self, producer: PartitionProducer, messages: Sequence[Message], deadline: float
     ) -> int:
-        attempt = _Attempt(self._cluster, lane, topic, partition, messages)
-        attempt.now_ms = self._wall_ms()
+        attempt = _Attempt(self._cluster, producer, messages, self._wall_ms())
         try:
             return self._cluster.persist(lambda: attempt.send(deadline), deadline)
         except RouterError as error:
             if not attempt.unknown:
                 raise
-            lane.producer = None
+            producer.id_and_epoch = None
             raise OutcomeUnknownError.because(error) from error
         except BaseException:
-            lane.producer = None  # broken off in the middle of anything
+            producer.id_and_epoch = None  # broken off in the middle of anything
             raise
 
 
+@dataclass(eq=False, slots=True)
 class _Attempt:
     """One batch on its way; `unknown`: it was sent, and Kafka may have stored it."""
 
-    def __init__(
-        self, cluster: Cluster, lane: Lane, topic: str, partition: int, messages: Sequence[Message]
-    ) -> None:
-        self.unknown = False
-        self.now_ms = 0
-        self._cluster = cluster
-        self._lane = lane
-        self._topic = topic
-        self._partition = partition
-        self._messages = messages
-        self._batch: bytearray | None = None
+    _cluster: Cluster
+    _producer: PartitionProducer
+    _messages: Sequence[Message]
+    _now_ms: int
+    unknown: bool = field(default=False, init=False)
+    _batch: bytearray | None = field(default=None, init=False)
 
     def send(self, deadline: float) -> int:
         """Send the batch once; return its first offset."""
-        lane, count = self._lane, len(self._messages)
-        if lane.producer is None or lane.next + count > LAST_SEQUENCE:
-            lane.producer, lane.next = new_producer(self._cluster, deadline), 0
+        producer, count = self._producer, len(self._messages)
+        if producer.id_and_epoch is None or producer.next + count > MAX_SEQUENCE:
+            producer.id_and_epoch, producer.next = new_producer(self._cluster, deadline), 0
             self._batch = None
         if self._batch is None:
-            self._batch = encode(self._messages, self.now_ms, lane.producer, lane.next)
+            self._batch = write_messages(
+                self._messages, self._now_ms, producer.id_and_epoch, producer.next
+            )
         try:
             code, offset = produce(
-                self._cluster, self._topic, self._partition, self._batch, None, deadline
+                self._cluster, producer.topic, producer.partition, self._batch, None, deadline
             )
-        except (LostError, LateError) as error:
+        except NoAnswerError as error:
             self.unknown |= error.sent
             raise
         if code in _FORGOTTEN:
-            lane.producer = None
+            producer.id_and_epoch = None
             # Sent once only, it is certainly not stored: it goes again under a new id.
             raise (
                 LostError("Kafka forgot the producer")
                 if not self.unknown
-                else CodeError(code, f"topic {self._topic}")
+                else CodeError(code, f"topic {producer.topic}")
             )
-        if code not in {0, DUPLICATE}:
+        if code not in STORED:
             self.unknown |= code in _UNKNOWN
-            self._cluster.check(self._topic, code, f"topic {self._topic}", deadline)
-        lane.next += count
+            self._cluster.check(producer.topic, code, f"topic {producer.topic}", deadline)
+        producer.next += count
         return offset
 
 
 def new_producer(cluster: Cluster, deadline: float) -> tuple[int, int]:
     """Return a new producer id and its epoch; raise CodeError, LostError, LateError."""
-    answer = cluster.ask(
-        InitProducerIdRequest(
-            transactional_id=None,
-            transaction_timeout_ms=60_000,
-            producer_id=-1,
-            producer_epoch=-1,
-            max_version=4,
-        ),
-        deadline,
+    request = apis.INIT_PRODUCER_ID(
+        transactional_id=None, transaction_timeout_ms=PRODUCER_TIMEOUT_MS
     )
+    answer = cluster.ask(request, deadline)
     check(answer.error_code, "producer id")
     return answer.producer_id, answer.producer_epoch
 
@@ -203,14 +184,12 @@ def produce(
     deadline: float,
 ) -> tuple[int, int]:
     """Send a batch to the leader, to be stored by all replicas; return code and first offset."""
-    of: Any = ProduceRequest.TopicProduceData
-    data = of.PartitionProduceData(index=partition, records=batch)
-    request = ProduceRequest(
+    data = {"index": partition, "records": batch}
+    request = apis.PRODUCE(
         transactional_id=transaction,
         acks=ALL_REPLICAS,
         timeout_ms=max(1, int((deadline - time.monotonic()) * 1000)),
-        topic_data=[of(name=topic, partition_data=[data])],
-        max_version=9,
+        topic_data=[{"name": topic, "partition_data": [data]}],
     )
     answer = cluster.ask_leader(topic, partition, request, deadline)
     (stored,) = answer.responses[0].partition_responses
@@ -221,8 +200,10 @@ def check_fit(messages: Sequence[Message]) -> None:
     """Refuse what Kafka cannot store or delay; raise PublishRefusedError, NotSupportedError."""
     if list(map(_DELIVER_AT, messages)).count(None) != len(messages):
         raise NotSupportedError("Kafka delivers messages at once: none has a time of delivery.")
-    if sum(message.size() for message in messages) > MAX_ENTRY:
-        raise PublishRefusedError(f"a batch of more than {MAX_ENTRY} bytes cannot be stored")
+    if sum(message.size() for message in messages) > MAX_PUBLISH_BYTES:
+        raise PublishRefusedError(
+            f"a batch of more than {MAX_PUBLISH_BYTES} bytes cannot be stored"
+        )
 
 
 def in_parts(messages: Sequence[Message], send: Send) -> list[Part]:
@@ -259,18 +240,18 @@ def receipt(partition: int, parts: Sequence[Part]) -> Receipt:
 
 def _too_large(error: RouterError) -> bool:
     cause = error.__cause__
-    return isinstance(cause, CodeError) and cause.code in TOO_LARGE
+    return isinstance(cause, CodeError) and cause.code in _TOO_LARGE
 
 
 def _parts(messages: Sequence[Message]) -> list[Sequence[Message]]:
-    room = MAX_BATCH - HEADER.size
+    max_bytes = MAX_BATCH_BYTES - HEADER_BYTES
     weights = [weight(message) for message in messages]
-    if sum(weights) <= room:
+    if sum(weights) <= max_bytes:
         return [messages]
     parts: list[Sequence[Message]] = []
     begin = total = 0
     for at, size in enumerate(weights):
-        if at > begin and total + size > room:
+        if at > begin and total + size > max_bytes:
             parts.append(messages[begin:at])
             begin, total = at, 0
         total += size

@@ -1,4 +1,4 @@
-"""Reading one partition ahead, from one offset on, and waking who waits for what comes.
+"""Reading one partition ahead, from one offset on, and waking the poll that waits for it.
 
 Theory of operation. A reader has a thread (a greenlet under gevent) that fetches: at once while
 there is more, otherwise Kafka holds the answer back until something comes. A broker answers the
@@ -8,7 +8,7 @@ ms of CPU, 150 idle ones no CPU to speak of and 12 MiB; kafka-python's consumer 
 11 of them CPU, a thread and two or three connections. The alternative, one fetch for all partitions
 of a worker, needs one connection a broker; but a partition that joins then waits until the fetch
 under way comes back, or all wait for a new one, and one busy partition has the request for all of
-them made anew for each of its messages.
+them made again for each of its messages.
 
 A reader goes from consumer to consumer of its group and partition (`pool`): between two polls it
 goes on waiting, so that what comes is there when the next poll asks. A consumer that left messages
@@ -27,21 +27,13 @@ from collections import deque
 from typing import Any, Final, NamedTuple
 
 import structlog
-from kafka.protocol.consumer import FetchRequest
 
-from router.backends import Mailbox
+from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.connection import Connection
-from router.backends.kafka.failures import (
-    OFFSET_OUT_OF_RANGE,
-    UNKNOWN_TOPIC,
-    CodeError,
-    LateError,
-    LostError,
-)
-from router.backends.kafka.inflate import MAX_INFLATED_BYTES
+from router.backends.kafka.failures import CodeError, LostError, NoAnswerError
 from router.backends.kafka.offsets import COMMITTED_ONLY, EARLIEST, Offsets
-from router.backends.kafka.records import decode, following_offset
+from router.backends.kafka.records import MAX_INFLATED_BYTES, decode
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -49,16 +41,19 @@ from router.errors import (
     RouterError,
 )
 from router.model import Stored
+from router.node import Mailbox
 from router.quoting import said
+from router.wire.kafka.error_codes import ErrorCode
+from router.wire.kafka.record_batches import next_offset
 
-CHUNK: Final = 512 * 1024
-AHEAD: Final = 2
-LONGEST_WAIT: Final = 20.0
-SHORTEST_WAIT: Final = 0.1
+CHUNK_BYTES: Final = 512 * 1024
+MAX_CHUNKS_AHEAD: Final = 2
+MAX_WAIT_SECONDS: Final = 20.0
+MIN_WAIT_SECONDS: Final = 0.1
 ANSWER_SECONDS: Final = 10.0
-REFRESH: Final = 6 * 3600.0
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 1.0
+REFRESH_SECONDS: Final = 6 * 3600.0
+MIN_PAUSE_SECONDS: Final = 0.05
+MAX_PAUSE_SECONDS: Final = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -72,8 +67,9 @@ class _Chunk:
         self, partition: int, epoch: int, start: int, answer: Any, max_inflated: int
     ) -> None:
         aborted = [(t.producer_id, t.first_offset) for t in answer.aborted_transactions or ()]
-        data = bytes(answer.records or b"")
-        self._records = decode(data, start, partition, aborted, epoch, max_inflated)
+        self._records = decode(
+            answer.records or b"", start, partition, aborted, epoch, max_inflated
+        )
         self._found: Stored | None = None
         self._damage: ReadFailedError | None = None
 
@@ -82,12 +78,8 @@ class _Chunk:
         if self._damage is not None:
             raise ReadFailedError(str(self._damage))
         try:
-            while self._found is None:
-                found = next(self._records, None)
-                if found is None:
-                    return None
-                if isinstance(found, Stored):
-                    self._found = found
+            if self._found is None:
+                self._found = next(self._records, None)
         except ReadFailedError as error:
             self._damage = error  # not taken for the end when it is asked again
             raise
@@ -98,7 +90,7 @@ class _Chunk:
         self._found = None
 
 
-class Shown(NamedTuple):
+class PartitionNumbers(NamedTuple):
     """A partition's number in Kafka, and the one that its messages carry in the router."""
 
     number: int
@@ -108,7 +100,7 @@ class Shown(NamedTuple):
 class Reader:
     """Reads a partition in the background; calls come from the consumer that has it, and its pool.
 
-    It ends when nobody has had it for `idle` seconds.
+    It ends when no consumer has had it for `idle` seconds.
     """
 
     def __init__(
@@ -116,7 +108,7 @@ class Reader:
         cluster: Cluster,
         offsets: Offsets,
         topic: str,
-        partitions: Shown,
+        partitions: PartitionNumbers,
         idle: float,
         max_inflated: int = MAX_INFLATED_BYTES,
     ) -> None:
@@ -125,7 +117,7 @@ class Reader:
         self._max_inflated = max_inflated
         self._shown = partitions.shown
         self._idle = idle
-        self._longest = min(LONGEST_WAIT, max(SHORTEST_WAIT, idle))
+        self._longest = min(MAX_WAIT_SECONDS, max(MIN_WAIT_SECONDS, idle))
         self._cluster = cluster
         self._offsets = offsets
         self._changed = threading.Condition()
@@ -163,7 +155,7 @@ class Reader:
                 self._thread.start()
 
     def detach(self) -> None:
-        """Read for nobody, and end if that lasts."""
+        """Go on for the next consumer, and end if none comes."""
         with self._changed:
             self._mailbox = None
             self._idle_until = time.monotonic() + self._idle
@@ -171,7 +163,7 @@ class Reader:
 
     def stale(self) -> bool:
         """Return whether it is time to commit again what the group has committed."""
-        return time.monotonic() - self._refreshed >= REFRESH
+        return time.monotonic() - self._refreshed >= REFRESH_SECONDS
 
     def refreshed(self) -> None:
         """Note that the group's position was committed just now."""
@@ -220,7 +212,7 @@ class Reader:
                 self._chunks.popleft()
                 self._changed.notify_all()
         except ReadFailedError:
-            self._seek(self._head)  # it is fetched anew for who asks again
+            self._seek(self._head)  # it is fetched again for the next call
             raise
         return False
 
@@ -269,9 +261,9 @@ class Reader:
                 try:
                     self._keep(task, self._fetch(*task))
                     failures = 0
-                except (CodeError, LostError, LateError, RouterError) as error:
+                except (CodeError, NoAnswerError, RouterError) as error:
                     failures = self._failed(task, failures, error)
-        except Exception as error:  # noqa: BLE001 - the thread's rim: whoever waits must hear
+        except Exception as error:  # noqa: BLE001 - the thread's rim: a poll that waits gets the failure
             _log.exception("reader failed", topic=self.topic, partition=self.partition)
             self.end(BackendUnavailableError(f"reading failed: {said(error)}"))
 
@@ -285,32 +277,23 @@ class Reader:
                     if left <= 0:
                         self._ended = BackendUnavailableError("the reader was idle")
                         break
-                if len(self._chunks) < (AHEAD if self._mailbox is not None else 1):
+                if len(self._chunks) < (MAX_CHUNKS_AHEAD if self._mailbox is not None else 1):
                     return self._moves, self._next, min(left, self._longest)
                 self._changed.wait(min(left, self._longest))
             return None
 
     def _fetch(self, moves: int, offset: int, wait: float) -> Any:
-        of: Any = FetchRequest.FetchTopic
-        wanted = of.FetchPartition(
-            partition=self.partition,
-            current_leader_epoch=-1,
-            fetch_offset=offset,
-            last_fetched_epoch=-1,
-            partition_max_bytes=CHUNK,
-        )
-        request = FetchRequest(
-            replica_id=-1,
+        wanted = {
+            "partition": self.partition,
+            "fetch_offset": offset,
+            "partition_max_bytes": CHUNK_BYTES,
+        }
+        request = apis.FETCH(
             max_wait_ms=int(wait * 1000),
             min_bytes=1,
-            max_bytes=CHUNK,
+            max_bytes=CHUNK_BYTES,
             isolation_level=COMMITTED_ONLY,
-            session_id=0,
-            session_epoch=-1,
-            topics=[of(topic=self.topic, partitions=[wanted])],
-            forgotten_topics_data=[],
-            rack_id="",
-            max_version=12,
+            topics=[{"topic": self.topic, "partitions": [wanted]}],
         )
         deadline = time.monotonic() + wait + ANSWER_SECONDS
         leader = self._cluster.leader(self.topic, self.partition, deadline)
@@ -323,13 +306,13 @@ class Reader:
                 finally:
                     with self._changed:
                         self._connection = None
-        except (LostError, LateError):
+        except NoAnswerError:
             self._cluster.forget(self.topic)
             raise
         about = f"topic {self.topic}"
         self._cluster.check(self.topic, answer.error_code, about, deadline)
         (found,) = answer.responses[0].partitions
-        if found.error_code != OFFSET_OUT_OF_RANGE:
+        if found.error_code != ErrorCode.OFFSET_OUT_OF_RANGE:
             self._cluster.check(self.topic, found.error_code, about, deadline)
         return found
 
@@ -345,14 +328,14 @@ class Reader:
         moves, offset, _ = task
         if found is None:
             return
-        if found.error_code == OFFSET_OUT_OF_RANGE:
+        if found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             self._start_over(moves, offset)
             return
         data = found.records or b""
         with self._changed:
             if moves != self._moves or not data:
                 return
-            following = following_offset(data, offset)
+            following = next_offset(data, offset)
             if following == offset:
                 raise LostError(f"Kafka sent no whole batch at offset {offset}")
             self._chunks.append(_Chunk(self._shown, self._epoch, offset, found, self._max_inflated))
@@ -379,14 +362,14 @@ class Reader:
 
     def _failed(self, task: tuple[int, int, float], failures: int, error: Exception) -> int:
         """Pause after a failure, or end if the topic is gone; return how many there were."""
-        if isinstance(error, CodeError) and error.code == UNKNOWN_TOPIC:
+        if isinstance(error, CodeError) and error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             self.end(BackendUnavailableError(f"topic {self.topic} is not there any more"))
             return failures
         with self._changed:
             if self._moves != task[0] or self._ended is not None:
                 return 0  # called back
             mailbox = self._mailbox if failures else None
-            self._changed.wait(min(LONGEST_PAUSE, FIRST_PAUSE * 2**failures))
+            self._changed.wait(min(MAX_PAUSE_SECONDS, MIN_PAUSE_SECONDS * 2**failures))
         if mailbox is not None:
-            mailbox.wake()  # who waits shall ask for itself, and hear what is wrong
+            mailbox.wake()  # the poll asks for itself and gets the failure
         return min(failures + 1, 10)

@@ -1,9 +1,9 @@
 """The schemas of topics, in a topic of Kafka's that all nodes read.
 
-Theory of operation. A record is one schema of one topic (its id in Kafka, so that a topic made anew
-has none) and tells how many schemas of the topic its writer had seen, and had found it to go
+Theory of operation. A record is one schema of one topic (its id in Kafka, so that a topic created
+again has none) and tells how many schemas of the topic its writer had seen, and had found it to go
 together with. The order of the log decides: a record counts if it has seen all that count before
-it, and its version is how many those are; else it counts for nothing, and its writer, who reads
+it, and its version is how many those are; else it counts for nothing, and its writer, which reads
 back what it wrote, looks again. So versions are the same for every reader, whatever the rules of
 compatibility were, and two nodes that write at once never give one version to two schemas.
 
@@ -17,60 +17,52 @@ from __future__ import annotations
 
 import time
 from base64 import b64decode, b64encode
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, Final
+from typing import Final
 from uuid import uuid4
 
 import orjson
 import structlog
-from kafka.protocol.admin import CreateTopicsRequest
 
-from router.backends.kafka.cluster import Cluster
-from router.backends.kafka.failures import TOPIC_EXISTS, CodeError, LostError, check
+from router.backends import NullMailbox
+from router.backends.kafka.admin import await_leaders, create_topic
+from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, Offsets
 from router.backends.kafka.producing import Producers
-from router.backends.kafka.reader import Reader, Shown
-from router.errors import BackendTimeoutError, RouterError, SchemaNotFoundError, TopicNotFoundError
+from router.backends.kafka.reader import PartitionNumbers, Reader
+from router.errors import (
+    BackendTimeoutError,
+    RouterError,
+    SchemaNotFoundError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
 from router.model import Message, Schema, SchemaType, Stored, TopicName
 from router.schemas import Strategy, place
 
-CHUNK: Final = 1 << 20
-MANY: Final = 1_000
+READ_BYTES: Final = 1 << 20
+READ_MESSAGES: Final = 1_000
 
 _log = structlog.get_logger(__name__)
 
 
-class _Nobody:
-    """A mailbox of nobody."""
-
-    def wake(self) -> None:
-        """Wake nobody."""
-
-
+@dataclass(eq=False, slots=True)
 class KafkaSchemas:
     """The schemas of topics; see `Schemas`."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        offsets: Offsets,
-        producers: Producers,
-        names: Names,
-        strategy: Strategy,
-        replicas: int,
-    ) -> None:
-        self._cluster = cluster
-        self._offsets = offsets
-        self._producers = producers
-        self._names = names
-        self._strategy = strategy
-        self._replicas = replicas
-        # Guards the two below, and is never held over I/O.
-        self._lock = Lock()
-        self._next = -1
-        self._known: dict[str, dict[bytes, Schema]] = {}
+    _cluster: Cluster
+    _offsets: Offsets
+    _producers: Producers
+    _names: Names
+    _strategy: Strategy
+    _replicas: int
+    _lock: Lock = field(default_factory=Lock, init=False)
+    """Guards the two below, and is never held over I/O."""
+    _next: int = field(default=-1, init=False)
+    _known: dict[str, dict[bytes, Schema]] = field(default_factory=dict, init=False)
 
     def get(self, topic: TopicName, version: bytes | None, timeout: float) -> Schema:
         """Return a version, None: the newest one; see the protocol."""
@@ -110,7 +102,7 @@ class KafkaSchemas:
         """Return by what the schemas of a topic are known; raise TopicNotFoundError."""
         name = self._names.topic(topic)
         found = self._cluster.persist(lambda: self._cluster.topic(name, deadline), deadline)
-        return str(found.topic_id)
+        return shown_id(found)
 
     def _schemas(self, topic_id: str, deadline: float) -> list[Schema]:
         """Return a topic's schemas as they are now."""
@@ -125,7 +117,7 @@ class KafkaSchemas:
             with self._lock:
                 start = self._next
                 if start > end:
-                    self._known.clear()  # somebody made the topic anew
+                    self._known.clear()  # the topic was created again
                     start = -1
             if start < 0:
                 start = self._offsets.at(SCHEMAS, (0,), EARLIEST, deadline)[0]
@@ -138,12 +130,12 @@ class KafkaSchemas:
                 self._next = start
 
     def _read(self, start: int, end: int, deadline: float) -> None:
-        reader = Reader(self._cluster, self._offsets, SCHEMAS, Shown(0, -1), idle=0.0)
-        reader.attach(_Nobody(), start, 0)
+        reader = Reader(self._cluster, self._offsets, SCHEMAS, PartitionNumbers(0, -1), idle=0.0)
+        reader.attach(NullMailbox(), start, 0)
         try:
             while reader.more(end, deadline):
                 found: list[Stored] = []
-                reader.take(found, MANY, CHUNK)
+                reader.take(found, READ_MESSAGES, READ_BYTES)
                 with self._lock:
                     for stored in found:
                         self._take(stored)
@@ -175,43 +167,11 @@ class KafkaSchemas:
         try:
             self._producers.publish(SCHEMAS, 0, [message], deadline)
         except TopicNotFoundError:
-            self._make(deadline)
+            with suppress(TopicExistsError):  # another node was first
+                size, configs = (1, self._replicas), {"cleanup.policy": "compact"}
+                create_topic(self._cluster, SCHEMAS, size, configs, deadline)
+            await_leaders(self._cluster, SCHEMAS, deadline)
             self._producers.publish(SCHEMAS, 0, [message], deadline)
-
-    def _make(self, deadline: float) -> None:
-        """Make the topic; another node may be first."""
-        of: Any = CreateTopicsRequest.CreatableTopic
-        config = of.CreatableTopicConfig(name="cleanup.policy", value="compact")
-        topic = of(
-            name=SCHEMAS,
-            num_partitions=1,
-            replication_factor=self._replicas or -1,
-            assignments=[],
-            configs=[config],
-        )
-
-        def attempt() -> None:
-            request = CreateTopicsRequest(
-                topics=[topic],
-                timeout_ms=max(1, int((deadline - time.monotonic()) * 1000)),
-                validate_only=False,
-                max_version=7,
-            )
-            for made in self._cluster.ask_controller(request, deadline).topics:
-                if made.error_code != TOPIC_EXISTS:
-                    check(made.error_code, f"topic {SCHEMAS}", made.error_message)
-            self._led(deadline)
-
-        self._cluster.persist(attempt, deadline)
-
-    def _led(self, deadline: float) -> None:
-        """Return when the topic can be written to; raise LostError before."""
-        try:
-            found = self._cluster.topic(SCHEMAS, deadline)
-        except CodeError as error:
-            raise LostError(f"topic {SCHEMAS} is not there yet") from error
-        if any(p.error_code or p.leader_id < 0 for p in found.partitions):
-            raise LostError(f"topic {SCHEMAS} has no leader yet")
 
 
 def _value(schema: Schema, seen: int) -> bytes:

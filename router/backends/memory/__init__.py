@@ -6,11 +6,11 @@ the process, and other processes do not see it. `serve` therefore runs one worke
 
 from __future__ import annotations
 
-import time
-
-from router.backends import Backend, Node
-from router.backends.memory.node import MemoryNode
+from router.backends import Backend
 from router.backends.memory.store import MemoryBackend
+from router.clocks import wall_ms
+from router.node import Node
+from router.node.memory import MemoryNode
 from router.schemas import Strategy
 from router.settings import Settings
 
@@ -24,7 +24,7 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
         auto_create=settings.flag("topics.auto_create"),
         auto_partitions=settings.number("topics.auto_partitions"),
         compatibility=Strategy(settings.text("schemas.compatibility")),
-        wall_ms=lambda: time.time_ns() // 1_000_000,
+        wall_ms=wall_ms,
     )
 
 

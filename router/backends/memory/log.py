@@ -1,177 +1,195 @@
-"""The messages of one partition in memory, and the subscriptions on it.
+"""The messages of one partition in memory, the subscriptions on it, and what reads it.
 
-A partition is a flat list of messages in which a batch occupies neighbouring places, so that a
-cursor is one number, how many messages are acknowledged from the first one on, and a set of places
-behind it. Keeping entries and acknowledgement sets as the broker does would test nothing of the
-broker and cost the fake its simplicity.
+Messages are numbered from 0, so that a cursor is one number, how many messages are acknowledged
+from the first one on, and a set of numbers behind it. Keeping acknowledgement sets of entries as
+the broker does would test nothing of the broker and cost the fake its simplicity. The backend's
+lock guards all of it.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from itertools import count, islice
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from itertools import count
 
-from router.backends import Mailbox, Receipt, Start
-from router.model import CursorState, Message, Position, Schema, Stored, TopicInfo
+from router.backends import Batch, ReadStart, Receipt, Start
+from router.errors import ConsumerClosedError, FencedError
+from router.model import CursorState, PartitionStats, Position, Stored, SubscriptionStats
+from router.node import Mailbox
 
-if TYPE_CHECKING:
-    from router.backends.memory.reading import MemoryConsumer, MemoryReader
-
-Key = tuple[int, int]
+Lock = AbstractContextManager[object]
 _epochs = count(1)
 
 
 class Cursor:
     """One subscription's place in one partition.
 
-    The first `acked` messages are done with, and so are those at the places `apart`, all behind.
+    The first `acked` messages are acknowledged, and so are those with the numbers `apart`, all
+    behind.
     """
 
-    __slots__ = ("acked", "apart", "consumer", "epoch", "generation")
-
     def __init__(self, acked: int) -> None:
-        self.acked = acked
-        self.apart: set[int] = set()
         self.consumer: MemoryConsumer | None = None
         self.generation = 0
+        self.reset(acked)
+
+    def reset(self, acked: int) -> None:
+        """Have the first messages acknowledged, and no others."""
+        self.acked = acked
+        self.apart: set[int] = set()
         self.epoch = next(_epochs)
 
     def acknowledge(self, first: int, end: int) -> None:
-        """Be done with the messages from one place to before another."""
-        if first > self.acked:
-            self.apart.update(range(first, end))
-            return
-        self.acked = max(self.acked, end)
-        self.apart = {place for place in self.apart if place >= self.acked}
+        """Acknowledge the messages from one number to before another."""
+        self.apart.update(range(max(first, self.acked), end))
         while self.acked in self.apart:
             self.apart.remove(self.acked)
             self.acked += 1
 
-    def reset(self, acked: int) -> None:
-        """Be done with the first messages, and no others."""
-        self.acked = acked
-        self.apart.clear()
-        self.epoch = next(_epochs)
-
-    def ranges(self) -> list[tuple[int, int]]:
-        """Return the first and last place of what is done with behind `acked`."""
-        found: list[tuple[int, int]] = []
-        for place in sorted(self.apart):
-            if found and found[-1][1] == place - 1:
-                found[-1] = found[-1][0], place
-            else:
-                found.append((place, place))
-        return found
-
 
 class Log:
-    """The messages of one partition, with the subscriptions on it."""
+    """The messages of one partition, with the subscriptions on it and its open readers."""
 
-    __slots__ = (
-        "bytes",
-        "cursors",
-        "keys",
-        "ledger",
-        "marks",
-        "messages",
-        "next_entry",
-        "partition",
-        "readers",
-    )
-
-    def __init__(self, ledger: int, partition: int) -> None:
+    def __init__(self, ledger: int, partition: int, lock: Lock) -> None:
         self.ledger = ledger
         self.partition = partition
-        self.next_entry = 0
-        self.bytes = 0
+        self.lock = lock
         self.messages: list[Stored] = []
-        self.keys: list[Key] = []
+        self.entries: list[int] = []
+        """The number of each entry's first message."""
         self.cursors: dict[str, Cursor] = {}
         self.readers: set[MemoryReader] = set()
-        self.marks: dict[str, tuple[int, Receipt]] = {}
+        # The last append of each producer that names its appends.
+        self.producers: dict[str, tuple[int, Receipt]] = {}
 
-    def append(self, messages: Sequence[Message], now_ms: int) -> Position:
-        """Store messages; return where they begin."""
-        entry, self.next_entry = self.next_entry, self.next_entry + 1
-        size = 0 if len(messages) == 1 else len(messages)
-        for index, message in enumerate(messages):
-            place = index if size else -1
-            position = Position(self.ledger, entry, self.partition, place, size)
-            self.messages.append(Stored(message, position, now_ms))
-            self.keys.append((entry, index))
-            self.bytes += message.size()
-        return Position(self.ledger, entry, self.partition, -1, size)
+    def append(self, batch: Batch, now_ms: int) -> Receipt:
+        """Store messages; return where they begin, or where they were stored before."""
+        sequence, receipt = self.producers.get(batch.producer or "", (-1, None))
+        if receipt is not None and batch.sequence <= sequence:
+            return replace(receipt, duplicate=True)
+        position = Position(self.ledger, len(self.entries), self.partition)
+        receipt = Receipt(position, len(batch.messages))
+        self.entries.append(len(self.messages))
+        for index, message in enumerate(batch.messages):
+            self.messages.append(Stored(message, receipt.at(index), now_ms))
+        if batch.producer is not None:
+            self.producers[batch.producer] = batch.sequence, receipt
+        return receipt
 
-    def place(self, start: Start | int) -> int:
-        """Return how many messages are before a start."""
+    def before(self, start: ReadStart) -> int:
+        """Return how many messages are before an end, a time or a position."""
         if start is Start.EARLIEST:
             return 0
-        if start is Start.LATEST:
+        if isinstance(start, int):
+            later = (i for i, stored in enumerate(self.messages) if stored.publish_time >= start)
+            return next(later, len(self.messages))
+        if isinstance(start, Position) and start.ledger < self.ledger:
+            return 0
+        if isinstance(start, Start) or (start.ledger, len(self.entries)) <= (
+            self.ledger,
+            start.entry,
+        ):
             return len(self.messages)
-        later = (i for i, stored in enumerate(self.messages) if stored.publish_time >= start)
-        return next(later, len(self.messages))
+        return self.entries[start.entry] + max(0, start.batch_index)
 
     def span(self, position: Position) -> tuple[int, int]:
-        """Return the place of a message and the one behind; without an index, of its entry."""
-        if position.ledger != self.ledger:
-            return 0, 0
-        entry, index = position.entry, position.batch_index
-        if index < 0:
-            return self._before((entry, 0)), self._before((entry + 1, 0))
-        return self._before((entry, index)), self._before((entry, index + 1))
+        """Return the number of a message and the one behind; without an index, of its entry."""
+        entry, index = position.entry + (position.batch_index < 0), position.batch_index + 1
+        return self.before(position), self.before(replace(position, entry=entry, batch_index=index))
 
-    def behind(self, position: Position) -> int:
-        """Return how many messages are before a position, be there a message or not."""
-        if position.ledger != self.ledger:
-            return 0 if position.ledger < self.ledger else len(self.messages)
-        return self._before((position.entry, max(0, position.batch_index)))
+    def stats(self) -> PartitionStats:
+        """Return what the partition holds."""
+        size, count = sum(stored.message.size() for stored in self.messages), len(self.messages)
+        return PartitionStats(self.partition, self.ledger, 0, len(self.entries), count, size, 0)
+
+    def subscriptions(self) -> Iterator[SubscriptionStats]:
+        """Yield what waits for each subscription."""
+        for name, cursor in self.cursors.items():
+            backlog, consumers = self.state(cursor).backlog, int(cursor.consumer is not None)
+            yield SubscriptionStats(name, self.partition, backlog, consumers)
 
     def state(self, cursor: Cursor) -> CursorState:
         """Return where a subscription stands."""
-        messages = self.messages
+        acked, apart = cursor.acked, sorted(cursor.apart)
+        firsts = [self.messages[at].position for at in apart if at - 1 not in cursor.apart]
+        lasts = [self.messages[at].position for at in apart if at + 1 not in cursor.apart]
         return CursorState(
             self.partition,
-            messages[cursor.acked - 1].position if cursor.acked else None,
-            tuple((messages[a].position, messages[b].position) for a, b in cursor.ranges()),
-            len(messages) - cursor.acked - len(cursor.apart),
+            self.messages[acked - 1].position if acked else None,
+            tuple(zip(firsts, lasts, strict=True)),
+            len(self.messages) - acked - len(apart),
         )
 
-    def _before(self, key: Key) -> int:
-        return bisect_left(self.keys, key)
 
+class MemoryReader:
+    """Hands out the messages of one partition in order; see `Reader`.
 
-@dataclass(slots=True)
-class Topic:
-    """A topic with its partitions and schemas."""
-
-    info: TopicInfo
-    logs: dict[int, Log] = field(default_factory=dict)
-    schemas: list[Schema] = field(default_factory=list)
-
-
-def take(
-    messages: Sequence[Stored], places: Iterable[int], limit: int, max_bytes: int
-) -> tuple[list[Stored], int | None]:
-    """Return the first messages within the bounds, and the place behind the last one of them.
-
-    A first one that exceeds them comes alone.
+    `cursor` says which messages it leaves out, `first` where it begins at the earliest: that may be
+    behind all that is stored.
     """
-    size, following = 0, None
-    found: list[Stored] = []
-    for place in islice(places, max(1, limit)):
-        size += messages[place].message.size()
-        if found and size > max_bytes:
-            break
-        found.append(messages[place])
-        following = place + 1
-    return found, following
+
+    epoch = 0
+
+    def __init__(
+        self, log: Log, cursor: Cursor, mailbox: Mailbox, first: ReadStart = Start.EARLIEST
+    ) -> None:
+        self.mailbox = mailbox
+        self._log = log
+        self._cursor = cursor
+        self._first = first
+        self._next = 0
+        self._closed = False
+        log.readers.add(self)
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        """Return what is stored and was not received yet; see the protocol."""
+        found: list[Stored] = []
+        with self._log.lock:
+            if self._closed:
+                raise ConsumerClosedError("this reader is closed")
+            messages, cursor, size = self._log.messages, self._cursor, 0
+            begin = max(self._next, cursor.acked, self._log.before(self._first))
+            for number in range(begin, len(messages)):
+                if number in cursor.apart:
+                    continue
+                stored = messages[number]
+                size += stored.message.size()
+                if found and (size > max_bytes or len(found) >= limit):
+                    break
+                found.append(replace(stored, position=replace(stored.position, epoch=self.epoch)))
+                self._next = number + 1
+        return found
+
+    def close(self) -> None:
+        """Close the reader; see the protocol."""
+        with self._log.lock:
+            self.end()
+
+    def end(self) -> Mailbox:
+        """Close the reader, with the backend's lock held; return the mailbox to be woken."""
+        self._closed = True
+        self._log.readers.discard(self)
+        if self._cursor.consumer is self:
+            self._cursor.consumer = None
+        return self.mailbox
 
 
-def wake(mailboxes: Iterable[Mailbox | None]) -> None:
-    """Wake who waits; the backend's lock must not be held."""
-    for mailbox in mailboxes:
-        if mailbox is not None:
-            mailbox.wake()
+class MemoryConsumer(MemoryReader):
+    """An exclusive reader of one partition of a subscription; see `Consumer`."""
+
+    def __init__(self, log: Log, cursor: Cursor, generation: int, mailbox: Mailbox) -> None:
+        super().__init__(log, cursor, mailbox)
+        self.partition = log.partition
+        self.epoch = cursor.epoch
+        self.generation = generation
+        cursor.consumer = self
+        cursor.generation = max(cursor.generation, generation)
+
+    def acknowledge(self, upto: Position, timeout: float) -> None:
+        """Acknowledge everything up to and including this message; see the protocol."""
+        with self._log.lock:
+            stale = upto.epoch and upto.epoch != self.epoch
+            if self._closed or stale or self.generation < self._cursor.generation:
+                raise FencedError
+            self._cursor.acknowledge(0, self._log.span(upto)[1])

@@ -7,22 +7,30 @@ consumers of the broker get them: there are no shared ones here.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from router.backends import Batch, Capabilities, Mailbox, Receipt, ResetTarget, Schemas, Start
-from router.backends.memory.log import Cursor, Log, Topic, wake
-from router.backends.memory.reading import MemoryConsumer, MemoryReader
-from router.backends.memory.schemas import MemorySchemas
+from router.backends import (
+    Batch,
+    Capabilities,
+    Positions,
+    ReadStart,
+    Receipt,
+    ResetTarget,
+    Schemas,
+    Start,
+)
+from router.backends.memory.log import Cursor, Log, MemoryConsumer, MemoryReader
+from router.clocks import wall_ms
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
     FencedError,
     NotAllowedError,
     PublishRefusedError,
+    SchemaNotFoundError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
     TopicExistsError,
@@ -31,18 +39,27 @@ from router.errors import (
 from router.model import (
     NOT_PARTITIONED,
     CursorState,
-    PartitionStats,
-    Policies,
+    Grant,
     Position,
+    Schema,
     Subscription,
-    SubscriptionStats,
     TopicInfo,
     TopicName,
     TopicStats,
 )
-from router.schemas import Strategy
+from router.node import Mailbox
+from router.schemas import Strategy, place
 
-MAX_ENTRY = 5 * 1024 * 1024
+MAX_ENTRY_BYTES = 5 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Topic:
+    """A topic with its partitions and schemas."""
+
+    info: TopicInfo
+    logs: dict[int, Log] = field(default_factory=dict)
+    schemas: list[Schema] = field(default_factory=list)
 
 
 class MemoryBackend:
@@ -54,7 +71,7 @@ class MemoryBackend:
         auto_create: bool = True,
         auto_partitions: int = 0,
         compatibility: Strategy = Strategy.BACKWARD,
-        wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        wall_ms: Callable[[], int] = wall_ms,
     ) -> None:
         self.lock = Lock()
         self.schemas: Schemas = MemorySchemas(self, compatibility)
@@ -67,122 +84,84 @@ class MemoryBackend:
 
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; see the protocol."""
-        del timeout
-        if sum(message.size() for message in batch.messages) > MAX_ENTRY:
-            raise PublishRefusedError(f"a batch of more than {MAX_ENTRY} bytes cannot be stored")
+        if sum(message.size() for message in batch.messages) > MAX_ENTRY_BYTES:
+            raise PublishRefusedError(
+                f"a batch of more than {MAX_ENTRY_BYTES} bytes cannot be stored"
+            )
         with self.lock:
             self._check_open()
             if batch.topic not in self._topics and self._auto_create:
-                self._create(batch.topic, self._auto_partitions, Policies(), {})
+                self._create(TopicInfo(batch.topic, self._auto_partitions))
             log = self._log(batch.topic, batch.partition)
-            if batch.producer is not None:
-                sequence, receipt = log.marks.get(batch.producer, (-1, None))
-                if receipt is not None and batch.sequence <= sequence:
-                    return Receipt(receipt.position, receipt.stored, duplicate=True)
-            position = log.append(batch.messages, self._wall_ms())
-            receipt = Receipt(position, len(batch.messages))
-            if batch.producer is not None:
-                log.marks[batch.producer] = batch.sequence, receipt
-            waiting = [c.consumer.mailbox for c in log.cursors.values() if c.consumer]
-            waiting += [reader.mailbox for reader in log.readers]
-        wake(waiting)
+            receipt = log.append(batch, self._wall_ms())
+            waiting = [reader.mailbox for reader in log.readers]
+        _wake(waiting)
         return receipt
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol."""
-        del timeout
         with self.lock:
-            self._check_open()
             return self.topic(topic).info.partitions
 
     def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""
-        del timeout
         with self.lock:
-            self._check_open()
             for log in self.topic(subscription.topic).logs.values():
                 if subscription.name not in log.cursors:
-                    log.cursors[subscription.name] = Cursor(log.place(start))
+                    log.cursors[subscription.name] = Cursor(log.before(start))
 
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
-        del timeout
-        waiting: list[Mailbox | None] = []
         with self.lock:
-            self._check_open()
-            found = self._cursors(subscription)
-            for cursor, place in _places(found, to):
-                cursor.reset(place)
-                if cursor.consumer is not None:
-                    waiting.append(cursor.consumer.end())
-        wake(waiting)
+            found = {log.partition: (log, cursor) for log, cursor in self._cursors(subscription)}
+            starts = _starts(to, found.keys())
+            for partition, start in starts.items():
+                log, cursor = found[partition]
+                cursor.reset(log.before(start))
+            consumers = [found[partition][1].consumer for partition in starts]
+            waiting = [consumer.end() for consumer in consumers if consumer is not None]
+        _wake(waiting)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
-        del timeout
-        with self.lock:
-            self._check_open()
-            with suppress(SubscriptionNotFoundError):
-                found = self._cursors(subscription)
-                if consumers := sum(cursor.consumer is not None for _, cursor in found):
-                    raise SubscriptionBusyError(
-                        f"{subscription.name} is read by {consumers} consumers", retry_after=1
-                    )
-                for log, _ in found:
-                    del log.cursors[subscription.name]
+        with self.lock, suppress(SubscriptionNotFoundError):
+            found = self._cursors(subscription)
+            if consumers := sum(cursor.consumer is not None for _, cursor in found):
+                raise SubscriptionBusyError(
+                    f"{subscription.name} is read by {consumers} consumers", retry_after=1
+                )
+            for log, _ in found:
+                del log.cursors[subscription.name]
 
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> MemoryConsumer:
+    def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> MemoryConsumer:
         """Open one partition of an existing subscription exclusively; see the protocol."""
-        del timeout
         with self.lock:
-            self._check_open()
-            log = self._log(subscription.topic, partition)
-            cursor = log.cursors.get(subscription.name)
+            log, name = (
+                self._log(grant.subscription.topic, grant.partition),
+                grant.subscription.name,
+            )
+            cursor = log.cursors.get(name)
             if cursor is None:
-                raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
+                raise SubscriptionNotFoundError(f"there is no subscription {name}")
             if cursor.consumer is not None:
                 raise SubscriptionBusyError
-            consumer = MemoryConsumer(self, log, cursor, generation, mailbox)
-            cursor.consumer = consumer
-            cursor.generation = max(cursor.generation, generation)
-            return consumer
+            return MemoryConsumer(log, cursor, grant.generation, mailbox)
 
     def read(
-        self,
-        topic: TopicName,
-        partition: int,
-        start: Start | int | Position,
-        mailbox: Mailbox,
-        timeout: float,
+        self, topic: TopicName, partition: int, start: ReadStart, mailbox: Mailbox, timeout: float
     ) -> MemoryReader:
         """Open a reader at a position, an end or a time; see the protocol."""
-        del timeout
-        first = start if isinstance(start, Position) else None
-        if first is not None and not first.may_be_of(partition):
-            raise BadRequestError(f"{first} is no position of partition {partition}")
+        if isinstance(start, Position) and not start.may_be_of(partition):
+            raise BadRequestError(f"{start} is no position of partition {partition}")
         with self.lock:
             log = self._log(topic, partition)
-            place = 0 if isinstance(start, Position) else log.place(start)
-            reader = MemoryReader(self, log, place, first, mailbox)
-            log.readers.add(reader)
-            return reader
+            first = start if isinstance(start, Position) else Start.EARLIEST
+            return MemoryReader(log, Cursor(log.before(start)), mailbox, first)
 
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        timeout: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
-        del timeout
         with self.lock:
             of = {log.ledger: (log, cursor) for log, cursor in self._cursors(subscription)}
             known = [
@@ -197,57 +176,43 @@ class MemoryBackend:
 
     def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
         """Return where the subscription stands, by partition; see the protocol."""
-        del timeout
         with self.lock:
             return [log.state(cursor) for log, cursor in self._cursors(subscription)]
 
-    def create_topic(
-        self,
-        topic: TopicName,
-        partitions: int,
-        policies: Policies,
-        properties: dict[str, str],
-        timeout: float,
-    ) -> None:
+    def create_topic(self, info: TopicInfo, timeout: float) -> None:
         """Create a topic; see the protocol."""
-        del timeout
         with self.lock:
             self._check_open()
-            if topic in self._topics:
-                raise TopicExistsError(f"topic {topic.local} exists already")
-            self._create(topic, partitions, policies, properties)
+            if info.topic in self._topics:
+                raise TopicExistsError(f"topic {info.topic.local} exists already")
+            self._create(info)
 
     def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
         """Create a topic that a client uses; see the protocol."""
-        self.create_topic(topic, partitions, Policies(), {}, timeout)
+        self.create_topic(TopicInfo(topic, partitions), timeout)
         return True
 
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
-        del timeout
         with self.lock:
-            self._check_open()
             logs = self.topic(topic).logs.values()
             del self._topics[topic]
             waiting = _ended(logs)
-        wake(waiting)
+        _wake(waiting)
 
     def capabilities(self, timeout: float) -> Capabilities:
         """Return that nothing is missing."""
-        del timeout
         return Capabilities()
 
     def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
         """Give a partitioned topic more partitions; see the protocol."""
-        del timeout
         with self.lock:
             found = self.topic(topic)
             has = found.info.partitions
             if not has or partitions < has:
                 raise NotAllowedError(f"topic {topic.local} cannot have {partitions} partitions")
             for partition in range(has, partitions):
-                self._ledgers += 1
-                found.logs[partition] = log = Log(self._ledgers, partition)
+                log = self._add_log(found, partition)
                 log.cursors = {name: Cursor(0) for name in found.logs[0].cursors}
             found.info = replace(found.info, partitions=partitions)
 
@@ -255,7 +220,6 @@ class MemoryBackend:
         self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
     ) -> None:
         """Change what a topic says that it keeps; here it keeps everything."""
-        del timeout
         with self.lock:
             found = self.topic(topic)
             policies = replace(found.info.policies, retention_ms=ms, retention_bytes=max_bytes)
@@ -263,37 +227,20 @@ class MemoryBackend:
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""
-        del timeout
         with self.lock:
             self._check_open()
             return [self._topics[name].info for name in sorted(self._topics, key=str)]
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol."""
-        del timeout
         with self.lock:
-            self._check_open()
             found = self.topic(topic)
-            return TopicStats(
-                found.info,
-                tuple(
-                    PartitionStats(
-                        partition, log.ledger, 0, log.next_entry, len(log.messages), log.bytes, 0
-                    )
-                    for partition, log in found.logs.items()
-                ),
-                tuple(
-                    SubscriptionStats(
-                        name, partition, log.state(c).backlog, int(c.consumer is not None)
-                    )
-                    for partition, log in found.logs.items()
-                    for name, c in log.cursors.items()
-                ),
-            )
+            logs = found.logs.values()
+            subscriptions = (one for log in logs for one in log.subscriptions())
+            return TopicStats(found.info, tuple(log.stats() for log in logs), tuple(subscriptions))
 
     def ready(self, timeout: float) -> None:
         """Return unless closed."""
-        del timeout
         with self.lock:
             self._check_open()
 
@@ -302,7 +249,7 @@ class MemoryBackend:
         with self.lock:
             self._closed = True
             waiting = _ended(log for topic in self._topics.values() for log in topic.logs.values())
-        wake(waiting)
+        _wake(waiting)
 
     def _check_open(self) -> None:
         if self._closed:
@@ -332,32 +279,61 @@ class MemoryBackend:
             raise SubscriptionNotFoundError(f"there is no subscription {name}")
         return found
 
-    def _create(
-        self, topic: TopicName, partitions: int, policies: Policies, properties: dict[str, str]
-    ) -> None:
-        kept = replace(policies, replicas=None)  # there are none
-        found = Topic(TopicInfo(topic, partitions, kept, dict(properties), self._wall_ms()))
-        for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
-            self._ledgers += 1
-            found.logs[partition] = Log(self._ledgers, partition)
-        self._topics[topic] = found
+    def _create(self, info: TopicInfo) -> None:
+        kept = replace(info.policies, replicas=None)  # there are none
+        found = Topic(replace(info, policies=kept, created_ms=self._wall_ms()))
+        for partition in range(info.partitions) if info.partitions else (NOT_PARTITIONED,):
+            self._add_log(found, partition)
+        self._topics[info.topic] = found
+
+    def _add_log(self, topic: Topic, partition: int) -> Log:
+        self._ledgers += 1
+        topic.logs[partition] = log = Log(self._ledgers, partition, self.lock)
+        return log
 
 
-def _places(found: Sequence[tuple[Log, Cursor]], to: ResetTarget) -> list[tuple[Cursor, int]]:
-    """Return what is moved, and how many messages are before the new place."""
+class MemorySchemas:
+    """The schemas of topics; see `Schemas`."""
+
+    def __init__(self, backend: MemoryBackend, strategy: Strategy) -> None:
+        self._backend = backend
+        self._strategy = strategy
+
+    def get(self, topic: TopicName, version: bytes | None, timeout: float) -> Schema:
+        """Return a version, None: the newest one; see the protocol."""
+        with self._backend.lock:
+            schemas = self._backend.topic(topic).schemas
+            found = [schema for schema in schemas if version in {None, schema.version}]
+        if not found:
+            raise SchemaNotFoundError(f"topic {topic.local} has no such schema")
+        return found[-1]
+
+    def put(self, topic: TopicName, schema: Schema, timeout: float) -> bytes:
+        """Return the version of an equal schema, or of this one; see the protocol."""
+        with self._backend.lock:
+            schemas = self._backend.topic(topic).schemas
+            at = place(schemas, schema, self._strategy)
+            if at == len(schemas):
+                schemas.append(replace(schema, version=at.to_bytes(8)))
+            return schemas[at].version
+
+
+def _starts(to: ResetTarget, partitions: Collection[int]) -> Mapping[int, ReadStart]:
+    """Return where a subscription goes on, by partition."""
     if not isinstance(to, tuple):
-        return [(cursor, log.place(to)) for log, cursor in found]
-    of = {log.partition: (log, cursor) for log, cursor in found}
-    if not of.keys() >= {position.partition for position in to}:
+        return dict.fromkeys(partitions, to)
+    starts = {position.partition: replace(position, batch_index=-1) for position in to}
+    if not starts.keys() <= set(partitions):
         raise BadRequestError("there is no subscription on one of these partitions")
-    moved = [(*of[position.partition], replace(position, batch_index=-1)) for position in to]
-    return [(cursor, log.behind(position)) for log, cursor, position in moved]
+    return starts
 
 
 def _ended(logs: Iterable[Log]) -> list[Mailbox]:
     """Let all consumers and readers go; return the mailboxes to be woken."""
-    waiting: list[Mailbox] = []
-    for log in logs:
-        waiting += [c.consumer.end() for c in log.cursors.values() if c.consumer]
-        waiting += [reader.end() for reader in list(log.readers)]
-    return waiting
+    return [reader.end() for log in logs for reader in list(log.readers)]
+
+
+def _wake(mailboxes: Iterable[Mailbox]) -> None:
+    """Wake waiting polls; the backend's lock must not be held."""
+    for mailbox in mailboxes:
+        mailbox.wake()

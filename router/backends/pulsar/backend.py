@@ -3,71 +3,91 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
-from router.backends import Batch, Capabilities, Mailbox, Receipt, ResetTarget, Schemas, Start
-from router.backends.pulsar.admin import Admin, deadline_in
-from router.backends.pulsar.connection import LostError
+from router.backends import Capabilities, Positions, ReadStart, ResetTarget, Schemas, Start
+from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
 from router.backends.pulsar.extents import Extent, Place, Wanted
 from router.backends.pulsar.producers import Producers
-from router.backends.pulsar.reading import Opening, PulsarReader
-from router.backends.pulsar.refusals import ElsewhereError
+from router.backends.pulsar.reader import Opening, PulsarReader
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.schemas import PulsarSchemas
-from router.backends.pulsar.subscribing import attach, count_partitions
+from router.backends.pulsar.subscribing import (
+    attach,
+    count_partitions,
+    end_subscription,
+    make_subscription,
+)
+from router.backoff import Backoff
+from router.clocks import deadline_in
 from router.errors import (
     BackendTimeoutError,
+    NotAllowedError,
     RouterError,
     SubscriptionBusyError,
     TopicNotFoundError,
 )
 from router.model import (
     CursorState,
-    Policies,
-    Position,
+    Grant,
     Subscription,
     TopicInfo,
     TopicName,
     TopicStats,
 )
+from router.node import Mailbox
+from router.pulsar_client.connection import LostError
+from router.pulsar_client.refusals import ElsewhereError
 
+if TYPE_CHECKING:
+    from router.backends.pulsar.rest import RestAdmin
+
+NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
+NO_TIME: Final = (
+    "a time, a reset and a cursor need the administration of Apache Pulsar: " + NO_ADMIN
+)
 # A broker answers at once unless it asks the present consumer for a sign of life, or loads a topic.
 ANSWER_SECONDS: Final = 0.5
 EVICT_SECONDS: Final = 2.0
-BUSY_FOR: Final = 1.0
-BUSY_PAUSE: Final = 0.02
+BUSY_SECONDS: Final = 1.0
+# Between tries; all are the same, so that calls share it.
+_PAUSES: Final = Backoff(0.02)
 _PROBE: Final = "persistent://public/default/ready"
 
 
 class PulsarBackend:
-    """A store of topics behind the Pulsar protocol; see `Backend`."""
+    """A store of topics behind the Pulsar protocol; see `Backend`.
+
+    Topics and cursors are administered by commands where the broker is ours, else by `rest`.
+    """
 
     def __init__(
         self,
         routes: Routes,
-        admin: Admin,
-        wall_ms: Callable[[], int],
+        rest: BrokerAdmin | RestAdmin | None,
+        wall_ns: Callable[[], int],
         max_inflated: int = MAX_INFLATED_BYTES,
     ) -> None:
         self._max_inflated = max_inflated
         self._routes = routes
-        self._admin = admin
-        self._producers = Producers(routes, wall_ms)
+        self._commands = BrokerAdmin(routes.service)
+        self._rest = rest
+        self._producers = Producers(routes, wall_ns)
+        self.publish = self._producers.publish
         self.schemas: Schemas = PulsarSchemas(routes)
-
-    def publish(self, batch: Batch, timeout: float) -> Receipt:
-        """Store all or raise; see the protocol."""
-        return self._producers.publish(batch, timeout)
 
     def deduplicates(self, topic: TopicName, timeout: float) -> bool:
         """Return whether a batch with a producer's name and number is stored once in this topic.
 
         Raises NotAllowedError where it cannot be asked: the backend's URL names no administration.
         """
-        return self._admin.deduplicates(topic, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        if self._is_ours(deadline):
+            return self._commands.deduplicates(topic, deadline)
+        return self._topics(deadline).deduplicates(topic, deadline)
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol."""
@@ -75,63 +95,68 @@ class PulsarBackend:
 
     def subscribe(self, subscription: Subscription, start: Start | int, timeout: float) -> None:
         """Make the subscription exist on all partitions; see the protocol."""
-        self._admin.subscribe(subscription, start, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        if self._is_ours(deadline):
+            self._commands.subscribe(subscription, start, deadline)
+        elif isinstance(start, Start):
+            make_subscription(self._routes, subscription, start, deadline)
+        else:
+            self._cursors(deadline).subscribe(subscription, start, deadline)
 
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
-        self._admin.reset(subscription, to, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._cursors(deadline).reset(subscription, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
-        self._admin.unsubscribe(subscription, deadline_in(timeout))
-
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> PulsarConsumer:
-        """Open one partition of an existing subscription exclusively; see the protocol."""
         deadline = deadline_in(timeout)
-        patience = deadline_in(min(timeout / 2, BUSY_FOR))
-        topic = str(subscription.topic.partition(partition))
-        evicting, name = False, ""
+        if self._is_ours(deadline):
+            self._commands.unsubscribe(subscription, deadline)
+        else:
+            end_subscription(self._routes, subscription, deadline)
+
+    def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> PulsarConsumer:
+        """Open one partition of an existing subscription exclusively; see the protocol."""
+        now = time.monotonic()
+        deadline, patience = now + timeout, now + min(timeout / 2, BUSY_SECONDS)
+        topic = str(grant.subscription.topic.partition(grant.partition))
+        evicting, name, pauses = False, "", _PAUSES
         while True:
-            until = deadline if evicting else min(deadline, deadline_in(ANSWER_SECONDS))
+            until = deadline if evicting else min(deadline, time.monotonic() + ANSWER_SECONDS)
             try:
                 connection = self._routes.connection(topic, deadline)
                 number = connection.next_id()
-                consumer = PulsarConsumer(connection, number, partition, generation, mailbox)
+                consumer = PulsarConsumer(
+                    connection, number, grant.partition, grant.generation, mailbox
+                )
                 consumer.max_inflated = self._max_inflated
                 name = consumer.name
-                attach(connection, consumer, topic, subscription.name, deadline=until)
+                attach(connection, consumer, topic, grant.subscription.name, deadline=until)
             except BackendTimeoutError:
                 if evicting or time.monotonic() >= deadline:
                     raise
                 evicting = True
-                self._evict(subscription, partition, name)
+                self._evict(grant, name)
             except SubscriptionBusyError:
                 # Another connection's consumer may be on its way out.
-                if time.monotonic() >= patience:
+                if not pauses.sleep(patience):
                     raise
-                time.sleep(BUSY_PAUSE)
             except (LostError, ElsewhereError):
-                if time.monotonic() + BUSY_PAUSE >= deadline:
+                if not pauses.sleep(deadline):
                     raise
                 self._routes.forget(topic)
-                time.sleep(BUSY_PAUSE)
             else:
                 return consumer
 
-    def _evict(self, subscription: Subscription, partition: int, asking: str) -> None:
+    def _evict(self, grant: Grant, asking: str) -> None:
         """Have a store that waits for the last holder's router end its connection, if it can.
 
         Apache Pulsar gives it `connectionLivenessCheckTimeoutMillis`, 5 s, to answer.
         """
         try:
-            self._admin.evict(subscription, partition, asking, deadline_in(EVICT_SECONDS))
+            until = deadline_in(EVICT_SECONDS)
+            self._cursors(until).evict(grant.subscription, grant.partition, asking, until)
         except RouterError as error:
             # Takes a third of the time in which Spark's workers import all of this; this is rare.
             import structlog  # noqa: PLC0415
@@ -140,12 +165,7 @@ class PulsarBackend:
             log.info("a stale consumer is waited for", reason=str(error))
 
     def read(
-        self,
-        topic: TopicName,
-        partition: int,
-        start: Start | int | Position,
-        mailbox: Mailbox,
-        timeout: float,
+        self, topic: TopicName, partition: int, start: ReadStart, mailbox: Mailbox, timeout: float
     ) -> PulsarReader:
         """Open a reader at a position, an end or a time; see the protocol."""
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
@@ -158,68 +178,70 @@ class PulsarBackend:
         messages, and begins at no message's number: NotSupportedError. Raises NotAllowedError
         where the address names no administration.
         """
-        return self._admin.extents(wanted, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        return self._cursors(deadline).extents(wanted, deadline)
 
     def stream(self, topic: TopicName, partition: int, start: Place, timeout: float) -> EntryStream:
         """Open a stream of whole entries, as they are stored; raise TopicNotFoundError."""
         return open_stream(self._routes, topic, partition, start, deadline_in(timeout))
 
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        timeout: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
-        self._admin.acknowledge(subscription, positions, cumulative, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._cursors(deadline).acknowledge(subscription, positions, cumulative, deadline)
 
     def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
         """Return where the subscription stands, by partition; see the protocol."""
-        return self._admin.cursors(subscription, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        return self._cursors(deadline).cursors(subscription, deadline)
 
-    def create_topic(
-        self,
-        topic: TopicName,
-        partitions: int,
-        policies: Policies,
-        properties: dict[str, str],
-        timeout: float,
-    ) -> None:
+    def create_topic(self, info: TopicInfo, timeout: float) -> None:
         """Create a topic; see the protocol."""
-        info = TopicInfo(topic, partitions, policies, properties)
-        self._admin.create(info, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._topics(deadline).create(info, deadline)
 
     def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
         """Create a topic that a client uses; see the protocol."""
-        self.create_topic(topic, partitions, Policies(), {}, timeout)
+        self.create_topic(TopicInfo(topic, partitions), timeout)
         return True
 
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
-        self._admin.delete(topic, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._topics(deadline).delete(topic, deadline)
 
     def capabilities(self, timeout: float) -> Capabilities:
         """Return what the store can do; see the protocol."""
-        return self._admin.capabilities(deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        try:
+            return self._topics(deadline).capabilities(deadline)
+        except NotAllowedError as error:
+            why = str(error)
+            return Capabilities(why, why, why, why, why)
 
     def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
         """Give a partitioned topic more partitions; see the protocol."""
-        self._admin.grow(topic, partitions, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._topics(deadline).grow(topic, partitions, deadline)
 
     def set_retention(
         self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
     ) -> None:
         """Change what a topic keeps; see the protocol."""
-        self._admin.retain(topic, ms, max_bytes, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        self._topics(deadline).retain(topic, ms, max_bytes, deadline)
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""
-        return self._admin.topics(deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        return self._topics(deadline).topics(deadline)
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol."""
-        return self._admin.describe(topic, deadline_in(timeout))
+        deadline = deadline_in(timeout)
+        return self._topics(deadline).describe(topic, deadline)
 
     def ready(self, timeout: float) -> None:
         """Return if the broker answers a question; see the protocol."""
@@ -232,3 +254,22 @@ class PulsarBackend:
         """Release what this backend opened; see the protocol."""
         self._producers.close()
         self._routes.close()
+
+    def _is_ours(self, deadline: float) -> bool:
+        return self._routes.service.connection(deadline).ours
+
+    def _topics(self, deadline: float) -> BrokerAdmin | RestAdmin:
+        """Return what administers topics."""
+        if self._rest is not None:
+            return self._rest
+        if self._is_ours(deadline):
+            return self._commands
+        raise NotAllowedError(NO_ADMIN)
+
+    def _cursors(self, deadline: float) -> BrokerAdmin | RestAdmin:
+        """Return what knows positions and moves cursors."""
+        if self._is_ours(deadline):
+            return self._commands
+        if self._rest is not None:
+            return self._rest
+        raise NotAllowedError(NO_TIME)

@@ -27,10 +27,7 @@ from secrets import token_hex
 from threading import Lock
 from typing import Any, Final
 
-from router.backends import Mailbox
-from router.backends.pulsar.connection import Connection, LostError
 from router.backends.pulsar.entries import is_oversized, read_entry
-from router.backends.pulsar.refusals import refusal
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -40,6 +37,9 @@ from router.errors import (
     ReadFailedError,
 )
 from router.model import Position, Stored
+from router.node import Mailbox
+from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -48,13 +48,13 @@ CONSUMER_NAME: Final = "router-"
 NAME_BYTES: Final = 6
 FIRST_PERMITS: Final = 16
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
-GROWTH: Final = 4
-QUIET: Final = 1.0
+PERMITS_GROWTH: Final = 4
+QUIET_SECONDS: Final = 1.0
 _NEGATIVE: Final = 1 << 63
 _WORD: Final = 64
 
 Place = tuple[int, int]
-NOWHERE: Final[Place] = (-1, -1)
+NO_POSITION: Final[Place] = (-1, -1)
 
 
 class Taking:
@@ -130,9 +130,9 @@ class PulsarConsumer:
         self._mailbox = mailbox
         self._queue: deque[tuple[pb.CommandMessage, bytes]] = deque()
         self._left: deque[Stored] | None = None
-        self._received = NOWHERE
-        self._fence = NOWHERE
-        self._passed = NOWHERE
+        self._received = NO_POSITION
+        self._fence = NO_POSITION
+        self._passed = NO_POSITION
         self._drained = False
         self._permits = 0
         self._target = FIRST_PERMITS
@@ -146,7 +146,7 @@ class PulsarConsumer:
     # What the connection's reader calls.
 
     def pushed(self, command: Any, payload: bytes) -> None:
-        """Put an entry in line and wake whoever waits for it."""
+        """Queue an entry and wake the call that waits for it."""
         if isinstance(command, pb.CommandMessage):
             self._queue.append((command, payload))
             self._notify()
@@ -157,7 +157,7 @@ class PulsarConsumer:
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
         self._lost = error
-        # Apache Pulsar does not answer the acknowledgement of a consumer that it let go of.
+        # Apache Pulsar does not answer the acknowledgement of a consumer that it closed.
         self.connection.refuse(self._asked, error)
         self._notify()
 
@@ -219,7 +219,7 @@ class PulsarConsumer:
             raise refusal(answer.error, answer.message)
 
     def _call(self, request_id: int, ack: pb.CommandAck, deadline: float) -> Any:
-        """Acknowledge and return the answer; raise FencedError where the consumer is let go of."""
+        """Return the answer to an acknowledgement; raise FencedError if the consumer is closed."""
         connection = self.connection
         frame = encode(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack))
         self._asked = request_id
@@ -319,7 +319,7 @@ class PulsarConsumer:
         last = _place(answer.last_message_id)
         if answer.HasField("consumer_mark_delete_position"):
             done = _place(answer.consumer_mark_delete_position)
-            self._fence = last if last > done else NOWHERE
+            self._fence = last if last > done else NO_POSITION
         else:
             self._fence = last
 
@@ -329,7 +329,7 @@ class PulsarConsumer:
             return
         command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)
         self._permits = wanted
-        self._target *= GROWTH
+        self._target *= PERMITS_GROWTH
         self.connection.send(encode(pb.BaseCommand(type=pb.BaseCommand.FLOW, flow=command)))
 
     def _wait(self, taking: Taking, deadline: float) -> bool:
@@ -341,7 +341,7 @@ class PulsarConsumer:
         if self._queue or self._lost is not None:
             self._waiter = None
             return True
-        left = min(QUIET, deadline - time.monotonic())
+        left = min(QUIET_SECONDS, deadline - time.monotonic())
         try:
             return waiter.acquire(timeout=max(0.0, left))
         finally:
@@ -359,7 +359,7 @@ def close_consumer(connection: Connection, number: int) -> None:
 def _place(where: pb.MessageIdData) -> Place:
     """Return a position's place; none (2^64-1 on the wire) is before all others."""
     if where.ledgerId >= _NEGATIVE or where.entryId >= _NEGATIVE:
-        return NOWHERE
+        return NO_POSITION
     return where.ledgerId, where.entryId
 
 

@@ -14,11 +14,12 @@ from typing import Any, Final
 from router.backends.pulsar.consumer import ack_words, acknowledging
 from router.errors import BadRequestError
 from router.model import CursorState, Position
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 
-AT_ONCE: Final = 1_000
+MAX_IDS_PER_COMMAND: Final = 1_000
 """Message ids of one command."""
-MOST_BYTES: Final = 1024 * 1024
+MAX_COMMAND_BYTES: Final = 1024 * 1024
 """Bytes of the ids of one command: a broker ends the connection of a frame that is too large."""
 _RANGE: Final = re.compile(r"\((\d+):(-?\d+)(?:\.\.|\u2025)(\d+):(\d+)\]")
 _PLACE: Final = re.compile(r"(\d+):(\d+)")
@@ -71,7 +72,7 @@ def in_commands(ids: Sequence[pb.MessageIdData], most: int) -> Iterator[Sequence
     begin = size = 0
     for at, one in enumerate(ids):
         more = one.ByteSize()
-        if at > begin and (at - begin == most or size + more > MOST_BYTES):
+        if at > begin and (at - begin == most or size + more > MAX_COMMAND_BYTES):
             yield ids[begin:at]
             begin, size = at, 0
         size += more
@@ -79,7 +80,7 @@ def in_commands(ids: Sequence[pb.MessageIdData], most: int) -> Iterator[Sequence
         yield ids[begin:]
 
 
-def told_by_broker(state: pb.CursorState) -> CursorState:
+def told_by_broker(state: npb.CursorState) -> CursorState:
     """Return what our own broker says of a cursor."""
     ledger, partition = state.ledger_id, state.partition
 

@@ -23,13 +23,13 @@ from router.wire.pulsar import (
     unpack_columns,
 )
 
-MAX_UNPACKED: Final = 64 * 1024 * 1024
+MAX_UNPACKED_BYTES: Final = 64 * 1024 * 1024
 
 _OVERSIZED: Final = {UNDECODED: OVERSIZED}
 
 
 def read_entry(
-    payload: bytes, ack_set: Sequence[int], place: tuple[int, int], limit: int = MAX_UNPACKED
+    payload: bytes, ack_set: Sequence[int], place: tuple[int, int], limit: int = MAX_UNPACKED_BYTES
 ) -> tuple[list[Unpacked], int]:
     """Return the messages of an entry, and for how many permits the broker sent it.
 
@@ -70,7 +70,7 @@ def _oversized(payload: bytes) -> tuple[list[Unpacked], int]:
 def read_columns(payload: bytes, place: tuple[int, int]) -> Columns:
     """Return the messages of an entry as `read_entry` does, column by column, nulls as None."""
     try:
-        found = unpack_columns(payload, MAX_UNPACKED)
+        found = unpack_columns(payload, MAX_UNPACKED_BYTES)
     except ProtocolError:
         found = None  # what is said of it is said below
     if found is not None:

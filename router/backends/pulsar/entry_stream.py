@@ -1,37 +1,35 @@
 """Entries of one partition in bulk, as they are stored, for who reads many and decodes them alone.
 
 Theory of operation. A stream is a consumer of a subscription that is not durable, like a reader,
-but for what it gives: whole entries, not messages. Permits are given ahead for about `WINDOW`
-bytes, by what the messages had until then. Where they suddenly grow, more than `MOST` bytes would
-lie here: then the stream ends as if the connection were lost, and whoever reads opens another one
-behind the last entry it got. To hold up the connection's reader instead was not taken: pings would
-wait too.
+but for what it gives: whole entries, not messages. Permits are given ahead for about `WINDOW_BYTES`
+bytes, by what the messages had until then. Where they suddenly grow, more than `MAX_HELD_BYTES`
+bytes would lie here: then the stream ends as if the connection were lost, and the reader opens
+another one behind the last entry it got. To hold up the connection's reader instead was not taken:
+pings would wait too.
 """
 
 from __future__ import annotations
 
-import time
 import uuid
 from queue import Empty, SimpleQueue
 from threading import Lock
 from typing import Any, Final
 
-from router.backends.pulsar.connection import Connection, LostError
+from router.backends import NullMailbox
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
 from router.backends.pulsar.extents import Place
-from router.backends.pulsar.refusals import ElsewhereError
-from router.backends.pulsar.routes import Routes
-from router.backends.pulsar.subscribing import Deaf, attach_reader
-from router.errors import BackendUnavailableError, SubscriptionBusyError
+from router.backends.pulsar.routes import Routes, at_broker
+from router.backends.pulsar.subscribing import attach_reader
+from router.errors import BackendUnavailableError
 from router.model import TopicName
+from router.pulsar_client.connection import Connection, LostError
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
-WINDOW: Final = 8 * 1024 * 1024
-MOST: Final = 8 * WINDOW
+WINDOW_BYTES: Final = 8 * 1024 * 1024
+MAX_HELD_BYTES: Final = 8 * WINDOW_BYTES
 FIRST_PERMITS: Final = 256
-MOST_PERMITS: Final = 50_000
-PAUSE: Final = 0.05
+MAX_PERMITS: Final = 50_000
 _NEGATIVE: Final = 1 << 63
 
 Entry = tuple[Place, bytes]
@@ -43,7 +41,7 @@ class EntryStream(PulsarConsumer):
     __slots__ = ("_came", "_held", "_lock", "_messages", "_octets", "_overfull")
 
     def __init__(self, connection: Connection, number: int, partition: int) -> None:
-        super().__init__(connection, number, partition, 0, Deaf())
+        super().__init__(connection, number, partition, 0, NullMailbox())
         self._came: SimpleQueue[Entry | BackendUnavailableError] = SimpleQueue()
         self._lock = Lock()
         self._held = 0
@@ -58,7 +56,7 @@ class EntryStream(PulsarConsumer):
         elif not self._overfull:
             with self._lock:
                 self._held += len(payload)
-                self._overfull = self._held > MOST
+                self._overfull = self._held > MAX_HELD_BYTES
             where = command.message_id
             self._came.put((Place(where.ledgerId, where.entryId), payload))
             if self._overfull:
@@ -86,8 +84,8 @@ class EntryStream(PulsarConsumer):
         self._permits -= messages
         self._messages += messages
         self._octets += octets
-        fitting = WINDOW * self._messages // max(1, self._octets)
-        self.ask_for(max(1, min(MOST_PERMITS, fitting)))
+        fitting = WINDOW_BYTES * self._messages // max(1, self._octets)
+        self.ask_for(max(1, min(MAX_PERMITS, fitting)))
 
     def ask_for(self, wanted: int) -> None:
         """Have so many messages on their way, if less than half of them are."""
@@ -128,17 +126,13 @@ def open_stream(
     """
     name = str(topic.partition(partition))
     place = pb.MessageIdData(ledgerId=start.ledger, entryId=start.entry)
-    while True:
-        try:
-            connection = routes.connection(name, deadline)
-            stream = EntryStream(connection, connection.next_id(), partition)
-            reader = f"router-stream-{uuid.uuid4().hex}"
-            attach_reader(connection, stream, name, reader, place, deadline)
-        except (LostError, ElsewhereError, SubscriptionBusyError):
-            if time.monotonic() + PAUSE >= deadline:
-                raise
-            routes.forget(name)
-            time.sleep(PAUSE)
-        else:
-            stream.ask_for(FIRST_PERMITS)
-            return stream
+
+    def opened(connection: Connection) -> EntryStream:
+        stream = EntryStream(connection, connection.next_id(), partition)
+        reader = f"router-stream-{uuid.uuid4().hex}"
+        attach_reader(connection, stream, name, reader, place, deadline)
+        return stream
+
+    stream = at_broker(routes, name, opened, deadline, even_if_busy=True)
+    stream.ask_for(FIRST_PERMITS)
+    return stream

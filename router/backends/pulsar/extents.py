@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from router.backends.pulsar.asking import ask
-from router.backends.pulsar.link import Link
 from router.errors import BackendUnavailableError
 from router.model import TopicName
+from router.node.requests import ask
+from router.pulsar_client.link import Link
 from router.quoting import said
-from router.wire.pulsar import pulsar_pb2 as pb
+from router.wire.node import node_pb2 as pb
 
 
 class Place(NamedTuple):

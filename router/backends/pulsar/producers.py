@@ -27,9 +27,8 @@ from threading import Lock
 from typing import Any, Final
 
 from router.backends import Batch, Receipt
-from router.backends.pulsar.connection import Connection, LostError
-from router.backends.pulsar.refusals import NotServedError, ProducerNameBusyError
 from router.backends.pulsar.routes import Routes
+from router.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -38,14 +37,18 @@ from router.errors import (
     PublishRefusedError,
     RouterError,
 )
-from router.model import Message, Position
+from router.model import Message, Position, TopicName
+from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.refusals import NotServedError, ProducerNameBusyError
 from router.wire.pulsar import OURS, encode, is_batch, pack, shared_header
 from router.wire.pulsar import pulsar_pb2 as pb
 
-MOST: Final = 4096
-IDLE: Final = 120.0
-PAUSE: Final = 0.02
-LONGEST_PAUSE: Final = 0.5
+MAX_PRODUCERS: Final = 4096
+IDLE_SECONDS: Final = 120.0
+MIN_PAUSE_SECONDS: Final = 0.02
+MAX_PAUSE_SECONDS: Final = 0.5
+Place = tuple[TopicName, int]
+"""A topic, and the number of a partition."""
 _NONE: Final = 1 << 63
 _DELIVER_AT: Final = itemgetter(Message._fields.index("deliver_at"))
 _SCHEMA_VERSION: Final = itemgetter(Message._fields.index("schema_version"))
@@ -62,14 +65,16 @@ class Producer:
         "gone",
         "name",
         "number",
+        "place",
         "sequence",
         "topic",
         "turn",
         "used",
     )
 
-    def __init__(self, topic: str, name: str) -> None:
-        self.topic = topic
+    def __init__(self, place: Place, name: str) -> None:
+        topic, partition = self.place = place
+        self.topic = str(topic.partition(partition))
         self.name = name
         self.sequence = 0
         self.used = 0.0
@@ -79,9 +84,17 @@ class Producer:
         self.number = 0
         self._epoch = 0
 
+    @property
+    def live_connection(self) -> Connection | None:
+        """Return the connection on which the broker knows it, None: there is none."""
+        connection = self.connection
+        if connection is None or connection.error is not None:
+            return None
+        return connection if self.number in connection.producers else None
+
     def open(self, connection: Connection, deadline: float) -> None:
         """Be known to the broker on this connection; raise what it answers."""
-        if self.connection is connection and self.number in connection.producers:
+        if self.live_connection is connection:
             return
         request_id, self.number = connection.next_id(), connection.next_id()
         self.connection = connection
@@ -134,22 +147,21 @@ class Producer:
 class Publishing:
     """One batch on its way: the same name, number and bytes at every attempt."""
 
-    __slots__ = ("_batch", "_payload", "_producer", "_sequence", "_wall_ms", "sent")
+    __slots__ = ("_batch", "_payload", "_sequence", "_wall_ns", "producer", "sent")
 
-    def __init__(self, batch: Batch, producer: Producer, wall_ms: Callable[[], int]) -> None:
+    def __init__(self, batch: Batch, producer: Producer, wall_ns: Callable[[], int]) -> None:
         self._batch = batch
-        self._producer = producer
-        self._wall_ms = wall_ms
+        self._wall_ns = wall_ns
+        self.producer = producer
         self._payload = b""
         self._sequence = 0
         self.sent = False
 
-    def attempt(self, connection: Connection, deadline: float) -> Receipt:
-        """Send it on this connection; raise what the broker answers, LostError."""
-        batch, producer = self._batch, self._producer
-        producer.open(connection, deadline)
+    def attempt(self, max_message: int, deadline: float) -> Receipt:
+        """Send it on the producer's connection; raise what the broker answers, LostError."""
+        batch, producer = self._batch, self.producer
         if not self._payload:
-            self._pack(connection.max_message)
+            self._pack(max_message)
         self.sent = True
         receipt = producer.send(self._sequence, len(batch.messages), self._payload, deadline)
         known = batch.producer is not None and receipt.HasField("stored_messages")
@@ -161,12 +173,13 @@ class Publishing:
         return Receipt(position, count, duplicate)
 
     def _pack(self, max_message: int) -> None:
-        batch, producer = self._batch, self._producer
+        batch, producer = self._batch, self.producer
         if batch.producer is None:
             self._sequence, producer.sequence = producer.sequence, producer.sequence + 1
         else:
             self._sequence = batch.sequence
-        self._payload = pack(batch.messages, producer.name, self._sequence, self._wall_ms())
+        now_ms = self._wall_ns() // 1_000_000
+        self._payload = pack(batch.messages, producer.name, self._sequence, now_ms)
         if len(self._payload) > max_message:
             raise PublishRefusedError(
                 f"an entry of {len(self._payload)} bytes exceeds the backend's {max_message}"
@@ -177,14 +190,19 @@ class Producers:
     """The producers of one backend."""
 
     def __init__(
-        self, routes: Routes, wall_ms: Callable[[], int], *, most: int = MOST, idle: float = IDLE
+        self,
+        routes: Routes,
+        wall_ns: Callable[[], int],
+        *,
+        most: int = MAX_PRODUCERS,
+        idle: float = IDLE_SECONDS,
     ) -> None:
         self._routes = routes
-        self._wall_ms = wall_ms
+        self._wall_ns = wall_ns
         self._most = most
         self._idle = idle
         self._name = f"{OURS}{uuid.uuid4().hex}"
-        self._table: dict[str, Producer] = {}
+        self._table: dict[Place, Producer] = {}
         self._sweeping = Lock()
         self._sweep_at = 0.0
 
@@ -209,16 +227,16 @@ class Producers:
         return Receipt.joined(stored)
 
     def _publish(self, batch: Batch, deadline: float) -> Receipt:
-        topic = str(batch.topic.partition(batch.partition))
+        place = batch.topic, batch.partition
         if batch.producer is not None:
-            producer = Producer(topic, batch.producer)
+            producer = Producer(place, batch.producer)
             try:
-                return self._deliver(Publishing(batch, producer, self._wall_ms), topic, deadline)
+                return self._deliver(Publishing(batch, producer, self._wall_ns), deadline)
             finally:
                 producer.close()
-        producer = self._take_turn(topic, deadline)
+        producer = self._take_turn(place, deadline)
         try:
-            return self._deliver(Publishing(batch, producer, self._wall_ms), topic, deadline)
+            return self._deliver(Publishing(batch, producer, self._wall_ns), deadline)
         finally:
             producer.used = time.monotonic()
             producer.turn.release()
@@ -232,12 +250,16 @@ class Producers:
         """Return how many producers are kept."""
         return len(self._table)
 
-    def _deliver(self, publishing: Publishing, topic: str, deadline: float) -> Receipt:
-        pause = PAUSE
+    def _deliver(self, publishing: Publishing, deadline: float) -> Receipt:
+        pauses: Backoff | None = None
+        producer = publishing.producer
+        connection = producer.live_connection
         while True:
             try:
-                connection = self._routes.connection(topic, deadline)
-                return publishing.attempt(connection, deadline)
+                if connection is None:
+                    connection = self._routes.connection(producer.topic, deadline)
+                    producer.open(connection, deadline)
+                return publishing.attempt(connection.max_message, deadline)
             except NotServedError:
                 raise
             except BackendTimeoutError as error:
@@ -252,28 +274,29 @@ class Producers:
                     raise OutcomeUnknownError.because(error) from error
                 if left <= 0:
                     raise
-                self._routes.forget(topic)
-                time.sleep(min(pause, left))
+                connection = None
+                self._routes.forget(producer.topic)
                 # A broker in trouble, or with too much to do, gets time.
-                pause = min(LONGEST_PAUSE, pause * 2)
+                pauses = pauses or Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
+                time.sleep(min(pauses.next(), left))
 
-    def _take_turn(self, topic: str, deadline: float) -> Producer:
-        """Return the topic's producer, whose turn the caller then holds."""
+    def _take_turn(self, place: Place, deadline: float) -> Producer:
+        """Return the producer of a partition, whose turn the caller then holds."""
         now = time.monotonic()
         if now >= self._sweep_at:
             self._sweep(now)
         while True:
-            producer = self._table.get(topic) or self._add(topic, now)
+            producer = self._table.get(place) or self._add(place, now)
             if not producer.turn.acquire(timeout=max(0.0, deadline - now)):
                 raise BackendTimeoutError("the topic's earlier messages were not stored in time")
             if not producer.gone:
                 return producer
             producer.turn.release()
 
-    def _add(self, topic: str, now: float) -> Producer:
-        producer = Producer(topic, self._name)
+    def _add(self, place: Place, now: float) -> Producer:
+        producer = Producer(place, self._name)
         producer.used = now
-        producer = self._table.setdefault(topic, producer)
+        producer = self._table.setdefault(place, producer)
         if len(self._table) > self._most:
             self._sweep(now)
         return producer
@@ -298,7 +321,7 @@ class Producers:
     def _retire(self, producer: Producer) -> None:
         if producer.turn.acquire(blocking=False):
             producer.gone = True
-            del self._table[producer.topic]
+            del self._table[producer.place]
             producer.close()
             producer.turn.release()
 

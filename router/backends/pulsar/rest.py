@@ -14,18 +14,13 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote
 
-from router.backends import Capabilities, ResetTarget, Start
+from router.backends import Capabilities, Positions, ResetTarget, Start
 from router.backends.pulsar.consumer import CONSUMER_NAME
-from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
 from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
-from router.backends.pulsar.rest_peer import STRANGER, RestPeer
+from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Routes
-from router.backends.pulsar.subscribing import (
-    acknowledge,
-    end_subscription,
-    make_subscription,
-)
+from router.backends.pulsar.subscribing import acknowledge, make_subscription
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
@@ -47,6 +42,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 
 NO_POLICIES: Final = "policies of a topic are set in Apache Pulsar itself, for its namespace"
 # Pulsar moves a cursor to a time; before all times is the first message, after all of them the end.
@@ -58,7 +54,7 @@ _PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 
 
 class RestAdmin:
-    """Administration over HTTP; see `Admin`."""
+    """Administration over HTTP, in the terms of `BrokerAdmin`."""
 
     def __init__(self, url: str, routes: Routes, credentials: Credentials = NO_CREDENTIALS) -> None:
         self._peer = RestPeer(url, credentials)
@@ -138,11 +134,8 @@ class RestAdmin:
             ),
         )
 
-    def subscribe(self, subscription: Subscription, start: Start | int, deadline: float) -> None:
-        """Make a subscription exist on all partitions."""
-        if isinstance(start, Start):
-            make_subscription(self._routes, subscription, start, deadline)
-            return
+    def subscribe(self, subscription: Subscription, start: int, deadline: float) -> None:
+        """Make a subscription exist on all partitions, new ones at a time in ms since 1970."""
         # Made at the beginning, so that nothing is missed, and moved where it was not there before.
         missing = [
             topic
@@ -169,16 +162,8 @@ class RestAdmin:
         for topic in self._topics_of(subscription.topic, deadline):
             self._move(topic, subscription.name, to, deadline)
 
-    def unsubscribe(self, subscription: Subscription, deadline: float) -> None:
-        """Forget a subscription on all partitions."""
-        end_subscription(self._routes, subscription, deadline)
-
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        deadline: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, deadline: float
     ) -> None:
         """Acknowledge messages, each alone or with all before it, by a consumer of our own."""
         known = {partition for partition, _ in self._found(subscription, deadline)}
@@ -307,10 +292,11 @@ class RestAdmin:
     def _namespace(self, namespace: str, deadline: float) -> list[TopicInfo]:
         path = f"persistent/{quote(namespace)}"
         parents = self._peer.get(f"{path}/partitioned", list, deadline)
+        found = self._peer.get(path, list, deadline)
         plain = [
-            TopicInfo(TopicName.parse(name))
-            for name in self._peer.get(path, list, deadline)
-            if name.rpartition("-partition-")[0] not in parents and _nameable(name)
+            TopicInfo(topic)
+            for topic in map(TopicName.parse, filter(_nameable, found))
+            if (part := topic.parent()) is None or str(part[0]) not in parents
         ]
         parted = [TopicName.parse(name) for name in parents if _nameable(name)]
         return plain + [self._info(topic, deadline) for topic in parted]
@@ -319,7 +305,7 @@ class RestAdmin:
         """Return what is written about a topic, were it partitioned: nothing if it is not."""
         found = self._peer.get(f"{_path(topic)}/partitions", dict, deadline)
         if "partitions" not in found:
-            raise BackendUnavailableError(STRANGER)
+            raise BackendUnavailableError(NOT_PULSAR)
         return TopicInfo(topic, found["partitions"], properties=found.get("properties") or {})
 
     def _partitions(self, topic: TopicName, deadline: float) -> int:
@@ -341,7 +327,7 @@ def _partition(number: int, stats: dict[str, Any], kept: dict[str, Any]) -> Part
     return PartitionStats(
         number,
         ledger,
-        # Of the last of Pulsar's ledgers: entries are numbered anew in each, and counted in all.
+        # Of the last of Pulsar's ledgers: entries are numbered from 0 in each, and counted in all.
         max(0, behind - entries),
         behind,
         max(stats.get("msgInCounter", 0), entries),

@@ -9,8 +9,7 @@ from typing import Any, Final, TypeVar
 from urllib.error import HTTPError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
-from router.backends.pulsar.admin import remaining
-from router.backends.pulsar.credentials import Credentials
+from router.clocks import seconds_left
 from router.errors import (
     BackendUnavailableError,
     NotAllowedError,
@@ -18,14 +17,15 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.pulsar_client.credentials import Credentials
 from router.quoting import said
 
 T = TypeVar("T")
 
-MAX_ANSWER: Final = 64 * 1024 * 1024
+MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A list of 100,000 topics has 5 MB."""
-CHUNK: Final = 256 * 1024
-STRANGER: Final = "the administration's answer is none of Apache Pulsar's: see ?admin="
+READ_BYTES: Final = 256 * 1024
+NOT_PULSAR: Final = "the administration's answer is none of Apache Pulsar's: see ?admin="
 _JSON: Final = "application/json"
 _STATUS: Final[dict[int, type[RouterError]]] = {
     401: NotAllowedError,
@@ -64,7 +64,7 @@ class RestPeer:
         """Return what is there; raise BackendUnavailableError if it is none of Apache Pulsar's."""
         found = self.ask("GET", path, deadline)
         if not isinstance(found, kind):
-            raise BackendUnavailableError(STRANGER)
+            raise BackendUnavailableError(NOT_PULSAR)
         return found
 
     def ask(
@@ -81,7 +81,7 @@ class RestPeer:
             )
             context = who.context() if self._url.startswith("https:") else None
             opener = build_opener(_Redirects, HTTPSHandler(context=context))
-            with opener.open(request, timeout=remaining(deadline)) as answer:
+            with opener.open(request, timeout=seconds_left(deadline)) as answer:
                 data = _read(answer, deadline)
             return json.loads(data) if data else None
         except HTTPError as error:
@@ -96,7 +96,7 @@ class RestPeer:
 def _read(answer: HTTPResponse, deadline: float) -> bytes:
     """Return the body of an answer; raise TimeoutError for one that goes on for too long."""
     parts, size = list[bytes](), 0
-    while size < MAX_ANSWER and (part := answer.read1(CHUNK)):
+    while size < MAX_ANSWER_BYTES and (part := answer.read1(READ_BYTES)):
         if time.monotonic() >= deadline:
             raise TimeoutError("no whole answer in time")
         parts.append(part)

@@ -11,22 +11,29 @@ from __future__ import annotations
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from threading import Lock
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from router.backends.pulsar.address import Address
-from router.backends.pulsar.connection import Connection, shake_hands
-from router.backends.pulsar.credentials import NO_CREDENTIALS, Credentials
-from router.backends.pulsar.link import FIRST_PAUSE, Dial, Link
-from router.backends.pulsar.refusals import NotServedError, refusal
-from router.backends.pulsar.tls import secured
-from router.errors import BackendUnavailableError, SettingError
+from router.backoff import Backoff
+from router.errors import BackendUnavailableError, SettingError, SubscriptionBusyError
+from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
+from router.pulsar_client.handshake import shake_hands
+from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, Link
+from router.pulsar_client.refusals import ElsewhereError, NotServedError, refusal
+from router.pulsar_client.tls import secured
 from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
-DIAL_TIMEOUT: Final = 5.0
-MOST_HOPS: Final = 10
-MOST_REMEMBERED: Final = 100_000
+T = TypeVar("T")
+
+DIAL_SECONDS: Final = 5.0
+MAX_HOPS: Final = 10
+MAX_CACHED_LOOKUPS: Final = 100_000
+MOVED_PAUSE_SECONDS: Final = 0.02
+"""Between tries at a topic whose broker changes."""
 
 Where = tuple[Address, str]
 """An address, and the broker that its proxy is asked for (empty: itself)."""
@@ -34,6 +41,30 @@ Where = tuple[Address, str]
 
 class AwayError(BackendUnavailableError):
     """The broker that a lookup named cannot be reached."""
+
+
+def at_broker(
+    routes: Routes,
+    topic: str,
+    use: Callable[[Connection], T],
+    deadline: float,
+    *,
+    even_if_busy: bool = False,
+) -> T:
+    """Return what is made of a connection to a topic's broker; again while the topic moves.
+
+    `even_if_busy`: again also while another consumer is on its way out. Raises the last failure.
+    """
+    pauses = Backoff(MOVED_PAUSE_SECONDS)
+    while True:
+        try:
+            return use(routes.connection(topic, deadline))
+        except (LostError, ElsewhereError, SubscriptionBusyError) as error:
+            if isinstance(error, SubscriptionBusyError) and not even_if_busy:
+                raise
+            if not pauses.sleep(deadline):
+                raise
+            routes.forget(topic)
 
 
 class Routes(Protocol):
@@ -47,7 +78,7 @@ class Routes(Protocol):
         ...
 
     def forget(self, topic: str) -> None:
-        """Ask anew next time: the topic is not where it was."""
+        """Look the topic up next time: it is not where it was."""
         ...
 
     def close(self) -> None:
@@ -92,20 +123,20 @@ class Lookups:
         """Return a connection to the topic's broker; raise what the lookup answers."""
         known = self._known.get(topic)
         if known is not None and known.error is None:
-            # Also while nobody answers at the service address.
+            # Also while the service address does not answer.
             return known
         connection = self.service.connection(deadline)
         if connection.ours:
             return connection
         # A broker that went and came back serves nothing before it was looked up again.
         known = self._found(topic, deadline)
-        if len(self._known) >= MOST_REMEMBERED:
+        if len(self._known) >= MAX_CACHED_LOOKUPS:
             self._known.clear()
         self._known[topic] = known
         return known
 
     def forget(self, topic: str) -> None:
-        """Look the topic up anew next time."""
+        """Look the topic up next time."""
         self._known.pop(topic, None)
 
     def close(self) -> None:
@@ -138,12 +169,12 @@ class Lookups:
                 return self._look_up(topic, deadline)
             except AwayError:
                 # The same one is not dialled again sooner.
-                if time.monotonic() + FIRST_PAUSE >= deadline:
+                if time.monotonic() + MIN_PAUSE_SECONDS >= deadline:
                     raise
 
     def _look_up(self, topic: str, deadline: float) -> Connection:
         link, authoritative = self.service, False
-        for _hop in range(MOST_HOPS):
+        for _hop in range(MAX_HOPS):
             answer = self._ask(link, topic, authoritative, deadline)
             if answer.response == pb.CommandLookupTopicResponse.Failed:
                 raise refusal(answer.error, answer.message)
@@ -197,7 +228,7 @@ def dial(
     failure: Exception | None = None
     reason = "it names no host"
     for host, port in address.hosts:
-        left = min(DIAL_TIMEOUT, max(0.05, deadline - time.monotonic()))
+        left = min(DIAL_SECONDS, max(0.05, deadline - time.monotonic()))
         try:
             context = credentials.context() if address.tls else None
             peer = socket.create_connection((host, port), timeout=left)

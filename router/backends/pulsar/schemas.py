@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Final
+from typing import Any
 
-from router.backends.pulsar.connection import LostError
-from router.backends.pulsar.refusals import ElsewhereError, refusal
-from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.routes import Routes, at_broker
 from router.backends.pulsar.subscribing import count_partitions
 from router.errors import SchemaNotFoundError, TopicNotFoundError
 from router.model import Schema, SchemaType, TopicName
+from router.pulsar_client.connection import Connection
+from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import pulsar_pb2 as pb
-
-PAUSE: Final = 0.02
 
 
 class PulsarSchemas:
@@ -72,17 +70,12 @@ class PulsarSchemas:
         """Ask the broker that has the topic; raise what it answers."""
         get = command.type == pb.BaseCommand.GET_SCHEMA
         body: Any = command.getSchema if get else command.getOrCreateSchema
-        while True:
-            try:
-                connection = self._routes.connection(body.topic, deadline)
-                body.request_id = connection.next_id()
-                answer = connection.call(body.request_id, command, deadline)
-                if answer.HasField("error_code"):
-                    raise refusal(answer.error_code, answer.error_message)
-            except (LostError, ElsewhereError):
-                if time.monotonic() + PAUSE >= deadline:
-                    raise
-                self._routes.forget(body.topic)
-                time.sleep(PAUSE)
-            else:
-                return answer
+
+        def ask(connection: Connection) -> Any:
+            body.request_id = connection.next_id()
+            answer = connection.call(body.request_id, command, deadline)
+            if answer.HasField("error_code"):
+                raise refusal(answer.error_code, answer.error_message)
+            return answer
+
+        return at_broker(self._routes, body.topic, ask, deadline)

@@ -2,29 +2,22 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from router.backends import Start
-from router.backends.pulsar.connection import Connection, LostError
+from router.backends import NullMailbox, Start
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
-from router.backends.pulsar.cursors import AT_ONCE, in_commands
-from router.backends.pulsar.link import Link
-from router.backends.pulsar.refusals import ElsewhereError, refusal
-from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.cursors import MAX_IDS_PER_COMMAND, in_commands
+from router.backends.pulsar.routes import Routes, at_broker
+from router.backoff import Backoff
 from router.errors import BackendTimeoutError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription
+from router.pulsar_client.connection import Connection
+from router.pulsar_client.link import Link
+from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import pulsar_pb2 as pb
 
-BUSY_PAUSE: Final = 0.05
-
-
-class Deaf:
-    """A mailbox of nobody, for a consumer that only leaves its cursor behind."""
-
-    def wake(self) -> None:
-        """Wake nobody."""
+BUSY_PAUSE_SECONDS: Final = 0.05
 
 
 def attach(
@@ -111,13 +104,13 @@ def make_subscription(
         try:
             _attached(routes, subscription, partition, deadline, start).close()
         except SubscriptionBusyError:
-            pass  # whoever reads it proves that it exists
+            pass  # its reader proves that it exists
 
 
 def end_subscription(routes: Routes, subscription: Subscription, deadline: float) -> None:
     """End a subscription on every partition, by a consumer that unsubscribes.
 
-    Raises SubscriptionBusyError where somebody reads it.
+    Raises SubscriptionBusyError while it has a consumer.
     """
     partitions = count_partitions(routes.service, str(subscription.topic), deadline)
     for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
@@ -145,19 +138,19 @@ def acknowledge(
 ) -> None:
     """Acknowledge by a consumer that comes and goes; the subscription has to exist.
 
-    While somebody else reads the partition, that waits. Raises SubscriptionBusyError.
+    While the partition has another consumer, that waits. Raises SubscriptionBusyError.
     """
     consumer: PulsarConsumer | None = None
+    pauses = Backoff(BUSY_PAUSE_SECONDS)
     while consumer is None:
         try:
             consumer = _attached(routes, subscription, partition, deadline)
         except SubscriptionBusyError:
-            if time.monotonic() + BUSY_PAUSE >= deadline:
+            if not pauses.sleep(deadline):
                 raise
-            time.sleep(BUSY_PAUSE)
     try:
         # A cumulative acknowledgement names one message.
-        for some in in_commands(ids, 1 if cumulative else AT_ONCE):
+        for some in in_commands(ids, 1 if cumulative else MAX_IDS_PER_COMMAND):
             _acknowledge(consumer.connection, consumer.number, some, cumulative, deadline)
     finally:
         consumer.close()
@@ -175,18 +168,13 @@ def _attached(
     Raises SubscriptionBusyError, and what the broker answers.
     """
     topic = str(subscription.topic.partition(partition))
-    while True:
-        try:
-            connection = routes.connection(topic, deadline)
-            consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, Deaf())
-            attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
-        except (LostError, ElsewhereError):
-            if time.monotonic() + BUSY_PAUSE >= deadline:
-                raise
-            routes.forget(topic)
-            time.sleep(BUSY_PAUSE)
-        else:
-            return consumer
+
+    def opened(connection: Connection) -> PulsarConsumer:
+        consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, NullMailbox())
+        attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
+        return consumer
+
+    return at_broker(routes, topic, opened, deadline)
 
 
 def _acknowledge(

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Final
 
-from router.broker.dispatch import Consumer, Counting, Subscription
-from router.broker.dispatch.individual import MAX_HELD
-from router.broker.pulsar.positions import NOWHERE
+from router.broker.delivery import BacklogCounter, Subscription
+from router.broker.delivery.individual import MAX_HELD
+from router.broker.pulsar.client import AnySubscription, PulsarConsumer
+from router.broker.pulsar.positions import NO_POSITION
 from router.build import NODE_PROTOCOL
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 from router.wire.pulsar import pulsar_pb2 as pb
+
+NO_REQUEST: Final = 2**64 - 1
+"""The request id of what the broker sends without a request."""
 
 
 def connected(server_version: str, protocol: int, *, ours: bool) -> pb.BaseCommand:
@@ -52,8 +57,8 @@ def ack_response(
     return pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response)
 
 
-def in_transaction(asked: pb.CommandAck | pb.CommandSend) -> bool:
-    """Return whether a command names a transaction."""
+def in_transaction(asked: pb.CommandAck) -> bool:
+    """Return whether an acknowledgement names a transaction."""
     return asked.HasField("txnid_most_bits") or asked.HasField("txnid_least_bits")
 
 
@@ -61,7 +66,7 @@ def close_consumer(consumer_id: int) -> pb.BaseCommand:
     """Return the CLOSE_CONSUMER that a broker sends of itself."""
     return pb.BaseCommand(
         type=pb.BaseCommand.CLOSE_CONSUMER,
-        close_consumer=pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NOWHERE),
+        close_consumer=pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST),
     )
 
 
@@ -95,14 +100,14 @@ def last_message(
             request_id=request_id,
             consumer_mark_delete_position=pb.MessageIdData(
                 ledgerId=subscription.ledger.id,
-                entryId=mark_delete if mark_delete >= 0 else NOWHERE,
+                entryId=mark_delete if mark_delete >= 0 else NO_POSITION,
             ),
         ),
     )
 
 
 async def stats(
-    request_id: int, consumer: Consumer | None, address: str, now: float
+    request_id: int, consumer: PulsarConsumer | None, address: str, now: float
 ) -> pb.BaseCommand:
     """Return the answer to CONSUMER_STATS; `now` is by the clock of the consumer's `flow`."""
     if consumer is None:
@@ -129,16 +134,24 @@ async def stats(
             blockedConsumerOnUnackedMsgs=consumer.held_messages >= MAX_HELD,
             address=f"/{address}",
             connectedSince=since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            type=subscription.dispatcher.kind.value if subscription.dispatcher else "",
-            msgBacklog=await Counting().backlog(subscription.ledger, subscription.cursor),
+            type="" if subscription.kind is None else subscription.kind.value,
+            msgBacklog=await _backlog(subscription),
         )
     return pb.BaseCommand(
         type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response
     )
 
 
-def _unacknowledged(consumer: Consumer) -> int:
+async def _backlog(subscription: AnySubscription) -> int:
+    if not isinstance(subscription, Subscription):
+        return 0
+    return await BacklogCounter().backlog(subscription.ledger, subscription.cursor)
+
+
+def _unacknowledged(consumer: PulsarConsumer) -> int:
     """Return how many messages a shared consumer holds, acknowledged ones of a batch left out."""
-    held = consumer.held
-    partly = (part for part in consumer.subscription.cursor.partials() if part[0] in held)
+    held, subscription = consumer.held, consumer.subscription
+    if not isinstance(subscription, Subscription):
+        return 0
+    partly = (part for part in subscription.cursor.partials() if part[0] in held)
     return consumer.held_messages - sum(max(0, held[entry] - left) for entry, left in partly)

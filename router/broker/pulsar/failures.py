@@ -1,4 +1,4 @@
-"""What each failure of the router is called in the Pulsar protocol: one total table.
+"""What each failure of the router is called in the Pulsar protocol: one total table; refusals.
 
 The sentence of an answer begins with the failure's stable code, so that our own client can tell
 failures apart that are one number to Pulsar.
@@ -7,13 +7,15 @@ failures apart that are one number to Pulsar.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from router import errors
-from router.broker.dispatch import HashRangeError, NameBusyError, ProducerFencedError
-from router.broker.ledger import DamagedError, StoreError
+from router.broker.delivery import HashRangeError, NameBusyError, ProducerFencedError
+from router.broker.storage import DamagedError, StoreError
 from router.errors import RouterError
 from router.quoting import said
+from router.wire import ProtocolError
+from router.wire.pulsar import command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 TABLE: Final[Mapping[str, pb.ServerError]] = {
@@ -70,6 +72,8 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.SettingError.code: pb.UnknownError,
 }
 
+_RESPONSE: Final = "_RESPONSE"
+_REQUEST: Final = "_REQUEST"
 NO_TRANSACTIONS: Final = "Transactions are not enabled."
 
 # Worded as Apache Pulsar words them.
@@ -105,4 +109,39 @@ def error(request_id: int, number: pb.ServerError, sentence: str) -> pb.BaseComm
     return pb.BaseCommand(
         type=pb.BaseCommand.ERROR,
         error=pb.CommandError(request_id=request_id, error=number, message=sentence),
+    )
+
+
+def refusal_of(asked: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:
+    """Return the answer to a request that the broker does not serve, for whatever reason.
+
+    Raises ProtocolError for what no client may send: a server's command, or one without a request.
+    """
+    kind = asked.type
+    name = pb.BaseCommand.Type.Name(kind)
+    if name.endswith(_RESPONSE) or name.endswith("SUCCESS"):
+        raise ProtocolError(f"{name} is a server's command")
+    for _field, body in asked.ListFields():
+        request_id = getattr(body, "request_id", None)
+        if request_id is None:
+            continue
+        if pb.BaseCommand.NEW_TXN <= kind <= pb.BaseCommand.TC_CLIENT_CONNECT_REQUEST:
+            return _no_transactions(name.removesuffix(_REQUEST), request_id)
+        sentence = f"{errors.NotAllowedError.code}: {reason or f'{name} is not served'}"
+        return error(request_id, pb.NotAllowedError, sentence)
+    raise ProtocolError(f"{name} is not served")
+
+
+def _no_transactions(name: str, request_id: int) -> pb.BaseCommand:
+    """Refuse in a response of the command's own kind.
+
+    Apache Pulsar without a coordinator answers ERROR, which Java clients do not look for once they
+    have sent NEW_TXN: their program waits until a timeout.
+    """
+    kind: Any = pb.BaseCommand.Type.Value(name + _RESPONSE)
+    return command(
+        kind,
+        request_id=request_id,
+        error=pb.NotAllowedError,
+        message=NO_TRANSACTIONS,
     )

@@ -1,41 +1,39 @@
 """Finding topics: partition counts, lookups, names of a namespace.
 
-Every lookup is answered with this broker, for it is the only one: reached the way the client came,
-unless settings say where it is to be looked for. Clients are told to go through that address in
-either case, so that port maps, containers and proxies need nothing else.
+Every lookup is answered with this broker, because it is the only one: at the address that the
+client used, unless settings advertise another. Clients are to go through that address in either
+case, so that port maps, containers and proxies need nothing else.
 """
 
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.broker.advertised import NOWHERE
-from router.broker.namespaces import check_namespace
+from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, request_failed
 from router.broker.pulsar.patterns import Matcher, PatternError, matcher, topics_hash
 from router.broker.pulsar.watching import MAX_NAMES
+from router.broker.topics.non_persistent import is_non_persistent
+from router.broker.transport.advertised import NOT_ADVERTISED
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
-from router.model import TopicName
+from router.model import TopicName, check_namespace
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
-if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection
-    from router.broker.pulsar.context import Handler
-    from router.broker.pulsar.log import LogMessages
-
-# What clients ask for first when they are told to use transactions.
+# The first topic that clients with transactions ask for.
 _COORDINATOR: Final = "persistent://pulsar/system/transaction_coordinator_assign"
 
 
 class Lookups:
     """What one connection asks about topics."""
 
-    def __init__(self, connection: Connection, messages: LogMessages) -> None:
-        self._connection = connection
-        self._topics = messages.topics
-        self._fleeting = messages.topics.fleeting
+    def __init__(self, client: Client, log: LogContext) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._topics = log.topics
+        self._advertised = log.advertised
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""
@@ -46,7 +44,7 @@ class Lookups:
         }
 
     def partitions(self, frame: Frame) -> None:
-        """Say how many partitions a topic has: 0 also for one that would be created without.
+        """Answer how many partitions a topic has: 0 also for one that would be created without.
 
         A missing topic is created here only where settings give new topics partitions: the client
         would take it for one without.
@@ -55,7 +53,7 @@ class Lookups:
         try:
             if asked.topic.startswith(_COORDINATOR):
                 raise NotAllowedError(NO_TRANSACTIONS)
-            if self._fleeting.serves(asked.topic):
+            if is_non_persistent(asked.topic):
                 self._topics.namespaces.check(TopicName.parse(asked.topic))
                 self._metadata(asked.request_id, 0)
                 return
@@ -69,7 +67,7 @@ class Lookups:
             self._metadata(asked.request_id, count)
 
     def lookup(self, frame: Frame) -> None:
-        """Say that this broker serves the topic, whichever it is."""
+        """Answer that this broker serves the topic, whichever it is."""
         asked = frame.command.lookupTopic
         response = pb.CommandLookupTopicResponse(request_id=asked.request_id)
         try:
@@ -82,13 +80,13 @@ class Lookups:
             self._address(response)
             response.authoritative = True
             response.proxy_through_service_url = True
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=response)
         )
 
     def _check(self, topic: str) -> None:
         """Raise the RouterError that tells why a topic is not served here and never will be."""
-        if self._fleeting.serves(topic):
+        if is_non_persistent(topic):
             self._topics.namespaces.check(TopicName.parse(topic))
             return
         try:
@@ -107,13 +105,13 @@ class Lookups:
         try:
             names = self._names(asked, response)
         except RouterError as failure:
-            self._connection.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(asked.request_id, failure))
             return
         response.topics_hash = topics_hash(names)
         response.changed = response.topics_hash != asked.topics_hash
         if response.changed:
             response.topics.extend(names)
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(
                 type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
                 getTopicsOfNamespaceResponse=response,
@@ -128,7 +126,7 @@ class Lookups:
         check_namespace(asked.namespace)
         matches: Matcher | None = None
         if asked.HasField("topics_pattern"):
-            # Clients look for themselves in a list that is not filtered.
+            # Clients filter a list themselves that is not filtered here.
             with suppress(PatternError):
                 matches = matcher(asked.topics_pattern)
                 response.filtered = True
@@ -136,21 +134,23 @@ class Lookups:
         if asked.mode != pb.CommandGetTopicsOfNamespace.NON_PERSISTENT:
             names += self._topics.names(asked.namespace, matches)
         if asked.mode != pb.CommandGetTopicsOfNamespace.PERSISTENT:
-            names += self._fleeting.names(asked.namespace, matches)
-        names = self._connection.who.shown(names)
+            names += self._topics.non_persistent.names(asked.namespace, matches)
+        names = self._client.identity.visible(names)
         if sum(map(len, names)) > MAX_NAMES:
             raise NotAllowedError("these are more topics than one answer can name; use a pattern")
         return names
 
     def _address(self, response: pb.CommandLookupTopicResponse) -> None:
-        advertised = self._topics.options.advertised
-        if advertised != NOWHERE:
-            response.brokerServiceUrl = advertised.plain
-            response.brokerServiceUrlTls = advertised.tls
-        elif self._connection.secure:
-            response.brokerServiceUrlTls = self._connection.service_url
+        if self._advertised != NOT_ADVERTISED:
+            response.brokerServiceUrl = self._advertised.plain
+            response.brokerServiceUrlTls = self._advertised.tls
+            return
+        host, port = self._connection.local_address or ("localhost", 6650)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        if self._connection.secure:
+            response.brokerServiceUrlTls = f"pulsar+ssl://{address}"
         else:
-            response.brokerServiceUrl = self._connection.service_url
+            response.brokerServiceUrl = f"pulsar://{address}"
 
     def _count(self, asked: pb.CommandPartitionedTopicMetadata) -> int | None:
         """Return how many partitions a topic has; None: it has to be made first."""
@@ -194,7 +194,7 @@ class Lookups:
         )
 
     def _send_metadata(self, response: pb.CommandPartitionedTopicMetadataResponse) -> None:
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(
                 type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
                 partitionMetadataResponse=response,

@@ -3,7 +3,7 @@
 Patterns are RE2: a client's pattern cannot keep the broker busy, whatever it is made of. The
 alternative, Python's own expressions with a bound on their length, has short patterns that take
 years. What RE2 does not know (looking ahead, references back) Apache Pulsar evaluates as Java does;
-here the client is told to do that itself.
+here the client has to evaluate it itself.
 """
 
 from __future__ import annotations

@@ -2,62 +2,67 @@
 
 Theory of operation. A shared producer of a topic in use is opened within the call. All others wait
 for a disk, in a task: a new topic, a first subscription, the topic epoch of an exclusive one. What
-the client sends meanwhile is kept (`Slots`). One that waits for others to leave is neither open nor
-being opened: it may wait for days, and no task stands behind it.
+the client sends meanwhile is kept (`HandleTable`). One that waits for others to leave is neither
+open nor being opened: it may wait for days, and no task stands behind it.
 
-When the broker lets go of a producer (its topic is deleted or terminated, its name taken over), the
-client has sent on until it hears of it. What still comes for such a producer is dropped: the client
-opens it again and sends again what has no receipt. The numbers let go of are remembered for that,
-so that a number that never was a producer's is still seen for the mistake that it is.
+When the broker closes a producer (its topic is deleted or terminated, its name taken over), the
+client goes on sending until it reads the notice. What arrives for such a producer is dropped: the
+client opens it again and sends again what has no receipt. The numbers of closed producers are
+remembered for that, so that a number that never was a producer's still breaks the protocol.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.broker.dispatch import (
+from router.broker.delivery import (
     Access,
     NameBusyError,
     Partition,
     Producer,
     ProducerFencedError,
+    Tally,
 )
+from router.broker.pulsar.answers import NO_REQUEST
+from router.broker.pulsar.client import (
+    AnyPartition,
+    Client,
+    ClientLink,
+    HandleTable,
+    PulsarProducer,
+)
+from router.broker.pulsar.consumers import kept_metadata
+from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import request_failed
 from router.broker.pulsar.schemas import check_size, schema_of_producer
-from router.broker.pulsar.slots import Slots
-from router.broker.pulsar.subscribing import kept_metadata
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
 from router.model import REQUEST_PRODUCER
-from router.wire.pulsar import Frame, ProtocolError
+from router.wire import ProtocolError
+from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
-
-if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection
-    from router.broker.pulsar.log import LogMessages
 
 MAX_PRODUCERS: Final = 20_000
 MAX_NAME: Final = 1_024
-NOWHERE: Final = 2**64 - 1
 DEDUPLICATE: Final = "router-dedup"
 
 _REFUSALS: Final = (RouterError, NameBusyError, ProducerFencedError)
 
 
-class Producers:
-    """What one connection has open, opens, or has in a line; `found`: the open ones by number."""
+class Producers(ClientLink):
+    """What one connection has open, opens, or has in a queue; `found`: the open ones by number."""
 
-    def __init__(self, connection: Connection, messages: LogMessages) -> None:
-        self._connection = connection
-        self._messages = messages
-        self._topics = messages.topics
-        self._store = messages.topics.store
-        self._slots: Slots[Producer] = Slots(MAX_PRODUCERS, connection.handle)
-        self.found = self._slots.found
+    def __init__(self, client: Client, log: LogContext) -> None:
+        super().__init__(client)
+        self._log = log
+        self._topics = log.topics
+        self._store = log.topics.store
+        self._handles: HandleTable[PulsarProducer] = HandleTable(MAX_PRODUCERS, client.handle)
+        self.found = self._handles.found
+        log.producers.add(self._handles)
         # Those that wait for their turn, and the requests that are to be answered then.
-        self._waiting: dict[int, tuple[Producer, int]] = {}
-        self._let_go: dict[int, None] = {}
+        self._waiting: dict[int, tuple[PulsarProducer, int]] = {}
+        self._closed_numbers: dict[int, None] = {}
 
     def open(self, frame: Frame) -> None:
         """Open a producer; a number that is taken already answers as it did the first time."""
@@ -67,27 +72,27 @@ class Producers:
         if present is not None:
             self._opened(present, asked.request_id)
             return
-        if self._slots.defer(number, frame):
+        if self._handles.defer(number, frame):
             return
         if (waiting := self._waiting.get(number)) is not None:
             self._wait(waiting[0], asked.request_id)
             return
         try:
             self._check(asked)
-            partition = self._topics.opened(asked.topic)
-            if partition is not None and _is_simple(asked):
+            partition = self._topics.attachable(asked.topic)
+            if partition is not None and _is_simple(partition, asked):
                 self._add(partition, asked)
                 return
         except _REFUSALS as failure:
-            self._connection.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(asked.request_id, failure))
             return
-        self._slots.begin(number)
+        self._handles.begin(number)
         self._connection.spawn(self._open_later(asked))
 
     def close(self, frame: Frame) -> None:
         """Close a producer once all that it sent is stored; one that is not open is closed."""
         asked = frame.command.close_producer
-        if self._slots.defer(asked.producer_id, frame):
+        if self._handles.defer(asked.producer_id, frame):
             return
         producer = self.found.pop(asked.producer_id, None)
         if (waiting := self._waiting.pop(asked.producer_id, None)) is not None:
@@ -97,19 +102,20 @@ class Producers:
             if producer is not None:
                 producer.partition.producers.remove(producer)
             success = pb.CommandSuccess(request_id=asked.request_id)
-            self._connection.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
+            self._client.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
 
         self._store.after_sync(closed)
 
     def unopened(self, number: int, frame: Frame) -> None:
         """Keep or drop what is sent for a producer that is not open; raise ProtocolError."""
-        if not self._slots.defer(number, frame) and number not in self._let_go:
+        if not self._handles.defer(number, frame) and number not in self._closed_numbers:
             raise ProtocolError(f"SEND for producer {number}, which is not open")
 
-    def gone(self) -> None:
-        """Give all names back: the connection is closed."""
-        producers = [*self._slots, *(producer for producer, _ in self._waiting.values())]
-        self._slots.clear()
+    def close_all(self) -> None:
+        """Give all names back; the connection is closed."""
+        self._log.producers.discard(self._handles)
+        producers = [*self._handles, *(producer for producer, _ in self._waiting.values())]
+        self._handles.clear()
         self._waiting.clear()
         for producer in producers:
             producer.partition.producers.remove(producer)
@@ -117,58 +123,44 @@ class Producers:
     # What a partition asks of its producers' connection.
 
     def producer_closed(self, producer: Producer) -> None:
-        """Tell the client that the broker let go of its producer, after the receipts it has."""
+        """Send a notice that the broker closed the producer, after the receipts that it has."""
         if self.found.pop(producer.producer_id, None) is None:
-            # Still being opened: that fails, and the client is told so.
+            # Still being opened: that request is answered with the failure.
             return
-        self._let_go[producer.producer_id] = None
-        if len(self._let_go) > MAX_PRODUCERS:
-            del self._let_go[next(iter(self._let_go))]
-        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NOWHERE)
+        self._closed_numbers[producer.producer_id] = None
+        if len(self._closed_numbers) > MAX_PRODUCERS:
+            del self._closed_numbers[next(iter(self._closed_numbers))]
+        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NO_REQUEST)
         command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close)
-        self._store.after_sync(partial(self._connection.send, command))
+        self._store.after_sync(partial(self._client.send, command))
 
     def producer_turn(self, producer: Producer) -> None:
-        """Open a producer that has waited; its client is told with the same request's number."""
+        """Open a producer that has waited; the answer has the number of its request."""
         waiting = self._waiting.pop(producer.producer_id, None)
         if waiting is None:
             return
-        self._slots.begin(producer.producer_id)
+        self._handles.begin(producer.producer_id)
         try:
-            self._connection.spawn(self._hold(producer, waiting[1]))
+            self._connection.spawn(self._hold(*waiting))
         except ProtocolError as error:
-            # Somebody else's call brought us here: this connection pays for itself.
+            # The call comes from another connection, which must not be the one that is refused.
             self._connection.refuse(str(error))
-            producer.partition.producers.remove(producer)
+            waiting[0].partition.producers.remove(producer)
 
     def producer_failed(self, producer: Producer, failure: Exception) -> None:
-        """Tell the client that its producer waits in vain."""
+        """Answer the request of a producer that waits for nothing any more."""
         waiting = self._waiting.pop(producer.producer_id, None)
         if waiting is not None:
-            self._connection.send(request_failed(waiting[1], failure))
-
-    @property
-    def peer(self) -> str:
-        """Tell people where the client is."""
-        return self._connection.peer
-
-    @property
-    def client(self) -> str:
-        """Tell people what the client calls itself."""
-        return self._connection.client
-
-    def probe(self) -> None:
-        """Find out whether the client is still there."""
-        self._connection.probe()
+            self._client.send(request_failed(waiting[1], failure))
 
     def _check(self, asked: pb.CommandProducer) -> None:
-        if self._slots.full or len(self._waiting) >= MAX_PRODUCERS:
+        if self._handles.full or len(self._waiting) >= MAX_PRODUCERS:
             raise NotAllowedError(f"a connection has at most {MAX_PRODUCERS} producers")
         if max(len(asked.producer_name), len(asked.initial_subscription_name)) > MAX_NAME:
             raise BadNameError(f"names have at most {MAX_NAME} characters")
         # These names say that an append is stored already: only a router may say so.
         own = asked.producer_name.startswith(REQUEST_PRODUCER)
-        if own and not self._connection.who.administers:
+        if own and not self._client.identity.administers:
             raise NotAllowedError(
                 f"names that begin with {REQUEST_PRODUCER} are for administrators and the router"
             )
@@ -177,7 +169,7 @@ class Producers:
     async def _open_later(self, asked: pb.CommandProducer) -> None:
         try:
             partition = await self._topics.open(asked.topic, create=True)
-            version = await schema_of_producer(self._messages.schemas, partition, asked)
+            version = await schema_of_producer(self._log.schemas, partition, asked)
             if name := asked.initial_subscription_name:
                 await partition.subscribe(name, partition.ledger.first_entry)
             if self._connection.closed:
@@ -191,42 +183,46 @@ class Producers:
                 await self._hold_if_exclusive(producer)
                 self._begin(producer, asked.request_id)
         except _REFUSALS as failure:
-            self._connection.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(asked.request_id, failure))
         finally:
-            self._slots.settle(asked.producer_id)
+            self._handles.settle(asked.producer_id)
 
-    async def _hold(self, producer: Producer, request_id: int) -> None:
+    async def _hold(self, producer: PulsarProducer, request_id: int) -> None:
         try:
             await producer.partition.producers.hold(producer)
             self._begin(producer, request_id)
         except _REFUSALS as failure:
-            self._connection.send(request_failed(request_id, failure))
+            self._client.send(request_failed(request_id, failure))
         finally:
-            self._slots.settle(producer.producer_id)
+            self._handles.settle(producer.producer_id)
 
-    async def _hold_if_exclusive(self, producer: Producer) -> None:
+    async def _hold_if_exclusive(self, producer: PulsarProducer) -> None:
         if producer.access is not Access.SHARED:
             await producer.partition.producers.hold(producer)
 
-    def _add(self, partition: Partition, asked: pb.CommandProducer) -> None:
+    def _add(self, partition: AnyPartition, asked: pb.CommandProducer) -> None:
         producer = self._producer(partition, asked)
         partition.producers.add(producer)
         self._begin(producer, asked.request_id)
 
     def _producer(
-        self, partition: Partition, asked: pb.CommandProducer, version: bytes = b""
-    ) -> Producer:
-        if not version:
-            self._messages.schemas.check_without(partition.topic)
-        properties = {pair.key: pair.value for pair in asked.metadata}
-        return Producer(
+        self, partition: AnyPartition, asked: pb.CommandProducer, version: bytes = b""
+    ) -> PulsarProducer:
+        stored = partition if isinstance(partition, Partition) else None
+        log = partition.ledger if isinstance(partition, Partition) else partition
+        if stored is not None and not version:
+            self._log.schemas.check_without(stored.topic)
+        return PulsarProducer(
             partition=partition,
+            ledger_id=log.id,
+            append=log.append,
+            tally=Tally() if stored is None else self._topics.tally,
             link=self,
             producer_id=asked.producer_id,
-            name=asked.producer_name or self._messages.new_name("standalone"),
+            name=asked.producer_name or self._log.new_name("standalone"),
             epoch=asked.epoch,
             generated=not (asked.producer_name and asked.user_provided_producer_name),
-            deduplicated=_deduplicated(partition, properties),
+            deduplicated=stored is not None and _deduplicated(stored, asked),
             access=Access(asked.producer_access_mode),
             topic_epoch=asked.topic_epoch if asked.HasField("topic_epoch") else None,
             schema_version=version,
@@ -234,28 +230,28 @@ class Producers:
             metadata=kept_metadata(asked.metadata),
         )
 
-    def _begin(self, producer: Producer, request_id: int) -> None:
-        """Let an opened producer send, unless its connection went meanwhile."""
+    def _begin(self, producer: PulsarProducer, request_id: int) -> None:
+        """Let an opened producer send, unless its connection closed meanwhile."""
         if self._connection.closed:
             producer.partition.producers.remove(producer)
             return
         self.found[producer.producer_id] = producer
-        self._let_go.pop(producer.producer_id, None)
+        self._closed_numbers.pop(producer.producer_id, None)
         self._opened(producer, request_id)
 
-    def _wait(self, producer: Producer, request_id: int) -> None:
-        """Tell the client that its producer stands in a line; its request goes on."""
+    def _wait(self, producer: PulsarProducer, request_id: int) -> None:
+        """Answer that the producer waits in a queue; its request goes on."""
         self._waiting[producer.producer_id] = producer, request_id
         success = pb.CommandProducerSuccess(
             request_id=request_id, producer_name=producer.name, producer_ready=False
         )
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
         )
 
-    def _opened(self, producer: Producer, request_id: int) -> None:
+    def _opened(self, producer: PulsarProducer, request_id: int) -> None:
         last = None
-        if producer.deduplicated:
+        if producer.deduplicated and isinstance(producer.partition, Partition):
             last = producer.partition.ledger.producers.last(producer.name)
         success = pb.CommandProducerSuccess(
             request_id=request_id,
@@ -266,21 +262,23 @@ class Producers:
         )
         command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
         if last is None:
-            self._connection.send(command)
+            self._client.send(command)
         else:
-            # The client forgets what it is told is stored; so it must be.
-            self._store.after_sync(partial(self._connection.send, command))
+            # The client drops what the answer says is stored; so it must be.
+            self._store.after_sync(partial(self._client.send, command))
 
 
-def _is_simple(asked: pb.CommandProducer) -> bool:
-    """Tell whether a producer of a topic in use needs no disk to be opened."""
+def _is_simple(partition: AnyPartition, asked: pb.CommandProducer) -> bool:
+    """Return whether a producer of a topic in use needs no disk to be opened."""
+    if not isinstance(partition, Partition):
+        return True
     return asked.producer_access_mode == pb.Shared and not (
         asked.initial_subscription_name or asked.HasField("schema")
     )
 
 
-def _deduplicated(partition: Partition, properties: Mapping[str, str]) -> bool:
-    asked = properties.get(DEDUPLICATE)
-    if asked is not None:
-        return asked == "true"
+def _deduplicated(partition: Partition, asked: pb.CommandProducer) -> bool:
+    properties = {pair.key: pair.value for pair in asked.metadata}
+    if (given := properties.get(DEDUPLICATE)) is not None:
+        return given == "true"
     return bool(partition.policies.deduplication)

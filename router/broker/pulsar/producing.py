@@ -3,11 +3,12 @@
 Theory of operation. A SEND is checked, handed to its ledger and forgotten; the ledger calls back
 when the entry is on disk, in the order of the appends, and the callback writes the receipt. All
 that is not a receipt (refusals, duplicates, the end of a producer) waits behind the same sync, so
-that a client sees its answers in the order of its sends. No task stands behind a message.
+that a client sees its answers in the order of its sends. For topics that are not persistent all
+answers are given at once. No task stands behind a message.
 
-What is not stored yet is bounded for each connection (MAX_PENDING) and for the node (the store is
-`congested`): the client is then not read from. The alternative, refusing with an error, would make
-every client resend at the very moment the disk has too much to do.
+What is not stored yet is bounded for each connection (MAX_PENDING_BYTES) and for the node (the
+store is `congested`): beyond that the client is not read from. The alternative, refusing with an
+error, would make every client resend at the very moment the disk has too much to do.
 
 Deduplication compares sequence ids with what the producer's name stored last. It is off unless the
 topic's policy or the producer asks for it, because clients that batch by key interleave their
@@ -17,13 +18,15 @@ sequence ids, and good messages would be dropped.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.broker.dispatch import Producer
-from router.broker.ledger import StoreError
-from router.broker.pulsar.answers import in_transaction
+from router.broker.delivery import Partition
+from router.broker.pulsar.client import Client, Handler, PulsarProducer
+from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer
-from router.broker.pulsar.producers import NOWHERE, Producers
+from router.broker.pulsar.positions import NO_POSITION
+from router.broker.pulsar.producers import Producers
+from router.broker.storage import PULSAR_FORMAT, StoreError
 from router.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -44,14 +47,9 @@ from router.wire.pulsar import (
 )
 from router.wire.pulsar import pulsar_pb2 as pb
 
-if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection
-    from router.broker.pulsar.context import Handler
-    from router.broker.pulsar.log import LogMessages
-
-MAX_PENDING: Final = 8 << 20
-# What an entry costs besides its bytes while it waits.
-OVERHEAD: Final = 512
+MAX_PENDING_BYTES: Final = 8 << 20
+# Of an entry that waits, besides its own bytes.
+ENTRY_OVERHEAD_BYTES: Final = 512
 # What PRODUCER_SUCCESS can say.
 MAX_SEQUENCE: Final = 2**63 - 1
 
@@ -61,16 +59,16 @@ _READ_HOLD: Final = "producing"
 class Producing:
     """What one connection produces."""
 
-    def __init__(self, connection: Connection, messages: LogMessages) -> None:
-        self._connection = connection
-        self._topics = messages.topics
-        self._tally = messages.topics.tally
-        self._store = messages.topics.store
-        self._producers = Producers(connection, messages)
+    def __init__(self, client: Client, log: LogContext) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._clock = log.topics.clock
+        self._store = log.topics.store
+        self._producers = Producers(client, log)
         self._found = self._producers.found
         self._pending = 0
         self._held = False
-        # Filled anew for each receipt, which costs less than building one.
+        # Filled for each receipt again, which costs less than building one.
         self._receipt = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT)
         self._body = self._receipt.send_receipt
         self._place = self._body.message_id
@@ -83,11 +81,6 @@ class Producing:
             pb.BaseCommand.CLOSE_PRODUCER: self._producers.close,
         }
 
-    @property
-    def count(self) -> int:
-        """Return how many producers are open."""
-        return len(self._found)
-
     def send(self, frame: Frame) -> None:
         """Store an entry; the receipt follows when it is on disk."""
         sent = frame.command.send
@@ -97,30 +90,30 @@ class Producing:
             return
         metadata = read_sound(frame.payload)
         if metadata is None or not 0 < metadata.num_messages_in_batch <= MAX_BATCH:
-            metadata = self._look_closer(sent, frame.payload)
+            metadata = self._check_unusual(sent, frame.payload)
             if metadata is None:
                 return
-        if in_transaction(sent):
+        if sent.HasField("txnid_most_bits") or sent.HasField("txnid_least_bits"):
             self._refuse(sent, *answer(NotAllowedError(NO_TRANSACTIONS)))
-        elif self._store.full:
+        elif self._store.full and isinstance(producer.partition, Partition):
             self._refuse(sent, *answer(DiskFullError()))
         else:
             self._append(producer, sent, metadata, frame.payload)
 
-    def gone(self) -> None:
-        """Give all names back: the connection is closed."""
-        self._producers.gone()
+    def close(self) -> None:
+        """Give all names back; the connection is closed."""
+        self._producers.close_all()
         self._store.pressure.discard(self._release)
 
     def pause(self) -> None:
-        """Read nothing from the client while there is no room for what it sends."""
-        full = self._pending > MAX_PENDING or (self._pending and self._store.congested)
+        """Hold reading while too much of what the client sent waits to be stored."""
+        full = self._pending > MAX_PENDING_BYTES or (self._pending and self._store.congested)
         if full and not self._held:
             self._held = True
             self._connection.hold_reading(_READ_HOLD)
             self._store.pressure.add(self._release)
 
-    def _look_closer(self, sent: pb.CommandSend, payload: bytes) -> pb.MessageMetadata | None:
+    def _check_unusual(self, sent: pb.CommandSend, payload: bytes) -> pb.MessageMetadata | None:
         """Return the metadata of a payload that is not as usual; None: it was refused."""
         parts = _intact(payload)
         if parts is None:
@@ -133,7 +126,7 @@ class Producing:
 
     def _append(
         self,
-        producer: Producer,
+        producer: PulsarProducer,
         sent: pb.CommandSend,
         metadata: pb.MessageMetadata,
         payload: bytes,
@@ -151,20 +144,21 @@ class Producing:
             # Chunks of a message share its sequence id: it is stored with the last of them.
             if metadata.chunk_id >= metadata.num_chunks_from_msg - 1:
                 mark = (producer.name, highest)
-        size = len(payload) + OVERHEAD
+        size = len(payload) + ENTRY_OVERHEAD_BYTES
         stored = partial(self._stored, producer, sent.sequence_id, sent.highest_sequence_id, size)
         try:
-            now = self._topics.now_ms()
-            producer.partition.ledger.append(payload, messages, now, stored, mark)
+            now = int(self._clock() * 1000)
+            producer.append(payload, PULSAR_FORMAT, messages, now, stored, mark)
         except (StoreError, TopicTerminatedError) as failure:
             self._refuse(sent, *answer(failure))
             return
         self._pending += size
-        self._tally.entries += 1
-        self._tally.bytes += len(payload)
+        producer.tally.entries += 1
+        producer.tally.bytes += len(payload)
 
-    def _known(self, producer: Producer, sent: pb.CommandSend, messages: int) -> bool:
-        """Answer a SEND that was stored before, when that is on disk; tell whether it was."""
+    def _known(self, producer: PulsarProducer, sent: pb.CommandSend, messages: int) -> bool:
+        """Answer a SEND that was stored before, when that is on disk; return whether it was."""
+        assert isinstance(producer.partition, Partition)
         ledger = producer.partition.ledger
         mark = ledger.producers.last(producer.name)
         if mark is None or sent.sequence_id > mark.sequence:
@@ -176,16 +170,17 @@ class Producing:
             sequence_id=sent.sequence_id,
             highest_sequence_id=sent.highest_sequence_id,
             message_id=pb.MessageIdData(
-                ledgerId=ledger.id if last else NOWHERE, entryId=mark.entry if last else NOWHERE
+                ledgerId=ledger.id if last else NO_POSITION,
+                entryId=mark.entry if last else NO_POSITION,
             ),
             stored_messages=mark.messages if last else messages,
         )
         command = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-        self._store.after_sync(partial(self._connection.send, command))
+        self._store.after_sync(partial(self._client.send, command))
         return True
 
     def _stored(
-        self, producer: Producer, sequence_id: int, highest: int, size: int, entry: int
+        self, producer: PulsarProducer, sequence_id: int, highest: int, size: int, entry: int
     ) -> None:
         """Send the receipt of an entry that is on disk."""
         self._pending -= size
@@ -195,7 +190,7 @@ class Producing:
         body.producer_id = producer.producer_id
         body.sequence_id = sequence_id
         body.highest_sequence_id = highest
-        place.ledgerId = producer.partition.ledger.id
+        place.ledgerId = producer.ledger_id
         place.entryId = entry
         self._connection.write(encode(self._receipt))
 
@@ -208,11 +203,14 @@ class Producing:
         )
         command = pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=failed)
         # Behind the receipts of what was sent before: clients match answers in order.
-        self._store.after_sync(partial(self._connection.send, command))
+        if isinstance(self._found[sent.producer_id].partition, Partition):
+            self._store.after_sync(partial(self._client.send, command))
+        else:
+            self._client.send(command)
 
     def _release(self) -> None:
         """Read again if there is room."""
-        if self._pending < MAX_PENDING // 2 and not self._store.congested:
+        if self._pending < MAX_PENDING_BYTES // 2 and not self._store.congested:
             self._held = False
             self._store.pressure.discard(self._release)
             self._connection.release_reading(_READ_HOLD)
@@ -230,7 +228,7 @@ def _intact(payload: bytes) -> Payload | None:
 
 
 def _flaw(parts: Payload) -> RouterError | None:
-    """Return why a payload must not be stored: nobody could read it, or count its messages."""
+    """Return why a payload must not be stored, None: it may be."""
     if parts.broker_entry is not None:
         return BadRequestError("broker entry metadata is for the broker to add")
     messages = parts.metadata.num_messages_in_batch

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.broker.dispatch import Partition
-from router.broker.ledger import TopicRecord
+from router.broker.delivery import Partition
+from router.broker.pulsar.client import Client, Handler
+from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer
-from router.broker.schema_records import from_wire, to_wire
-from router.broker.schemas import TopicSchemas
-from router.broker.topic_names import parent_of
-from router.broker.topics import Topics
+from router.broker.storage import TopicRecord
+from router.broker.topics.non_persistent import is_non_persistent
+from router.broker.topics.schemas import TopicSchemas
+from router.broker.topics.topics import Topics
 from router.errors import (
     InvalidSchemaError,
     RouterError,
@@ -19,11 +20,7 @@ from router.errors import (
 )
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
-
-if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection
-    from router.broker.pulsar.context import Handler
-    from router.broker.pulsar.log import LogMessages
+from router.wire.pulsar.schemas import from_wire, to_wire
 
 MAX_SIZE: Final = 1 << 16
 """Bytes of a schema as it is sent; what is allowed in it is less."""
@@ -32,10 +29,11 @@ MAX_SIZE: Final = 1 << 16
 class SchemaRequests:
     """What one connection asks about schemas."""
 
-    def __init__(self, connection: Connection, messages: LogMessages) -> None:
-        self._connection = connection
-        self._topics = messages.topics
-        self._schemas = messages.schemas
+    def __init__(self, client: Client, log: LogContext) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._topics = log.topics
+        self._schemas = log.schemas
 
     def handlers(self) -> dict[int, Handler]:
         """Return the commands served here."""
@@ -68,7 +66,7 @@ class SchemaRequests:
         else:
             response.schema.CopyFrom(to_wire(found))
             response.schema_version = found.version
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
         )
 
@@ -87,7 +85,7 @@ class SchemaRequests:
     ) -> None:
         if failure is not None:
             response.error_code, response.error_message = answer(failure)
-        self._connection.send(
+        self._client.send(
             pb.BaseCommand(
                 type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
                 getOrCreateSchemaResponse=response,
@@ -96,8 +94,8 @@ class SchemaRequests:
 
 
 def check_size(schema: pb.Schema) -> None:
-    """Raise InvalidSchemaError for what is too large to wait in memory until it is looked at."""
-    # One that nobody brings has no size: what it needs is missing.
+    """Raise InvalidSchemaError for what is too large to wait in memory until it is checked."""
+    # A schema that is not given has no size: its required fields are missing.
     if schema.IsInitialized() and schema.ByteSize() > MAX_SIZE:
         raise InvalidSchemaError(f"a schema of more than {MAX_SIZE} bytes")
 
@@ -130,11 +128,6 @@ async def admit_reader(
     _check_there(partition)
 
 
-def reads_any(asked: pb.CommandSubscribe) -> bool:
-    """Tell whether a consumer takes what schema there is, and does not stand in another's way."""
-    return asked.HasField("schema") and asked.schema.type == pb.Schema.AutoConsume
-
-
 async def _register(schemas: TopicSchemas, topic: TopicRecord, schema: pb.Schema) -> bytes:
     if schema.type == pb.Schema.NoSchema:
         schemas.check_without(topic)
@@ -144,19 +137,13 @@ async def _register(schemas: TopicSchemas, topic: TopicRecord, schema: pb.Schema
 
 def _topic(topics: Topics, text: str) -> TopicRecord:
     """Return the topic of this name, or the one whose partition it names."""
-    if topics.fleeting.serves(text):
+    if is_non_persistent(text):
         raise SchemaNotFoundError(f"{text}: topics that are not persistent have no schemas")
-    found = topics.find(text)
-    if found is None:
-        parent = parent_of(topics.parse(text))
-        found = topics.find(str(parent[0])) if parent is not None else None
-        if found is None or (parent is not None and parent[1] >= found.partitions):
-            raise TopicNotFoundError(f"there is no topic {text}")
-    return found
+    return topics.whole(text)
 
 
 def _idle(partition: Partition) -> bool:
-    """Tell whether nobody uses a partition and nothing is in it."""
+    """Return whether a partition has no clients, but for readers of any schema, and no entries."""
     ledger = partition.ledger
     return (
         not len(partition.producers)

@@ -1,6 +1,6 @@
 """The lists of topics that clients watch: one a namespace and pattern, however many watch it.
 
-A list is kept up to date as topics come and go, and its hash is made when somebody is told. A list
+A list is updated as topics are created and deleted, and its hash is made when it is sent. A list
 for each watcher, the alternative, would hold ten thousand names a thousand times.
 """
 
@@ -10,11 +10,11 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from router.broker.pulsar.patterns import Matcher, matcher, topics_hash
-from router.broker.topics import Topics
+from router.broker.topics.topics import Topics
 from router.errors import NotAllowedError
 
 MAX_LISTS: Final = 1_000
-"""A client that is refused looks at the list from time to time instead."""
+"""A client that is refused reads the list periodically instead."""
 
 
 class Watcher(Protocol):
@@ -43,7 +43,7 @@ class TopicList:
         return self._hash
 
     def change(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
-        """Take note of what became of a topic, and tell the watchers if it is on the list."""
+        """Apply a change of a topic, and notify the watchers if it is on the list."""
         if not name.startswith(self._prefix) or not self._matches(name):
             return
         self._hash = None
@@ -54,7 +54,7 @@ class TopicList:
 
 
 class TopicLists:
-    """All lists that somebody watches."""
+    """All lists that are watched."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
@@ -70,7 +70,7 @@ class TopicLists:
             prefix = f"persistent://{namespace}/"
             found = TopicList(prefix, matches, self._topics.names(namespace, matches))
             self._lists[namespace, pattern] = found
-            self._topics.listeners.add(self._changed)
+            self._topics.observers.add(self._changed)
         found.watchers.add(watcher)
         return found
 
@@ -83,7 +83,7 @@ class TopicLists:
         if not found.watchers:
             del self._lists[namespace, pattern]
         if not self._lists:
-            self._topics.listeners.discard(self._changed)
+            self._topics.observers.discard(self._changed)
 
     def _changed(self, name: str, created: Sequence[str], deleted: Sequence[str]) -> None:
         for watched in tuple(self._lists.values()):

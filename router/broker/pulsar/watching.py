@@ -1,29 +1,26 @@
 """The lists of topics that one connection watches: WATCH_TOPIC_LIST, and what is pushed for it.
 
-Changes are gathered for PAUSE seconds and pushed together, and only while the connection takes
-them: what a client that does not read has coming is bounded by the number of topics.
+Changes are gathered for PUSH_DELAY_SECONDS and pushed together, and only while the connection is
+writable: what waits for a client that does not read is bounded by the number of topics.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from router.broker.namespaces import check_namespace
+from router.broker.pulsar.client import Client, Handler
 from router.broker.pulsar.failures import error, request_failed
 from router.broker.pulsar.patterns import PatternError
 from router.broker.pulsar.topic_lists import TopicList, TopicLists
 from router.errors import NotAllowedError, RouterError
+from router.model import check_namespace
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
 
-if TYPE_CHECKING:
-    from router.broker.pulsar.connection import Connection
-    from router.broker.pulsar.context import Handler
-
 MAX_WATCHERS: Final = 1_000
-PAUSE: Final = 0.05
+PUSH_DELAY_SECONDS: Final = 0.05
 MAX_NAMES: Final = 4 << 20
 """Bytes of the names in one frame."""
 
@@ -31,8 +28,9 @@ MAX_NAMES: Final = 4 << 20
 class Watching:
     """What one connection watches."""
 
-    def __init__(self, connection: Connection, lists: TopicLists) -> None:
-        self._connection = connection
+    def __init__(self, client: Client, lists: TopicLists) -> None:
+        self._client = client
+        self._connection = client.connection
         self._lists = lists
         self._watches: dict[int, _Watch] = {}
         self._due: asyncio.TimerHandle | None = None
@@ -47,7 +45,7 @@ class Watching:
     def watch(self, frame: Frame) -> None:
         """Begin to watch, and answer the list unless the client has it.
 
-        With a number that watches already it begins anew: so clients find out what they missed.
+        A number that watches already begins again: so clients find out what they missed.
         """
         asked = frame.command.watchTopicList
         self._end(asked.watcher_id)
@@ -58,23 +56,23 @@ class Watching:
             watch = _Watch(self, asked)
             watch.watched = self._lists.join(asked.namespace, asked.topics_pattern, watch)
             self._watches[asked.watcher_id] = watch
-            self._connection.send(_success(asked, watch.watched))
+            self._client.send(_success(asked, watch.watched))
         except RouterError as failure:
             self._end(asked.watcher_id)
-            self._connection.send(request_failed(asked.request_id, failure))
+            self._client.send(request_failed(asked.request_id, failure))
         except PatternError as failure:
             sentence = f"Unable to create topic list watcher: {failure}"
-            self._connection.send(error(asked.request_id, pb.NotAllowedError, sentence))
+            self._client.send(error(asked.request_id, pb.NotAllowedError, sentence))
 
     def close(self, frame: Frame) -> None:
         """Watch no more; a number that does not watch is closed."""
         asked = frame.command.watchTopicListClose
         self._end(asked.watcher_id)
         success = pb.CommandSuccess(request_id=asked.request_id)
-        self._connection.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
+        self._client.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
 
-    def gone(self) -> None:
-        """Watch nothing any more: the connection is closed."""
+    def close_all(self) -> None:
+        """Watch nothing any more; the connection is closed."""
         if self._due is not None:
             self._due.cancel()
         for number in list(self._watches):
@@ -83,7 +81,7 @@ class Watching:
     def due(self) -> None:
         """Learn that a watcher has something to tell."""
         if self._due is None and not self._connection.closed:
-            self._due = asyncio.get_running_loop().call_later(PAUSE, self._push)
+            self._due = asyncio.get_running_loop().call_later(PUSH_DELAY_SECONDS, self._push)
 
     def _push(self) -> None:
         self._due = None
@@ -92,7 +90,7 @@ class Watching:
                 self._connection.when_writable(self.due)
                 return
             for update in watch.take():
-                self._connection.send(update)
+                self._client.send(update)
 
     def _end(self, number: int) -> None:
         watch = self._watches.pop(number, None)

@@ -3,7 +3,7 @@
 Theory of operation. `Link` is the connection, `Entry` a place in a queue, `Roster` the live ids of
 a group, `ZookeeperCoordinator` all of them together; `names` says where they are in the tree. What
 the node may believe follows from the session's state alone: while the connection is not there it
-holds nothing, and `sure` answers from heartbeats with the clock of this machine.
+holds nothing, and `is_valid` answers from heartbeats with the clock of this machine.
 
 Waiting for Kafka's own group membership, the alternative, would make each change of a group a
 rebalance of seconds, and starve polls of workers that are busy.

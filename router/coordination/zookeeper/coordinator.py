@@ -3,35 +3,73 @@
 Every entry, and every roster, is one small task while the link is up. When the link goes all tasks
 are cancelled and everything that was held is lost at once; when it is back each is started again,
 and looks at what is there before it says that it holds anything: what outlived the break in the
-same session is taken up, after the end of a session it is queued for anew.
+same session is taken up, after the end of a session it is queued for again.
 
 Nothing here waits for ZooKeeper on behalf of a caller. What a node lets go is deleted by a task of
 its own, which is started again after each break until it is done or the session is over.
+
+One group as it stands in ZooKeeper now is read for administration, and not watched.
+
+Empty folders are deleted, so that the tree is no larger than what stands in it. A node that leaves
+a queue alone deletes its folders at once. Where others were seen, the last of them
+cannot be known without asking: such folders are looked at again after a while, each once however
+often its lease changed hands. What nodes left that were killed is found when a session begins.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
 
 import structlog
-from kazoo.exceptions import KazooException
+from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 
+from router.backoff import Backoff
 from router.coordination import Lease, Listener, RemoteGroup
+from router.coordination.zookeeper import names
 from router.coordination.zookeeper.entry import Entry
 from router.coordination.zookeeper.link import DownError, Link
-from router.coordination.zookeeper.looking import look
-from router.coordination.zookeeper.names import IDS, LEASES
 from router.coordination.zookeeper.roster import Roster
-from router.coordination.zookeeper.sweep import Sweep, tidy
 
-FIRST_PAUSE: Final = 0.05
-LONGEST_PAUSE: Final = 5.0
-
+MIN_PAUSE_SECONDS: Final = 0.05
+MAX_PAUSE_SECONDS: Final = 5.0
 _log = structlog.get_logger(__name__)
+MAX_LEASES: Final = 1_000
+"""Partitions whose queues are read."""
+
+
+async def read_group(link: Link, topic: str, subscription: str, token: str) -> RemoteGroup:
+    """Return what the nodes tell of a group; `token` is how this node knows its own entries.
+
+    Raises DownError, and kazoo's exceptions.
+    """
+    ids = [
+        names.live_id(part) for part in await _children(link, names.ids_path(topic, subscription))
+    ]
+    parts = await _children(link, names.group_path(topic, subscription))
+    numbers = sorted(int(part) for part in parts if part.removeprefix("-").isdecimal())
+
+    async def queued(number: int) -> tuple[str, ...]:
+        places = names.queue(
+            await _children(link, names.lease_path(Lease(topic, subscription, number)))
+        )
+        return tuple(_node(place, token) for place in places)
+
+    chosen = numbers[:MAX_LEASES]
+    queues = await asyncio.gather(*map(queued, chosen))
+    return RemoteGroup(
+        tuple(sorted((consumer, node) for consumer, node, of in ids if of != token)),
+        {number: nodes for number, nodes in zip(chosen, queues, strict=True) if nodes},
+    )
+
+
+SWEEP_SECONDS: Final = 30.0
+LEASES_DEPTH: Final = 3
+IDS_DEPTH: Final = 2
 
 
 class ZookeeperCoordinator:
@@ -48,7 +86,7 @@ class ZookeeperCoordinator:
         self._rosters: dict[tuple[str, str], Roster] = {}
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._refusal: str | None = None
-        self._sweep = Sweep(link)
+        self._sweep = EmptyFolderTask(link)
         link.listen(self._up, self._down)
 
     def listen(self, listener: Listener) -> None:
@@ -99,18 +137,18 @@ class ZookeeperCoordinator:
             return None
         return place.node
 
-    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+    async def remote_group(self, topic: str, subscription: str) -> RemoteGroup:
         """Return a group as ZooKeeper has it at this moment; empty in trouble."""
         try:
-            return await look(self._link, topic, subscription, self._token)
+            return await read_group(self._link, topic, subscription, self._token)
         except (DownError, KazooException):
             return RemoteGroup()
 
-    def sure(self) -> bool:
+    def is_valid(self) -> bool:
         """Return whether the session certainly stands."""
-        return self._link.sure()
+        return self._link.is_valid()
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         """Return a sentence while ZooKeeper cannot be reached, or refuses."""
         if not self._link.is_up:
             return f"ZooKeeper at {self._link.where} cannot be reached"
@@ -135,7 +173,7 @@ class ZookeeperCoordinator:
             self._listener.held(entry.lease, note)
 
     def lost(self, entry: Entry) -> None:
-        """Tell that somebody took a lease away."""
+        """Log that a lease was taken away."""
         _log.warning("lease-taken-away", lease=str(entry.lease))
         if self._listener is not None:
             self._listener.lost(entry.lease)
@@ -146,10 +184,10 @@ class ZookeeperCoordinator:
         if self._listener is not None:
             self._listener.queued(entry.lease)
 
-    def wanted(self, entry: Entry) -> None:
+    def contended(self, entry: Entry) -> None:
         """Tell that another node wants a lease."""
         if self._listener is not None:
-            self._listener.wanted(entry.lease)
+            self._listener.contended(entry.lease)
 
     def _up(self, anew: bool) -> None:
         for entry in (*self._entries.values(), *self._leaving):
@@ -177,7 +215,7 @@ class ZookeeperCoordinator:
 
     def _trouble_changed(self) -> None:
         if self._listener is not None:
-            self._listener.troubled()
+            self._listener.availability_changed()
 
     def _start(self, entry: Entry) -> None:
         """Have an entry stand, or leave, while the link is up."""
@@ -187,7 +225,7 @@ class ZookeeperCoordinator:
         if entry in self._leaving:
             alone = await entry.leave()
             self._leaving.discard(entry)
-            await self._clear(entry.folder, LEASES, alone)
+            await self._clear(entry.folder, names.LEASES, alone)
         else:
             await entry.stand(self)
 
@@ -203,10 +241,10 @@ class ZookeeperCoordinator:
             if not roster.own:
                 break
         del self._rosters[roster.topic, roster.subscription]
-        await self._clear(roster.folder, IDS, alone)
+        await self._clear(roster.folder, names.IDS, alone)
 
     async def _clear(self, folder: str, root: str, alone: bool) -> None:
-        """Take a folder away, now or after a look at it, if nobody is in it."""
+        """Take a folder away, now or after it was read, if it is empty."""
         if alone:
             await tidy(self._link, folder, self._link.path(root))
         else:
@@ -214,7 +252,7 @@ class ZookeeperCoordinator:
 
     def _heard_of(self, roster: Roster, consumers: frozenset[str]) -> None:
         if self._listener is not None:
-            self._listener.others(roster.topic, roster.subscription, consumers)
+            self._listener.remote_members(roster.topic, roster.subscription, consumers)
 
     def _run(self, of: object, work: Callable[[], Awaitable[None]]) -> None:
         if self._link.is_up:
@@ -227,7 +265,7 @@ class ZookeeperCoordinator:
 
     async def _persist(self, of: object, work: Callable[[], Awaitable[None]]) -> None:
         """Do something, again after a while when ZooKeeper refuses; the link's end ends it."""
-        pause = FIRST_PAUSE
+        pauses = Backoff(MIN_PAUSE_SECONDS, MAX_PAUSE_SECONDS)
         while True:
             try:
                 await work()
@@ -236,8 +274,7 @@ class ZookeeperCoordinator:
             except KazooException as error:
                 _log.warning("zookeeper-refuses", error=repr(error))
                 self._refuse(f"ZooKeeper at {self._link.where} refuses: {type(error).__name__}")
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
+                await asyncio.sleep(pauses.next())
             else:
                 break
         if self._tasks.get(of) is asyncio.current_task():
@@ -248,3 +285,74 @@ class ZookeeperCoordinator:
         self._refusal = refusal
         if changed:
             self._trouble_changed()
+
+
+def _node(place: names.Place, token: str) -> str:
+    """Return the node of an entry, "" for this one."""
+    return "" if place.token.startswith(f"{token}.") else place.node
+
+
+async def _children(link: Link, path: str) -> list[str]:
+    try:
+        found = await link.ask(lambda client: client.get_children_async(link.path(path)))
+    except NoNodeError:
+        return []
+    return list(found)
+
+
+class EmptyFolderTask:
+    """Looks at folders that may be empty; `root` is the folder above that stays."""
+
+    def __init__(self, link: Link, every: float = SWEEP_SECONDS) -> None:
+        self._link = link
+        self._every = every
+        self._marked: dict[str, str] = {}
+        self._all = True
+
+    def mark(self, folder: str, root: str) -> None:
+        """Have a folder looked at some time."""
+        self._marked[folder] = root
+
+    def mark_all(self) -> None:
+        """Have all folders looked at soon."""
+        self._all = True
+
+    async def run(self) -> None:
+        """Sweep for ever; raise DownError with the link."""
+        while True:
+            if self._all:
+                for root, depth in ((names.LEASES, LEASES_DEPTH), (names.IDS, IDS_DEPTH)):
+                    await self._check(self._link.path(root), self._link.path(root), depth)
+                self._all = False
+            for folder in list(self._marked):
+                await self._check(folder, self._marked[folder], 0)
+                del self._marked[folder]
+            await asyncio.sleep(self._every)
+
+    async def _check(self, folder: str, root: str, depth: int) -> None:
+        children: list[str] = []
+        with contextlib.suppress(NoNodeError):
+            children = await self._link.ask(lambda client: client.get_children_async(folder))
+        if not children:
+            await tidy(self._link, folder, root)
+        elif depth:
+            for child in children:
+                await self._check(f"{folder}/{child}", root, depth - 1)
+
+
+async def tidy(link: Link, folder: str, root: str) -> None:
+    """Delete a folder, and those above it up to `root`, as long as they are empty."""
+    while folder.startswith(f"{root}/"):
+        if not await _remove(link, folder):
+            return
+        folder = folder.rpartition("/")[0]
+
+
+async def _remove(link: Link, folder: str) -> bool:
+    try:
+        await link.ask(lambda client: client.delete_async(folder))
+    except NotEmptyError:
+        return False
+    except NoNodeError:
+        return True
+    return True

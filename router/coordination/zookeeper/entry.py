@@ -3,9 +3,9 @@
 Theory of operation. An entry is an ephemeral node with a sequence number; the lowest holds the
 lease, and nobody holds it who has not read the queue and seen itself there. Who waits watches the
 entry directly ahead, so that a hand-over wakes one node and not all of them. The holder watches the
-whole queue: somebody behind it means that the lease is wanted, and somebody may have deleted it.
+whole queue: an entry behind it means contention, and another client may have deleted it.
 
-An answer that was lost with the connection may have made an entry that nobody knows. Each entry's
+An answer that was lost with the connection may have made an entry that no node knows. Each entry's
 name carries a token of its own, by which it is found again: that is looked for before another one
 is made, and before an entry whose making was uncertain counts as gone. kazoo's Lock recipe, the
 alternative, blocks a thread for each lock, and says that it is acquired after its session is lost.
@@ -24,11 +24,11 @@ from router.coordination import Lease
 from router.coordination.zookeeper.link import Link
 from router.coordination.zookeeper.names import Place, escape, lease_path, queue
 
-TRIES: Final = 20
-MAX_NOTE: Final = 8_192
+MAX_TRIES: Final = 20
+MAX_NOTE_BYTES: Final = 8_192
 
 
-class Told(Protocol):
+class Observer(Protocol):
     """Whoever asked for a lease, and hears how it stands with it, on the loop."""
 
     def held(self, entry: Entry, note: bytes) -> None:
@@ -36,14 +36,14 @@ class Told(Protocol):
         ...
 
     def lost(self, entry: Entry) -> None:
-        """Hear that it was the first until somebody deleted it; it queues again."""
+        """Take note that it was the first until it was deleted; it queues again."""
         ...
 
     def queued(self, entry: Entry) -> None:
         """Hear that it waits for others."""
         ...
 
-    def wanted(self, entry: Entry) -> None:
+    def contended(self, entry: Entry) -> None:
         """Hear that it is the first, and others wait; again whenever others come or go."""
         ...
 
@@ -56,7 +56,7 @@ class Entry:
         self.held = False
         # What to leave to the next holder.
         self.note = b""
-        # Who holds the lease, as far as it is known; None: this node, or nobody knows.
+        # Who holds the lease, as far as it is known; None: this node, or unknown.
         self.holder: Place | None = None
         self._link = link
         self._token = token
@@ -82,13 +82,13 @@ class Entry:
         if anew:
             self._part = None
 
-    async def stand(self, told: Told) -> None:
+    async def stand(self, told: Observer) -> None:
         """Queue, hold and tell of it, until this is cancelled; raise DownError with the link."""
         while True:
             await self._find()
             if self._part is None:
                 await self._create()
-            while await self._look(told):
+            while await self._check(told):
                 pass
             self._part = None
             if self.held:
@@ -98,7 +98,7 @@ class Entry:
     async def leave(self) -> bool:
         """Be gone from the queue; raise DownError if that is not certain yet.
 
-        Return whether nobody else was seen in it: then its folders may be of no use.
+        Return whether no other entry was seen in it: then its folders may be of no use.
         """
         await self._find()
         if self._part is not None:
@@ -106,7 +106,7 @@ class Entry:
             with contextlib.suppress(NoNodeError):
                 if self.note:
                     await self._link.ask(
-                        lambda client: client.set_async(self.folder, self.note[:MAX_NOTE])
+                        lambda client: client.set_async(self.folder, self.note[:MAX_NOTE_BYTES])
                     )
                 await self._link.ask(lambda client: client.delete_async(path))
             self._part = None
@@ -114,10 +114,10 @@ class Entry:
 
     async def _create(self) -> None:
         data = self._node.encode()
-        for _ in range(TRIES):
+        for _ in range(MAX_TRIES):
             self._uncertain = True
             try:
-                # Not with kazoo's `makepath`, which may create long after nobody waits for it.
+                # Not with kazoo's `makepath`, which may create long after the caller gave up.
                 made = await self._link.ask(
                     lambda client: client.create_async(
                         self._name, data, ephemeral=True, sequence=True
@@ -140,7 +140,7 @@ class Entry:
             self._part = own[0] if own else None
             self._uncertain = False
 
-    async def _look(self, told: Told) -> bool:
+    async def _check(self, told: Observer) -> bool:
         """See where the entry stands, tell, and wait for a change; return whether it is there."""
         self._woken.clear()
         self._came = False
@@ -161,20 +161,20 @@ class Entry:
         await self._woken.wait()
         if self._came and not self._crowded:
             # Nobody was behind this entry and the queue changed: no need to look who it is.
-            told.wanted(self)
-            await asyncio.sleep(0)  # where the lease was let go, this ends here
+            told.contended(self)
+            await asyncio.sleep(0)  # if the lease was released, this ends here
         return True
 
-    async def _first(self, told: Told, *, noted: bool) -> None:
+    async def _first(self, told: Observer, *, noted: bool) -> None:
         self._next_up = False
         if not self.held:
             note = await self._take_note() if noted else b""
             self.held, self.holder = True, None
             told.held(self, note)
         if self._crowded:
-            told.wanted(self)
+            told.contended(self)
 
-    async def _wait_behind(self, places: list[Place], index: int, told: Told) -> bool:
+    async def _wait_behind(self, places: list[Place], index: int, told: Observer) -> bool:
         """Watch the entry directly ahead; return whether it was still there."""
         self.holder = places[0]
         self._next_up = index == 1
@@ -184,7 +184,7 @@ class Entry:
         return there is not None
 
     async def _take_note(self) -> bytes:
-        """Return what the last holder left in the folder, and leave it to nobody else."""
+        """Return what the last holder left in the folder, and remove it."""
         note, _ = await self._link.ask(lambda client: client.get_async(self.folder))
         await self._link.ask(lambda client: client.set_async(self.folder, b""))
         return note or b""

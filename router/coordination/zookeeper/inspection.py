@@ -8,23 +8,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from router.coordination import Lease
-from router.coordination.zookeeper.names import (
-    IDS,
-    LEASES,
-    Place,
-    group_path,
-    ids_path,
-    lease_path,
-    live_id,
-    queue,
-    unescape,
-)
+from router.coordination.zookeeper import names
 from router.coordination.zookeeper.tree import Tree, opened
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """Who holds the lease of a partition, None: nobody, and which nodes queue for it."""
+    """Who holds the lease of a partition, None: no node, and which nodes queue for it."""
 
     partition: int
     holder: str | None
@@ -48,8 +38,8 @@ def show(servers: str, digest: str, timeout: float) -> list[GroupView]:
     """
     with opened(servers, timeout, digest) as tree:
         found = {
-            (unescape(topic), unescape(group))
-            for root in (LEASES, IDS)
+            (names.unescape(topic), names.unescape(group))
+            for root in (names.LEASES, names.IDS)
             for topic in tree.children(root)
             for group in tree.children(f"{root}/{topic}")
         }
@@ -71,29 +61,29 @@ def release(
 
 
 def _partitions(tree: Tree, topic: str, group: str) -> list[int]:
-    parts = tree.children(group_path(topic, group))
+    parts = tree.children(names.group_path(topic, group))
     return sorted(int(part) for part in parts if part.removeprefix("-").isdecimal())
 
 
 def _group(tree: Tree, topic: str, group: str) -> GroupView:
     ids: dict[str, tuple[str, ...]] = {}
-    for part in sorted(tree.children(ids_path(topic, group))):
-        consumer, node, _ = live_id(part)
+    for part in sorted(tree.children(names.ids_path(topic, group))):
+        consumer, node, _ = names.live_id(part)
         ids[consumer] = (*ids.get(consumer, ()), node)
     views = (
-        _view(number, queue(tree.children(lease_path(Lease(topic, group, number)))))
+        _view(number, names.queue(tree.children(names.lease_path(Lease(topic, group, number)))))
         for number in _partitions(tree, topic, group)
     )
     return GroupView(topic, group, ids, tuple(view for view in views if view.holder is not None))
 
 
-def _view(partition: int, places: list[Place]) -> PartitionView:
+def _view(partition: int, places: list[names.Place]) -> PartitionView:
     nodes = [place.node for place in places]
     return PartitionView(partition, nodes[0] if nodes else None, tuple(nodes[1:]))
 
 
 def _take(tree: Tree, lease: Lease) -> bool:
     """Delete the holder's entry; return whether there was one."""
-    path = lease_path(lease)
-    places = queue(tree.children(path))
+    path = names.lease_path(lease)
+    places = names.queue(tree.children(path))
     return bool(places) and tree.delete(f"{path}/{places[0].part}")

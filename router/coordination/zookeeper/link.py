@@ -3,10 +3,10 @@
 Theory of operation. kazoo works in threads of its own; everything it says is handed to the loop
 with `call_soon_threadsafe`, in its order, and nothing here waits for it. The link is *up* from the
 first answer of a session until kazoo notices that the connection went; requests fail meanwhile,
-because what kazoo would keep until it is connected again would then be done for somebody who does
+because what kazoo would keep until it is connected again would then be done for a caller that does
 not wait for it any more, perhaps in another session.
 
-`sure` does not trust what was heard last, as a process that stood still (SIGSTOP, a suspended
+`is_valid` does not trust what was heard last, as a process that stood still (SIGSTOP, a suspended
 machine) hears of nothing. A heartbeat goes through ZooKeeper's leader; when its answer has come,
 the session stood at the time when it was *sent*, and will for as long as ZooKeeper promised. Of
 that time two thirds are used, and the clock goes on while the process stands. ZooKeeper keeps a
@@ -50,11 +50,11 @@ from router.errors import SettingError
 from router.settings import Settings
 
 BEATS: Final = 6
-SURE: Final = 2 / 3
-IN_FLIGHT: Final = 128
-FIRST_PAUSE: Final = 0.1
-LONGEST_PAUSE: Final = 2.0
-GOODBYE: Final = 3.0
+VALID_SHARE: Final = 2 / 3
+MAX_IN_FLIGHT: Final = 128
+MIN_PAUSE_SECONDS: Final = 0.1
+MAX_PAUSE_SECONDS: Final = 2.0
+CLOSE_SECONDS: Final = 3.0
 
 _CONNECTION: Final = (
     AuthFailedError,
@@ -95,7 +95,7 @@ class ZookeeperOptions:
         return cls(hosts, chroot.rstrip("/"), session, digest)
 
     @classmethod
-    def of(cls, settings: Settings) -> ZookeeperOptions:
+    def from_settings(cls, settings: Settings) -> ZookeeperOptions:
         """Read them; raise SettingError."""
         return cls.parse(
             settings.text("zookeeper.servers"),
@@ -118,7 +118,7 @@ class ZookeeperOptions:
             default_acl=acl,
             auth_data=auth,
             connection_retry=KazooRetry(
-                max_tries=-1, delay=FIRST_PAUSE, max_delay=LONGEST_PAUSE, max_jitter=0.1
+                max_tries=-1, delay=MIN_PAUSE_SECONDS, max_delay=MAX_PAUSE_SECONDS, max_jitter=0.1
             ),
             logger=quiet,
         )
@@ -171,7 +171,7 @@ class Link:
         self._handler = Handler()
         self._client = options.client(self._handler)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._room = asyncio.Semaphore(IN_FLIGHT)
+        self._room = asyncio.Semaphore(MAX_IN_FLIGHT)
         self._listeners: list[tuple[Callable[[bool], None], Callable[[], None]]] = []
         self._beating: asyncio.Task[None] | None = None
         self._connected = False
@@ -226,7 +226,7 @@ class Link:
 
         return seen
 
-    def sure(self) -> bool:
+    def is_valid(self) -> bool:
         """Return whether the session certainly stands at this moment."""
         return self._up and self._clock() < self._sure_until
 
@@ -245,12 +245,12 @@ class Link:
         # Not the loop's executor: its end would wait for a server that does not answer.
         threading.Thread(target=stop, name="zookeeper-goodbye", daemon=True).start()
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(done.wait(), GOODBYE)
+            await asyncio.wait_for(done.wait(), CLOSE_SECONDS)
 
     def _hand_over(self, call: Callable[[Any], None], value: object) -> None:
         """Have something called on the loop; called on kazoo's threads."""
         if self._loop is not None:
-            # A loop that is closed has nobody left who would listen.
+            # A loop that is closed has no listener left.
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(call, value)
 
@@ -296,9 +296,10 @@ class Link:
         with contextlib.suppress(DownError):
             while True:
                 sent = self._clock()
-                # Not longer than `sure` says yes: what cannot be acknowledged any more is not to be
-                # handed out either, again and again. Who stood still asks once more, though.
-                left = self._sure_until - sent if self._up else self._granted * SURE
+                # Not longer than `is_valid` says yes: what cannot be acknowledged any more is
+                # not to be handed out either, again and again. A process that stood still asks once
+                # more, though.
+                left = self._sure_until - sent if self._up else self._granted * VALID_SHARE
                 patience = max(left, self._granted / BEATS)
                 try:
                     await asyncio.wait_for(
@@ -312,7 +313,7 @@ class Link:
                     # It is there and will not say: nothing is sure until it does.
                     _log.warning("zookeeper-refuses", servers=self.where, error=repr(refused))
                 else:
-                    self._sure_until = sent + self._granted * SURE
+                    self._sure_until = sent + self._granted * VALID_SHARE
                     if not self._up:
                         self._rise(session)
                 await asyncio.sleep(self._granted / BEATS)
@@ -333,7 +334,7 @@ class Link:
     def _remember_session_time(self) -> None:
         """Learn which session timeout the server grants: it has bounds of its own.
 
-        kazoo tells nobody; it is the only reason to reach into it.
+        kazoo does not report it; this is the only reason to reach into it.
         """
         connection = self._client._connection
         connect = connection._connect

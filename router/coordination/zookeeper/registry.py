@@ -1,9 +1,9 @@
 """Owns the registry in ZooKeeper: `<chroot>/router/registry/<kind>/<name>`, for all nodes.
 
 Theory of operation. A record is a node; its version is the transaction that wrote it last (mzxid),
-so it never returns. ZooKeeper compares something else, a count of writes that begins anew with a
+so it never returns. ZooKeeper compares something else, a count of writes that begins again with a
 node of the same name; therefore whatever makes a node also writes its parent, the kind, and
-whoever overwrites one checks that the parent was not written since he read the two. What a
+an update checks that the parent was not written since both were read. What a
 follower shows may be old: before a conflict is believed it is asked to catch up (`sync`).
 
 The alternative, to keep deleted records as empty ones so that counts go on, keeps what was deleted
@@ -27,21 +27,20 @@ from kazoo.exceptions import (
 )
 from kazoo.protocol.states import ZnodeStat
 
-from router.coordination import Record
 from router.coordination.zookeeper.link import DownError, Link
 from router.coordination.zookeeper.names import ROOT, escape, unescape
 from router.errors import ConflictError, CoordinationUnavailableError
 from router.quoting import quoted
-from router.registry import check_kind, check_name, check_record, check_room, check_version
+from router.registry import Record, check_kind, check_name, check_record, check_room, check_version
 
 REGISTRY: Final = f"{ROOT}/registry"
-PATIENCE: Final = 5.0
+TIMEOUT_SECONDS: Final = 5.0
 # How long a session that is not there may take to come: at a start, or after a short break.
-COMING: Final = 1.0
+CONNECT_SECONDS: Final = 1.0
 MAX_WAITING: Final = 1_000
-ATTEMPTS: Final = 10
-PAGE: Final = 1 << 20
-AT_ONCE: Final = 64
+MAX_ATTEMPTS: Final = 10
+MAX_PAGE_BYTES: Final = 1 << 20
+MAX_CONCURRENT: Final = 64
 
 _NOT_THE_CAUSE: Final = (RolledBackError, RuntimeInconsistency)
 _OVERTAKEN: Final = (BadVersionError, NodeExistsError, NoNodeError)
@@ -57,7 +56,7 @@ class ZookeeperRegistry:
     answer within `patience` seconds; a write may have been done then.
     """
 
-    def __init__(self, link: Link, patience: float = PATIENCE) -> None:
+    def __init__(self, link: Link, patience: float = TIMEOUT_SECONDS) -> None:
         self._link = link
         self._patience = patience
         self._waiting = 0
@@ -74,7 +73,7 @@ class ZookeeperRegistry:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         check_record(kind, name, value)
         async with self._asking():
-            for attempt in range(ATTEMPTS):
+            for attempt in range(MAX_ATTEMPTS):
                 try:
                     version = await self._try_put(kind, name, value, expected)
                 except _OVERTAKEN:
@@ -110,13 +109,13 @@ class ZookeeperRegistry:
     async def _page(self, kind: str, names: Sequence[str]) -> Page:
         records: Page = []
         size = 0
-        for start in range(0, len(names), AT_ONCE):
-            asked = (self._get(kind, name) for name in names[start : start + AT_ONCE])
+        for start in range(0, len(names), MAX_CONCURRENT):
+            asked = (self._get(kind, name) for name in names[start : start + MAX_CONCURRENT])
             for record in await asyncio.gather(*asked):
                 if record is None:
                     continue
                 size += len(record.name.encode()) + len(record.value)
-                if records and size > PAGE:
+                if records and size > MAX_PAGE_BYTES:
                     return records
                 records.append(record)
         return records
@@ -131,7 +130,7 @@ class ZookeeperRegistry:
         return Record(name, value, stat.mzxid)
 
     async def _try_put(self, kind: str, name: str, value: bytes, expected: int | None) -> int:
-        """Return the new version; raise one of _OVERTAKEN if somebody else wrote meanwhile."""
+        """Return the new version; raise one of _OVERTAKEN if another node wrote meanwhile."""
         folder, path = self._kind(kind), self._path(kind, name)
         # The parent first: whatever is made after this is noticed.
         parent = await self._parent(folder)
@@ -179,7 +178,7 @@ class ZookeeperRegistry:
         self._waiting += 1
         try:
             async with asyncio.timeout(self._patience):
-                async with asyncio.timeout(COMING):
+                async with asyncio.timeout(CONNECT_SECONDS):
                     await self._up.wait()
                 yield
         except (TimeoutError, DownError) as error:

@@ -38,20 +38,20 @@ class Roster:
         self._woken.set()
 
     def forget(self) -> None:
-        """Tell anew who else there is, be it the same as before."""
+        """Report the other members again, also if they are the same as before."""
         self._others = None
 
-    async def attend(self, others: Callable[[Roster, frozenset[str]], None]) -> bool:
+    async def attend(self, remote_members: Callable[[Roster, frozenset[str]], None]) -> bool:
         """Tell and hear until this node has no id in the group; raise DownError with the link.
 
-        Return whether nobody else was seen: then its folders may be of no use.
+        Return whether no other member was seen: then its folders may be of no use.
         """
         while True:
             self._woken.clear()
-            mine, foreign = await self._look()
+            mine, foreign = await self._check()
             if foreign != self._others:
                 self._others = foreign
-                others(self, foreign)
+                remote_members(self, foreign)
             wrong = mine ^ self.own
             for consumer in sorted(wrong):
                 await self._correct(consumer)
@@ -61,7 +61,7 @@ class Roster:
                 return not foreign
             await self._woken.wait()
 
-    async def _look(self) -> tuple[set[str], frozenset[str]]:
+    async def _check(self) -> tuple[set[str], frozenset[str]]:
         """Return the ids that are told of: by this node, and by others."""
         mine: set[str] = set()
         foreign: set[str] = set()

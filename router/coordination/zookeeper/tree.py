@@ -12,8 +12,8 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from router.coordination.zookeeper.link import ZookeeperOptions
 from router.errors import CoordinationUnavailableError
 
-AT_ONCE: Final = 64
-SESSION: Final = 10.0
+MAX_CONCURRENT: Final = 64
+SESSION_SECONDS: Final = 10.0
 
 
 class Tree:
@@ -32,8 +32,8 @@ class Tree:
     def values(self, paths: list[str]) -> list[bytes | None]:
         """Return what these nodes hold, None for one that is not there."""
         values: list[bytes | None] = []
-        for start in range(0, len(paths), AT_ONCE):
-            some = paths[start : start + AT_ONCE]
+        for start in range(0, len(paths), MAX_CONCURRENT):
+            some = paths[start : start + MAX_CONCURRENT]
             asked = [self._client.get_async(self._chroot + path) for path in some]
             found = [self._end(one) for one in asked]
             values += [None if one is None else one[0] or b"" for one in found]
@@ -61,7 +61,7 @@ def opened(servers: str, timeout: float, digest: str = "") -> Iterator[Tree]:
 
     Raises SettingError, CoordinationUnavailableError.
     """
-    options = ZookeeperOptions.parse(servers, SESSION, digest)
+    options = ZookeeperOptions.parse(servers, SESSION_SECONDS, digest)
     client = options.client(SequentialThreadingHandler())
     try:
         try:

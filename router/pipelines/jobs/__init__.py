@@ -6,40 +6,19 @@ Their keys are checked without Spark; what needs it is imported when a job begin
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from router.pipelines.declaration import JobSpec, Pipeline, is_local
-from router.pipelines.jobs.options import read
+from router.pipelines.declaration import JobSpec, is_local
+from router.pipelines.jobs.options import JobContext, read
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, SparkSession
+    from pyspark.sql import Column
 
-    from router.backends import Backend
-    from router.settings import Settings
+__all__ = ["JobContext", "check", "problem", "run", "streams"]
 
 STREAMS: Final = ("validate",)
-
-
-@dataclass(frozen=True, slots=True)
-class JobContext:
-    """What a job that runs once is given; `stop` is set when it should end early.
-
-    `backend` is the store of the pipeline's source, opened with `settings`. `say` is told each
-    finding, one sentence or line at a time. `wall_ms` is the time of day in ms since 1970.
-    """
-
-    pipeline: Pipeline
-    spark: SparkSession
-    backend: Backend
-    settings: Settings
-    stop: threading.Event
-    say: Callable[[str], None]
-    clock: Callable[[], float]
-    wall_ms: Callable[[], int]
 
 
 def check(job: JobSpec, folder: Path, checkpoint: str) -> None:

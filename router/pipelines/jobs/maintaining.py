@@ -53,7 +53,7 @@ def maintain(
         count, size = path.vacuum(before)
         say(f"{table}: deleted {count} files that its log does not name, {size} bytes")
     if options.flag("compact"):
-        # Folders named zip=01234 would be read as the number 1234, and written anew as that.
+        # Folders named zip=01234 would be read as the number 1234, and written as that.
         with _changed(spark, {_INFER: "false"}):
             _compact(spark, options, path, say)
 
@@ -100,7 +100,7 @@ def _changed(spark: SparkSession, changes: Mapping[str, str]) -> Iterator[None]:
 def _compact(
     spark: SparkSession, options: Options, path: _Folder, say: Callable[[str], None]
 ) -> None:
-    """Write the table anew into another folder, with as many rows, in as many files as needed."""
+    """Write the table into another folder, with as many rows, in as many files as needed."""
     name, into = options.text("table"), options.text("into")
     if _Folder(spark, into).exists():
         raise SettingError(f"{into} exists already: name a folder that does not")

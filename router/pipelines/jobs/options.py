@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal, cast
+from typing import TYPE_CHECKING, Final, Literal, cast
+
+from router.backends import Backend
+from router.pipelines.declaration import Pipeline
+from router.settings import Settings
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 Value = str | float | bool | tuple[str, ...] | Mapping[str, str]
 Shape = Literal["text", "number", "flag", "texts", "texts by name", "time"]
 
-MOST: Final = 1e9
+MAX_NUMBER: Final = 1e9
 WEEK_HOURS: Final = 168.0
 TABLES: Final = ("delta", "parquet")
 
@@ -27,51 +35,69 @@ class Key:
     least: float = 0.0
 
 
-_FORMAT: Final = Key("text", "delta", "What the table is made of.", TABLES)
+_FORMAT: Final = Key("text", "delta", "The format of the table, `delta` or `parquet`.", TABLES)
 
 KEYS: Final[Mapping[str, Mapping[str, Key]]] = {
     "validate": {
         "schemas": Key(
             "texts by name",
             None,
-            "For each topic the file of its JSON schema; `*`: for all others.",
+            "The file of the JSON schema for each topic; `*` is for all other topics.",
         ),
     },
     "replay": {
-        "archive": Key("text", None, "The folder of the table that is replayed."),
+        "archive": Key("text", None, "The folder of the table to replay."),
         "format": _FORMAT,
-        "topics": Key("texts", (), "Only what came from these topics; empty: all."),
-        "to": Key("text", "{topic}", "The topic that is published to; `{topic}`: where it was."),
-        "from": Key("time", "", "Only what was published then or later; empty: from the first."),
-        "until": Key("time", "", "Only what was published before; empty: to the last."),
-        "rate": Key("number", 1000.0, "Messages a second, at most.", least=0.001),
+        "topics": Key("texts", (), "Replay only messages of these topics; empty: of all."),
+        "to": Key(
+            "text",
+            "{topic}",
+            "The topic to publish to; `{topic}` is the topic of the archived message.",
+        ),
+        "from": Key(
+            "time",
+            "",
+            "Replay only messages published at this time or later; empty: from the first.",
+        ),
+        "until": Key(
+            "time", "", "Replay only messages published before this time; empty: to the last."
+        ),
+        "rate": Key("number", 1000.0, "The largest number of messages a second.", least=0.001),
         "chunk": Key(
-            "number", 10_000.0, "Messages that one transaction or staged file holds.", least=1
+            "number", 10_000.0, "The number of messages in one transaction or staged file.", least=1
         ),
     },
     "audit": {
-        "topics": Key("texts", None, "The topics whose messages are looked for."),
-        "archive": Key("text", None, "The folder of the table that they should be in."),
+        "topics": Key("texts", None, "The topics to audit."),
+        "archive": Key("text", None, "The folder of the table that should contain their messages."),
         "format": _FORMAT,
         "dead_letters": Key(
             "texts",
             (),
-            "Topics of dead letters; empty: `<topic>.dlq` of each topic, if it is there.",
+            "The topics of dead letters; empty: `<topic>.dlq` of each topic, if it exists.",
         ),
-        "complete": Key("flag", False, "Whether the newest messages must be there already."),
+        "complete": Key("flag", False, "Whether waiting messages, too, make the audit fail."),
         "names": Key(
-            "number", 100.0, "How many gaps and repeats are named for each partition.", least=1
+            "number",
+            100.0,
+            "The largest number of gaps and of repeats that are listed for each partition.",
+            least=1,
         ),
     },
     "maintain": {
-        "table": Key("text", None, "The folder of the table that is looked after."),
+        "table": Key("text", None, "The folder of the table to maintain."),
         "format": _FORMAT,
-        "target_mb": Key("number", 128.0, "Size of the files that small ones become.", least=1),
-        "compact": Key("flag", True, "Whether small files become large ones."),
-        "into": Key("text", "", "Parquet: the new folder that the compacted table is written to."),
-        "vacuum": Key("flag", True, "Whether files that the table no longer names are deleted."),
+        "target_mb": Key("number", 128.0, "The target size of compacted files, in MiB.", least=1),
+        "compact": Key("flag", True, "Whether small files are merged into large ones."),
+        "into": Key("text", "", "Parquet: the new folder for the compacted table."),
+        "vacuum": Key(
+            "flag", True, "Whether files that the table no longer references are deleted."
+        ),
         "retain_hours": Key(
-            "number", WEEK_HOURS, "How old they must be; never less than an hour.", least=1
+            "number",
+            WEEK_HOURS,
+            "The least age in hours of the files that are deleted; at least 1.",
+            least=1,
         ),
     },
 }
@@ -104,6 +130,24 @@ class Options:
         return cast("Mapping[str, str]", self.values[name])
 
 
+@dataclass(frozen=True, slots=True)
+class JobContext:
+    """What a job that runs once is given; `stop` is set when it should end early.
+
+    `backend` is the store of the pipeline's source, opened with `settings`. `say` is told each
+    finding, one sentence or line at a time. `wall_ms` is the time of day in ms since 1970.
+    """
+
+    pipeline: Pipeline
+    spark: SparkSession
+    backend: Backend
+    settings: Settings
+    stop: threading.Event
+    say: Callable[[str], None]
+    clock: Callable[[], float]
+    wall_ms: Callable[[], int]
+
+
 def read(kind: str, given: Mapping[str, object]) -> Options:
     """Return all values of a job; raise ValueError with a sentence for what cannot be one."""
     if kind not in KEYS:
@@ -129,8 +173,8 @@ def _parsed(name: str, key: Key, value: object) -> Value:
         raise ValueError(f"{name} = {value!r} is no {_SAID[key.shape]}")
     if key.allowed and parsed not in key.allowed:
         raise ValueError(f"{name} = {value!r}: allowed are {', '.join(key.allowed)}")
-    if isinstance(parsed, float) and not key.least <= parsed < MOST:
-        raise ValueError(f"{name} = {value!r} is not from {key.least:g} to {MOST:g}")
+    if isinstance(parsed, float) and not key.least <= parsed < MAX_NUMBER:
+        raise ValueError(f"{name} = {value!r} is not from {key.least:g} to {MAX_NUMBER:g}")
     if key.default is None and not parsed:
         raise ValueError(f"{name} is empty: {key.sentence}")
     return parsed

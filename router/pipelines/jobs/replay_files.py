@@ -21,20 +21,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+
+import pyarrow as pa
 
 from router.errors import ReadFailedError, SettingError
 from router.model import NOT_PARTITIONED, Message, TopicName
 from router.pipelines.sinks.chunks import Chunk
 from router.pipelines.sinks.staging import SUCCESS, Disk
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 COLUMNS: Final = ("topic", "partition", "key", "value", "properties", "event_time")
 _READ_ROWS: Final = 1_024
 _APPEND_BYTES: Final = 900 * 1024
-_OVERHEAD: Final = 64
+_OVERHEAD_BYTES: Final = 64
 _PART: Final = re.compile(r"part-(\d+)-.*-c(\d+)\.(?:[a-z0-9]+\.)?parquet")
 
 
@@ -139,7 +138,7 @@ class ReplayFiles:
             return {}
         except ValueError as error:
             raise ReadFailedError(f"{self._folder}/progress.json is damaged: {error}") from error
-        # What an earlier replay noted, whose rows somebody deleted, says nothing about this one.
+        # What an earlier replay noted, whose rows were deleted, says nothing about this one.
         return found if found.get("identity") == plan.identity else {}
 
     def _note(self, plan: Plan, progress: dict[str, Any]) -> None:
@@ -170,7 +169,7 @@ def chunks(
     place: tuple[TopicName, int] | None = None
     together: list[Message] = []
     for number, (target, message) in enumerate(_messages(path, places)):
-        weight = message.size() + _OVERHEAD
+        weight = message.size() + _OVERHEAD_BYTES
         full = len(together) >= most_rows or size + weight > _APPEND_BYTES
         if together and place is not None and (full or target != place):
             yield Chunk(*place, first, together)

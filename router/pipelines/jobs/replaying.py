@@ -8,37 +8,30 @@ because the store knows what it has of a file by the file's number.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from pyspark.errors import AnalysisException
-from pyspark.sql import functions
+from pyspark.sql import DataFrame, SparkSession, functions
 
 from router.errors import ReadFailedError, SettingError, TopicExistsError, TopicNotFoundError
-from router.model import Policies, TopicName
+from router.model import TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
-from router.pipelines.jobs.auditing import POSITION, order
-from router.pipelines.jobs.options import Options
-from router.pipelines.jobs.pacing import Pace
+from router.pipelines.jobs.audit import POSITION, archive, order
+from router.pipelines.jobs.options import JobContext, Options
 from router.pipelines.jobs.replay_files import COLUMNS, Plan, ReplayFiles, chunks, topics
-from router.pipelines.sinks.options import TopicOptions
+from router.pipelines.sinks.chunks import Chunk
+from router.pipelines.sinks.context import TopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, open_publisher
 from router.pipelines.sinks.topic import Deduplicating
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from router.pipelines.jobs import JobContext
-    from router.pipelines.sinks.chunks import Chunk
-
 # The property that marks a message as replayed; it names the archived one.
 MARK: Final = "router-replayed"
-MOST_TOPICS: Final = 1_000
-_PATIENCE: Final = 300.0
+MAX_TOPICS: Final = 1_000
+_RETRY_SECONDS: Final = 300.0
 _APPEND_ROWS: Final = 1_000
 # A file is one transaction on Kafka, which gives up on those that take minutes.
 _FILE_SECONDS: Final = 10.0
@@ -59,12 +52,13 @@ def replay(context: JobContext, options: Options) -> bool:
     files = ReplayFiles(Path(checkpoint) / "replay")
     plan = _plan(context, options, files)
     identity = Identity(pipeline.name, "replay", plan.identity)
-    names = [context.settings.text(f"names.{part}") for part in ("tenant", "namespace")]
     places = {
-        name: (TopicName.parse(name, *names), count) for name, count in plan.partitions.items()
+        name: (context.settings.topic(name), count) for name, count in plan.partitions.items()
     }
-    publisher = open_publisher(context.backend, identity, _PATIENCE)
-    remembered = TopicOptions.of(SinkSpec("replay", "topic"), context.settings).remembered
+    publisher = open_publisher(context.backend, identity, _RETRY_SECONDS)
+    remembered = TopicOptions.from_settings(
+        SinkSpec("replay", "topic"), context.settings
+    ).remembered
     rate = options.number("rate")
     pace = Pace(rate, context.clock, context.stop.wait)
     most_rows = max(1, min(_APPEND_ROWS, int(rate)))
@@ -131,17 +125,15 @@ def _plan(context: JobContext, options: Options, files: ReplayFiles) -> Plan:
         writer.parquet(f"file://{folder.absolute()}")
 
     def partitions(folder: Path) -> dict[str, int]:
-        return _partitions(context, topics(folder, MOST_TOPICS))
+        return _partitions(context, topics(folder, MAX_TOPICS))
 
     return files.make(chosen, write, partitions)
 
 
 def _partitions(context: JobContext, highest: dict[str, int]) -> dict[str, int]:
     """Return how many partitions the topics have; those that are not there are made alike."""
-    settings = context.settings
-    names = (settings.text("names.tenant"), settings.text("names.namespace"))
     return {
-        name: _count(context, TopicName.parse(name, *names), partition + 1)
+        name: _count(context, context.settings.topic(name), partition + 1)
         for name, partition in highest.items()
     }
 
@@ -153,7 +145,7 @@ def _count(context: JobContext, topic: TopicName, wanted: int) -> int:
     except TopicNotFoundError:
         many = wanted if wanted > 1 else 0
         with suppress(TopicExistsError):  # another publisher was first
-            backend.create_topic(topic, many, Policies(), {}, timeout)
+            backend.create_topic(TopicInfo(topic, many), timeout)
     if isinstance(backend, Deduplicating) and not backend.deduplicates(topic, timeout):
         raise SettingError(
             f"topic {topic}: Apache Pulsar does not drop repeats: set its policy deduplication"
@@ -166,12 +158,8 @@ def prepared(spark: SparkSession, options: Options) -> DataFrame:
 
     A position that the archive holds twice is published once.
     """
-    try:
-        rows = spark.read.format(options.text("format")).load(options.text("archive"))
+    with archive(spark, options) as rows:
         return _sorted(_chosen(rows, options), options)
-    except AnalysisException as error:
-        first = str(error).strip().partition("\n")[0]
-        raise SettingError(f"{options.text('archive')} is no archive: {first}") from error
 
 
 def _chosen(rows: DataFrame, options: Options) -> DataFrame:
@@ -210,3 +198,30 @@ def _sorted(rows: DataFrame, options: Options) -> DataFrame:
         )
         .select(*COLUMNS)
     )
+
+
+class Pace:
+    """Makes its caller wait so that rows leave no faster than a rate.
+
+    A batch may start once all rows before it had their time: within any span of `t` seconds no more
+    than `rate x t` rows start, and one batch. A caller that was slow gets nothing saved up for it:
+    a store that comes back after a failure is not flooded. `wait` sleeps for so many seconds and
+    returns whether to give up, as `threading.Event.wait` does.
+    """
+
+    def __init__(
+        self, rate: float, clock: Callable[[], float], wait: Callable[[float], bool]
+    ) -> None:
+        self._rate = rate
+        self._clock = clock
+        self._wait = wait
+        self._free = clock()
+
+    def before(self, rows: int) -> bool:
+        """Wait until this many rows may start; return False when told to stop instead."""
+        start = max(self._free, self._clock())
+        while (left := start - self._clock()) > 0:
+            if self._wait(left):
+                return False
+        self._free = start + rows / self._rate
+        return True

@@ -6,7 +6,70 @@ that; `tidy_sink`, after a query ended well, takes away what only a replay would
 
 from __future__ import annotations
 
+from typing import Any, cast
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from router.errors import SettingError
+from router.pipelines.declaration import SinkSpec
+from router.pipelines.sinks import files, topic
 from router.pipelines.sinks.context import SinkContext
-from router.pipelines.sinks.starting import check_sink, start_sink, tidy_sink
 
 __all__ = ["SinkContext", "check_sink", "start_sink", "tidy_sink"]
+
+# An object of the JVM's Hadoop file system.
+Hadoop = Any
+
+
+def check_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
+    """Raise SettingError, with one sentence, for rows or options that the sink cannot take.
+
+    Needs a session, but starts nothing and reads nothing of the topics' messages.
+    """
+    if sink.kind == "topic":
+        topic.check(frame, sink, context)
+    elif sink.kind in files.FORMATS:
+        files.check(frame, sink)
+        files.check_table(sink, context)
+    else:
+        raise SettingError(f"sink {sink.name}: there is no kind {sink.kind!r}")
+
+
+def start_sink(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> StreamingQuery:
+    """Start the streaming query of a sink and return it; its name is `pipeline/sink`.
+
+    Every row that the frame's query gives for a batch is in the sink once, whatever is killed in
+    between and however the query is started again on the same checkpoint. Raises SettingError as
+    `check_sink` does.
+    """
+    check_sink(frame, sink, context)
+    _sweep(frame.sparkSession, context.folder(sink.name))
+    if sink.kind == "topic":
+        return topic.start(frame, sink, context)
+    return files.start(frame, sink, context)
+
+
+def tidy_sink(sink: SinkSpec, context: SinkContext) -> None:
+    """Take away the staged rows of batches that are over; to be called when the query has ended."""
+    if sink.kind == "topic":
+        topic.tidy(sink, context)
+
+
+# Spark writes each entry of a checkpoint's logs to a hidden file first and renames it. A run that
+# is killed in the middle of its very first entry leaves the hidden file alone, and the next one
+# would be refused for a checkpoint without offsets that is not empty: for good, although nothing
+# was read yet. Spark's check itself stays on, for it finds checkpoints whose offsets somebody
+# deleted.
+def _sweep(spark: SparkSession, checkpoint: str) -> None:
+    """Delete unfinished entries from a log of offsets that has no other; any file system's."""
+    # The class that Spark Connect shares has neither; a driver of ours has both.
+    context = cast("Any", spark.sparkContext)
+    folder: Hadoop = context._jvm.org.apache.hadoop.fs.Path(checkpoint, "offsets")
+    files: Hadoop = folder.getFileSystem(context._jsc.hadoopConfiguration())
+    if not files.exists(folder):
+        return
+    found = [status.getPath() for status in files.listStatus(folder)]
+    if all(str(path.getName()).startswith(".") for path in found):
+        for path in found:
+            files.delete(path, False)

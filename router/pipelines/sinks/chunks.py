@@ -24,11 +24,11 @@ from router.pipelines.sinks.parquet import record_batches, values
 from router.pipelines.sinks.staging import Place, Plan, Staged
 from router.services.partitioning import partition_of
 
-MOST_TOPICS: Final = 1_000
+MAX_TOPICS: Final = 1_000
 _READ_ROWS: Final = 2_048
-_TURN: Final = 500
+_ROWS_PER_TURN: Final = 500
 # What a message costs in an append beside its value; a key that is no UTF-8 travels as base64.
-_OVERHEAD: Final = 64
+_OVERHEAD_BYTES: Final = 64
 
 _Row = tuple[str, Message]
 
@@ -58,9 +58,9 @@ def survey(staged: Staged, most_bytes: int) -> set[str]:
             if largest > most_bytes:
                 raise _too_large(staged, largest, most_bytes)
         topics.update([staged.plan.topic] if staged.plan.topic else _named(staged, batch))
-        if len(topics) > MOST_TOPICS:
+        if len(topics) > MAX_TOPICS:
             raise BadRequestError(
-                f"Batch {staged.batch} has rows for more than {MOST_TOPICS} topics: use fewer."
+                f"Batch {staged.batch} has rows for more than {MAX_TOPICS} topics: use fewer."
             )
     return topics
 
@@ -105,7 +105,7 @@ def _partition(batch: int, number: int, message: Message, place: Place) -> int:
     """Return the partition of a row, which only its key, or else its number, decides."""
     if message.key is not None or place.partitions <= 1:
         return partition_of(message.key or b"", place.partitions)
-    return (batch + number // _TURN) % place.partitions
+    return (batch + number // _ROWS_PER_TURN) % place.partitions
 
 
 @dataclass(slots=True)
@@ -150,7 +150,7 @@ def _cut(
 
 
 def _weight(message: Message) -> int:
-    return message.size() + len(message.key or b"") + _OVERHEAD
+    return message.size() + len(message.key or b"") + _OVERHEAD_BYTES
 
 
 def _rows(staged: Staged) -> Iterator[_Row]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.types import BinaryType, LongType, MapType, StringType, TimestampType
+from pyspark.sql.types import BinaryType, DataType, LongType, MapType, StringType, TimestampType
 
 from router.errors import SettingError
-
-if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType
-
-    from router.pipelines.declaration import SinkSpec
+from router.pipelines.declaration import SinkSpec
 
 _TEXT: Final = (StringType, BinaryType)
 _OPTIONAL: Final = ("key", "properties", "event_time")

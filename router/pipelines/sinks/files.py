@@ -10,25 +10,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.types import DateType, TimestampType
 
 from router.errors import SettingError
-from router.pipelines.declaration import DATE, TIMES, is_local
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from router.pipelines.declaration import SinkSpec
-    from router.pipelines.sinks.context import SinkContext
+from router.pipelines.declaration import DATE, TIMES, SinkSpec, is_local
+from router.pipelines.sinks.context import SinkContext
 
 FORMATS: Final = ("parquet", "delta")
 _LOG: Final = "_spark_metadata"
 _BATCH: Final = re.compile(r"[0-9]+(\.compact)?")
-# What Spark is told by the sink itself, and nobody may say otherwise.
+# What Spark is told by the sink itself, which options may not change.
 _OURS: Final = frozenset({"path", "checkpointlocation", "txnappid", "txnversion"})
 
 

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from router.backends import Backend, Batch
-from router.errors import RouterError
+from router.backoff import Backoff, retry
 from router.pipelines.sinks.chunks import Chunk
 
 T = TypeVar("T")
@@ -31,10 +31,10 @@ T = TypeVar("T")
 # Rows of one batch are numbered below this, batches with the bits above.
 _ROW_BITS: Final = 32
 # How long one attempt takes at most, and at least is given.
-_ONE_TRY: Final = 20.0
-_SHORTEST_TRY: Final = 1.0
-_FIRST_PAUSE: Final = 0.05
-_LONGEST_PAUSE: Final = 2.0
+_MAX_TRY_SECONDS: Final = 20.0
+_MIN_TRY_SECONDS: Final = 1.0
+_MIN_PAUSE_SECONDS: Final = 0.05
+_MAX_PAUSE_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Identity:
 
     @property
     def name(self) -> str:
-        """What the sink is called in the store, whichever checkpoint it has; nobody else is.
+        """What the sink is called in the store, whichever checkpoint it has; the name is its own.
 
         A pipeline's own hyphens are doubled: without that `a-b` with `c` and `a` with `b-c` would
         fence each other, and take each other's batches for their own.
@@ -68,7 +68,7 @@ class Publisher(Protocol):
 
 
 class NumberedBatches(Protocol):
-    """Stores batches whole, and a number once; see `router.backends.kafka.numbered`."""
+    """Stores batches whole, and a number once; see `router.backends.kafka.stored_once`."""
 
     def store(self, number: int, owner: str, appends: Iterable[Batch], patience: float) -> bool:
         """Store a batch unless its number is; return whether it was stored now."""
@@ -119,7 +119,7 @@ class Transactions:
 
 def one_try(patience: float) -> float:
     """Return for how many seconds a single call of the store may wait."""
-    return min(_ONE_TRY, max(_SHORTEST_TRY, patience))
+    return min(_MAX_TRY_SECONDS, max(_MIN_TRY_SECONDS, patience))
 
 
 def persist(attempt: Callable[[], T], patience: float) -> T:
@@ -127,15 +127,8 @@ def persist(attempt: Callable[[], T], patience: float) -> T:
 
     Raises the last failure when it has been failing for longer, and others at once.
     """
-    deadline, pause = time.monotonic() + patience, _FIRST_PAUSE
-    while True:
-        try:
-            return attempt()
-        except RouterError as error:
-            if not error.retriable or time.monotonic() + pause >= deadline:
-                raise
-        time.sleep(pause)
-        pause = min(_LONGEST_PAUSE, pause * 2)
+    pauses = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+    return retry(attempt, pauses, time.monotonic() + patience)
 
 
 def open_publisher(backend: Backend, identity: Identity, patience: float) -> Publisher:

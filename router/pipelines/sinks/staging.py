@@ -16,7 +16,7 @@
 # before it leaves nothing but a folder to be swept away.
 #
 # A whole batch is damaged when a file of its manifest is missing or has another size. Before the
-# first append nothing is lost by making it anew; after it the batch is refused with a sentence,
+# first append nothing is lost by making it again; after it the batch is refused with a sentence,
 # since other rows under the numbers that were used would be dropped as if they were repeats.
 #
 # The alternatives: publishing from what the query gives (a replay then has other rows under the
@@ -143,7 +143,7 @@ class Staging:
             return None
         if owner != self._query:
             raise ReadFailedError(
-                f"{folder} belongs to a checkpoint that is gone: to begin anew, delete all of "
+                f"{folder} belongs to a checkpoint that is gone: to begin again, delete all of "
                 f"{self._folder.parent}."
             )
         return staged
@@ -188,7 +188,7 @@ class Staging:
         self._disk.write(staged.folder / PLACES, _json(noted))
 
     def discard(self, staged: Staged) -> None:
-        """Drop a batch of which nothing is published, to be made anew."""
+        """Drop a batch of which nothing is published, to be made again."""
         if (staged.folder / BEGUN).exists():
             raise ReadFailedError(f"part of {staged.folder} is published already")
         self._drop(staged.folder)
@@ -197,7 +197,7 @@ class Staging:
         """Note that publishing begins; return when it did so for the first time, in ms.
 
         Raises ReadFailedError where it began under another name than this: the store would take
-        what it has for somebody else's.
+        what it has for another pipeline's.
         """
         begun = self._noted(staged, BEGUN)
         if begun is None:

@@ -10,7 +10,7 @@
 # on the staged ones count. What step 4 repeats, the store drops (`publishing`).
 #
 # Batches are numbered by Spark's checkpoint, whose own random id (`metadata`) is part of all names:
-# with a new checkpoint both begin anew.
+# with a new checkpoint both begin again.
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import structlog
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
 from router.backends import Backend
 from router.errors import (
@@ -34,21 +36,14 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.model import Policies, TopicName
-from router.pipelines.declaration import is_local
+from router.model import TopicInfo, TopicName
+from router.pipelines.declaration import SinkSpec, is_local
 from router.pipelines.sinks.chunks import chunks, survey
 from router.pipelines.sinks.columns import message_rows
-from router.pipelines.sinks.options import TopicOptions
+from router.pipelines.sinks.context import SinkContext, TopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open_publisher, persist
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql.streaming.query import StreamingQuery
-
-    from router.pipelines.declaration import SinkSpec
-    from router.pipelines.sinks.context import SinkContext
 
 _log = structlog.get_logger(__name__)
 
@@ -65,7 +60,7 @@ class Deduplicating(Protocol):
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     """Raise SettingError for rows that are no messages, and for what the sink cannot keep."""
     message_rows(frame, sink)
-    options = TopicOptions.of(sink, context.settings)
+    options = TopicOptions.from_settings(sink, context.settings)
     if not is_local(context.folder(sink.name)):
         raise SettingError(
             f"sink {sink.name}: the checkpoint of a topic has to be a folder that the driver and "
@@ -74,7 +69,7 @@ def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:
     if sink.topic:
         # A topic that is not there is made, or missed, when there are rows for it.
         with suppress(TopicNotFoundError):
-            topic, timeout = _parse(sink.topic, context), one_try(options.patience)
+            topic, timeout = context.settings.topic(sink.topic), one_try(options.patience)
             _check_deduplication(context.backend, topic, timeout)
 
 
@@ -113,9 +108,9 @@ class TopicSink:
         self._sink = sink
         self._context = context
         self._disk = disk or Disk()
-        topic = str(_parse(sink.topic, context)) if sink.topic else ""
+        topic = str(context.settings.topic(sink.topic)) if sink.topic else ""
         self._plan = replace(limits or Plan(""), topic=topic)
-        self._options = TopicOptions.of(sink, context.settings)
+        self._options = TopicOptions.from_settings(sink, context.settings)
         self._largest = context.settings.number("publish.max_message")
         self._opened: tuple[Staging, Publisher] | None = None
 
@@ -128,7 +123,7 @@ class TopicSink:
         try:
             self._run(batch, write)
         except (RouterError, OSError) as error:
-            told = PublishRefusedError(self._told(batch, error))
+            told = PublishRefusedError(self._sentence(batch, error))
             self._context.failed(self._sink.name, told)
             raise told from error
 
@@ -174,14 +169,16 @@ class TopicSink:
         """Return where the rows for each topic go; a batch that cannot be published is dropped."""
         patience = self._options.patience
         try:
-            named = {name: _parse(name, self._context) for name in survey(staged, self._largest)}
+            named = {
+                name: self._context.settings.topic(name) for name in survey(staged, self._largest)
+            }
             self._check_circle(named.values())
             return {
                 given: persist(partial(self._place, topic), patience)
                 for given, topic in sorted(named.items())
             }
         except RouterError as error:
-            # Nothing of it is published: another topic, SQL or limit may make it anew.
+            # Nothing of it is published: another topic, SQL or limit may make it again.
             if not error.retriable:
                 staging.discard(staged)
             raise
@@ -209,7 +206,7 @@ class TopicSink:
     def _create(self, topic: TopicName, timeout: float) -> None:
         partitions = self._context.settings.number("topics.auto_partitions")
         try:
-            self._context.backend.create_topic(topic, partitions, Policies(), {}, timeout)
+            self._context.backend.create_topic(TopicInfo(topic, partitions), timeout)
         except TopicExistsError:
             _log.debug("topic-exists", topic=str(topic))  # another publisher was first
 
@@ -224,7 +221,7 @@ class TopicSink:
             'messages are there, and set on_forgotten = "publish" to have all of them again.'
         )
 
-    def _told(self, batch: int, error: Exception) -> str:
+    def _sentence(self, batch: int, error: Exception) -> str:
         where = self._sink.topic or "topics of its rows"
         return (
             f"Pipeline {self._context.pipeline}, sink {self._sink.name} ({where}): batch {batch} "
@@ -250,11 +247,6 @@ def _write(frame: DataFrame, folder: Path) -> None:
     frame.write.options(**WRITTEN).option(
         "mapreduce.fileoutputcommitter.marksuccessfuljobs", "true"
     ).parquet(f"file://{folder.absolute()}")
-
-
-def _parse(topic: str, context: SinkContext) -> TopicName:
-    settings = context.settings
-    return TopicName.parse(topic, settings.text("names.tenant"), settings.text("names.namespace"))
 
 
 def _check_deduplication(backend: Backend, topic: TopicName, timeout: float) -> None:

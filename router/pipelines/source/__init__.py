@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from router.pipelines.rows import SCHEMA_DDL
 from router.pipelines.source.options import Options
 from router.pipelines.source.router_source import RouterSource
+from router.pipelines.source_columns import SCHEMA_DDL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -29,9 +29,9 @@ def register(spark: SparkSession) -> None:
 def row_names(source: SourceSpec, topics: Iterable[str]) -> tuple[str, ...]:
     """Return what the column `topic` says of these topics, however they are named here."""
     options = Options.of_source(source)
-    found = map(options.topic_named, topics)
+    found = map(options.settings.topic, topics)
     if options.kind != "kafka":
-        return tuple(map(options.shown, found))
+        return tuple(map(options.settings.shortest_name, found))
     from router.pipelines.source.kafka import names  # noqa: PLC0415 - as below
 
     return tuple(map(names(options).topic, found))

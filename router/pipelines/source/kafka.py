@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import re2
+from pyspark.sql import DataFrame, SparkSession
 
 from router.backends.kafka import Access
 from router.backends.kafka.names import SCHEMAS, Names
 from router.errors import SettingError
 from router.pipelines.declaration import DEAD_SUFFIX
-from router.pipelines.rows import from_kafka
-from router.pipelines.source.bounds import EARLIEST
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-    from router.pipelines.source.options import Options
+from router.pipelines.source.offsets import EARLIEST
+from router.pipelines.source.options import Options
+from router.pipelines.source_columns import from_kafka
 
 _MODULES: Final = {
     "PLAIN": "org.apache.kafka.common.security.plain.PlainLoginModule",
@@ -91,7 +88,7 @@ def names(options: Options) -> Names:
 
 def _topics(options: Options) -> dict[str, str]:
     if options.topics:
-        found = (names(options).topic(options.topic_named(name)) for name in options.topics)
+        found = (names(options).topic(options.settings.topic(name)) for name in options.topics)
         return {"subscribe": ",".join(found)}
     try:
         re2.compile(options.pattern)

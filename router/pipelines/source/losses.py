@@ -20,7 +20,7 @@ REWOUND: Final = "the partition ends before the place that was read already"
 class Loss:
     """A stretch of a partition that cannot be read any more, from a place to before another one.
 
-    `upto` None: to the end of what there was. `messages` None: nobody knows how many.
+    `upto` None: to the end of what there was. `messages` None: the number is unknown.
     """
 
     part: Part

@@ -3,28 +3,73 @@
 The settings of the store travel as one option whose name Spark takes for a secret's, so that no
 plan, log or page of Spark's shows a token or a password. Options that are settings by their own
 names (`pulsar.token_file`) count as well: who writes `spark.read` by hand need not write JSON.
-The options of Spark's Kafka connector are synonyms of these (`kafka_names`).
+The options of Spark's Kafka connector are synonyms of these (`translated`).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from router.backends import Backend
-from router.backends.opening import open_backend, open_node, scheme
+from router.backends.opening import scheme
 from router.errors import SettingError
-from router.model import TopicName
-from router.pipelines.rows import Layout
-from router.pipelines.source.bounds import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
-from router.pipelines.source.kafka_names import KAFKA_COLUMNS, translated
+from router.pipelines.source.offsets import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
+from router.pipelines.source_columns import Layout
 from router.settings import BY_NAME, Settings, load
 
 if TYPE_CHECKING:
     from router.pipelines.declaration import SourceSpec
+
+KAFKA_COLUMNS: Final = "kafka"
+"""The option `columns` for the columns of Spark's Kafka connector."""
+_SYNONYMS: Final = {
+    "subscribe": "topics",
+    "subscribepattern": "pattern",
+    "startingoffsets": "starting",
+    "startingtimestamp": "starting",
+    "endingoffsets": "ending",
+    "endingtimestamp": "ending",
+    "maxoffsetspertrigger": "max_rows",
+    "failondataloss": "on_loss",
+}
+_LOSSES: Final = {"true": "fail", "false": "skip"}
+_WORDS_OF: Final = {
+    "startingoffsets": ("earliest", "latest"),
+    "endingoffsets": ("latest",),
+    "includeheaders": ("true", "false"),
+}
+"""The connector takes these words in any case."""
+
+
+def translated(given: Mapping[str, str]) -> dict[str, str]:
+    """Return options, their names in lower case, by the names of the source; raise SettingError."""
+    found: dict[str, str] = {}
+    said: dict[str, str] = {}
+    for name, text in given.items():
+        own = _SYNONYMS.get(name, name)
+        if own in found:
+            raise SettingError(f"the options {said[own]} and {name} say the same: give one of them")
+        found[own], said[own] = _value(name, text), name
+    return found
+
+
+def _value(name: str, text: str) -> str:
+    """Return the value of an option as the source has it."""
+    if name.endswith("timestamp") and not (text.isascii() and text.isdigit()):
+        raise SettingError(f"{name} = {text!r}: expected a time in ms since 1970")
+    if name == "failondataloss":
+        if text.lower() not in _LOSSES:
+            raise SettingError(f"{name} = {text!r}: expected true or false")
+        return _LOSSES[text.lower()]
+    if name.endswith("ingoffsets") and text.isdigit():
+        when = name.replace("offsets", "Timestamp")
+        raise SettingError(f"{name} = {text!r}: offsets are a JSON object; a time is {when}")
+    if name in _WORDS_OF and text.lower() in _WORDS_OF[name]:
+        return text.lower()
+    return text
+
 
 EMBEDDED: Final = "embedded"
 SECRET: Final = "settings.secret"  # noqa: S105 - the name of an option
@@ -119,15 +164,16 @@ class Options:
             raise SettingError(
                 f"a pipeline reads and writes {', '.join(KINDS)}; {kind!r} is not among them"
             )
-        named = _namer(settings)
         path = _path(given)
         return cls(
             settings,
             given,
             _words(given.get("topics", "")),
             given.get("pattern", ""),
-            Bound.parse("starting", given.get("starting", EARLIEST), (EARLIEST, LATEST), named),
-            Bound.parse("ending", given.get("ending", LATEST), (LATEST,), named),
+            Bound.parse(
+                "starting", given.get("starting", EARLIEST), (EARLIEST, LATEST), settings.topic
+            ),
+            Bound.parse("ending", given.get("ending", LATEST), (LATEST,), settings.topic),
             _number(given, "max_rows"),
             _one(given, "on_loss", LOSSES) == "skip",
             given.get("topic", path[0] if len(path) == 1 else ""),
@@ -150,30 +196,8 @@ class Options:
             )
         read = replace(self, topics=self.topics or self.path)
         for name in read.topics:
-            self.topic_named(name)
+            self.settings.topic(name)
         return read
-
-    def topic_named(self, name: str) -> TopicName:
-        """Return the topic of a name, local or full; raise BadNameError."""
-        return _namer(self.settings)(name)
-
-    def shown(self, topic: TopicName) -> str:
-        """Return the shortest name by which `topic_named` finds it again."""
-        return topic.local if self.topic_named(topic.local) == topic else str(topic)
-
-    @contextmanager
-    def opened(self) -> Iterator[Backend]:
-        """Open a connection to the store for as long as it is needed."""
-        with (
-            closing(open_node(self.settings)) as node,
-            closing(open_backend(self.settings, node)) as backend,
-        ):
-            yield backend
-
-
-def _namer(settings: Settings) -> Callable[[str], TopicName]:
-    tenant, namespace = settings.text("names.tenant"), settings.text("names.namespace")
-    return lambda name: TopicName.parse(name, tenant, namespace)
 
 
 def _words(text: str) -> tuple[str, ...]:

@@ -25,18 +25,26 @@ from typing import Final
 
 import re2
 
-from router.backends import Backend
+from router.backends import Backend, NullMailbox
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
 from router.errors import NotSupportedError, SettingError, TopicNotFoundError
 from router.model import Position, TopicName
 from router.pipelines.declaration import DEAD_SUFFIX
-from router.pipelines.source.bounds import EARLIEST, LATEST, TO_LATEST, At, Bound
 from router.pipelines.source.losses import REWOUND, Loss, suffer
-from router.pipelines.source.offsets import Offset, Part, Point
+from router.pipelines.source.offsets import (
+    EARLIEST,
+    LATEST,
+    TO_LATEST,
+    At,
+    Bound,
+    Offset,
+    Part,
+    Point,
+)
 from router.pipelines.source.options import Options
-from router.pipelines.source.ranges import Range, planned
-from router.pipelines.source.reckoning import (
+from router.pipelines.source.ranges import (
+    Range,
     batch_ends,
     bound_end,
     bound_stretch,
@@ -45,20 +53,14 @@ from router.pipelines.source.reckoning import (
     first_row,
     known_index,
     missing,
+    planned,
     share,
 )
 
-PATIENCE: Final = 60.0
+TIMEOUT_SECONDS: Final = 60.0
 """Seconds that a question may take, a restart of the broker included."""
-SAMPLE: Final = 1_000
+SAMPLE_MESSAGES: Final = 1_000
 SAMPLE_BYTES: Final = 4 * 1024 * 1024
-
-
-class Deaf:
-    """A mailbox of nobody: a sample waits for no news."""
-
-    def wake(self) -> None:
-        """Wake nobody."""
 
 
 class Planner:
@@ -76,9 +78,13 @@ class Planner:
     def topics(self) -> list[TopicName]:
         """Return the topics to read now: those that are named, or whose names match."""
         if not self._options.pattern:
-            return [self._options.topic_named(name) for name in self._options.topics]
-        listed = self._backend.list_topics(PATIENCE)
-        return [one.topic for one in listed if self._matches(self._options.shown(one.topic))]
+            return [self._options.settings.topic(name) for name in self._options.topics]
+        listed = self._backend.list_topics(TIMEOUT_SECONDS)
+        return [
+            one.topic
+            for one in listed
+            if self._matches(self._options.settings.shortest_name(one.topic))
+        ]
 
     def initial(self) -> Offset:
         """Return where a new stream begins; raise TopicNotFoundError for a topic that is named.
@@ -182,7 +188,7 @@ class Planner:
             return {}
         return {
             Part(str(topic), one.partition): one
-            for topic, extents in self._backend.extents(wanted, PATIENCE).items()
+            for topic, extents in self._backend.extents(wanted, TIMEOUT_SECONDS).items()
             for one in extents
         }
 
@@ -276,8 +282,10 @@ class Planner:
         from_here = extent.first if begin < extent.first else begin
         topic = TopicName.parse(part.topic)
         place = Position(from_here.ledger, from_here.entry, part.partition)
-        with closing(self._backend.read(topic, part.partition, place, Deaf(), PATIENCE)) as reader:
-            found = reader.receive(SAMPLE, SAMPLE_BYTES, PATIENCE)
+        with closing(
+            self._backend.read(topic, part.partition, place, NullMailbox(), TIMEOUT_SECONDS)
+        ) as reader:
+            found = reader.receive(SAMPLE_MESSAGES, SAMPLE_BYTES, TIMEOUT_SECONDS)
         entries = {_entry(one.position) for one in found}
         return max(1.0, len(found) / max(1, len(entries)))
 

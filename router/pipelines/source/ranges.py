@@ -1,8 +1,10 @@
-"""What tasks of Spark read: ranges of entries, several small ones to a task.
+"""What tasks of Spark read: ranges of entries, what of them is missing, where they end.
 
 A task costs tenths of a second, whatever it reads, so a range of its own for each of a thousand
 small topics takes minutes. The ranges of a batch are put together in their order up to a share of
 the batch; a range is never divided, as the messages of a partition stay in order.
+
+All of it is pure functions of what the store has answered; `planning` asks it.
 """
 
 from __future__ import annotations
@@ -11,9 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from router.backends.pulsar.extents import Extent, Place
-from router.pipelines.source.offsets import Offset, Part, RowKey
-from router.pipelines.source.reckoning import entries_between
+from router.backends.pulsar.extents import Extent, Place, Stretch
+from router.errors import SettingError
+from router.pipelines.source.losses import DELETED, RECREATED, RETENTION, REWOUND, Loss
+from router.pipelines.source.offsets import At, Offset, Part, Point, RowKey
 
 MAX_SHARED_TASKS: Final = 64
 """About as many tasks as ranges are put together in, where each of them is small."""
@@ -90,3 +93,111 @@ def planned(
         )
         low = end.low.get(part)
         yield Range(part, place, last, behind, held, extent.alone, index, messages, size, low)
+
+
+def missing(
+    part: Part,
+    place: Place,
+    extent: Extent | None,
+    index: int | None,
+    end: Place | None = None,
+) -> tuple[Loss, Place] | None:
+    """Return what cannot be read from a place on, and where to go on; None: all is there.
+
+    `index` counts the messages before the place, if that is known. `end` bounds what was wanted.
+    """
+    if extent is None:
+        return Loss(part, place, end, DELETED), place
+    first = extent.first
+    upto = first if end is None else min(first, end)
+    if extent.alone and place.ledger != first.ledger:
+        return Loss(part, place, upto, RECREATED), first
+    if place > extent.behind:
+        return Loss(part, extent.behind, place, REWOUND), extent.behind
+    if extent.alone and place < first:
+        counted = extent.first_index is not None and index is not None and upto == first
+        messages = (extent.first_index or 0) - (index or 0) if counted else None
+        return Loss(part, place, upto, RETENTION, messages), first
+    # Of Apache Pulsar's ledgers it is known that one is gone, not whether all of it was read.
+    if not extent.alone and place.ledger not in dict(extent.ledgers):
+        return Loss(part, place, upto, RETENTION), max(place, first)
+    return None
+
+
+def batch_ends(
+    begins: Mapping[Part, Place], extents: Mapping[Part, Extent], target: Offset | None
+) -> dict[Part, Place]:
+    """Return where a batch ends that takes everything there is, up to the target."""
+    ends = {}
+    for part, begin in begins.items():
+        behind = extents[part].behind
+        if target is not None:
+            behind = min(behind, target.next.get(part, begin))
+        ends[part] = max(begin, behind)
+    return ends
+
+
+def known_index(part: Part, place: Place, extent: Extent, known: Offset | None) -> int | None:
+    """Return how many messages are before a place if that was answered before."""
+    if place == extent.first:
+        return extent.first_index
+    if place == extent.behind:
+        return extent.behind_index
+    if known is not None and known.next.get(part) == place:
+        return known.index.get(part)
+    return None
+
+
+def bound_stretch(part: Part, at: At, extent: Extent) -> Stretch:
+    """Return the question for a bound that is a time, a message's number or a position."""
+    if isinstance(at, int):
+        return Stretch(part.partition, index=at)
+    if isinstance(at, str):
+        return Stretch(part.partition, time_ms=int(at))
+    if extent.alone and at.place.ledger != extent.first.ledger:
+        raise SettingError(f"{at} is no position of {part.topic}: {RECREATED}")
+    return Stretch(part.partition, at.place)
+
+
+def deleted_start(part: Part, at: At, extent: Extent) -> Loss | None:
+    """Return what was deleted between the start that is asked for and what is kept."""
+    first = extent.first
+    if isinstance(at, int) and extent.first_index is not None and at < extent.first_index:
+        return Loss(part, Place(first.ledger, 0), first, RETENTION, extent.first_index - at)
+    if isinstance(at, Point) and at.place < first:
+        return Loss(part, at.place, first, RETENTION)
+    return None
+
+
+def first_row(at: At, extent: Extent) -> int | Point | None:
+    """Return the first message to be given, None: it is the first one of the entry at the start."""
+    if isinstance(at, Point):
+        return at if at > Point(extent.start, 0) else None
+    if isinstance(at, str):
+        return None
+    return at if extent.start_index is None or at > extent.start_index else None
+
+
+def bound_end(at: At, extent: Extent) -> Place:
+    """Return where the entries of a bounded read end: behind the entry that the bound is in."""
+    start = extent.start
+    inside = at.within > 0 if isinstance(at, Point) else False
+    if isinstance(at, int):
+        inside = extent.start_index is not None and extent.start_index < at
+    return min(Place(start.ledger, start.entry + 1), extent.behind) if inside else start
+
+
+def share(max_rows: int, left: float, total: float, size: float) -> int:
+    """Return how many entries of so many messages are a partition's share of a batch."""
+    return max(1, int(max_rows * left / total / size))
+
+
+def entries_between(ledgers: tuple[tuple[int, int], ...], start: Place, end: Place) -> int:
+    """Return how many entries lie between two places."""
+    total = 0
+    for ledger, entries in ledgers:
+        first = start.entry if ledger == start.ledger else 0
+        behind = end.entry if ledger == end.ledger else entries
+        if start.ledger <= ledger <= end.ledger:
+            total += max(0, behind - first)
+    return total

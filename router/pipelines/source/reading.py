@@ -1,10 +1,10 @@
 """Reading of ranges of entries in one of Spark's workers, as Arrow record batches.
 
 A worker opens a connection of its own, asks for entries in bulk, range after range, and closes it
-when the last one is done or Spark loses interest. A broker that goes away is waited for, `PATIENCE`
-seconds without progress: reading goes on behind the last entry that came. What is missing between
-is a loss, and the batch is as exactly half-open as it was planned: nothing behind its last entry is
-given.
+when the last one is done or Spark loses interest. A broker that goes away is waited for,
+`TIMEOUT_SECONDS` seconds without progress: reading goes on behind the last entry that came. What is
+missing between is a loss, and the batch is as exactly half-open as it was planned: nothing behind
+its last entry is given.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 
 import pyarrow as pa
 
+from router.backends.opening import opened
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.entries import read_columns
 from router.backends.pulsar.entry_stream import EntryStream
@@ -29,18 +30,18 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
-from router.pipelines.rows import Gathered
 from router.pipelines.source.losses import RETENTION, Loss, suffer
 from router.pipelines.source.offsets import Point, RowKey
 from router.pipelines.source.options import Options
 from router.pipelines.source.ranges import Range
+from router.pipelines.source_columns import Gathered
 from router.wire.pulsar import Columns
 
-PATIENCE: Final = 60.0
-QUIET: Final = 1.0
-PAUSE: Final = 0.2
-ROWS: Final = 10_000
-SIZE: Final = 8 * 1024 * 1024
+TIMEOUT_SECONDS: Final = 60.0
+QUIET_SECONDS: Final = 1.0
+PAUSE_SECONDS: Final = 0.2
+BATCH_ROWS: Final = 10_000
+BATCH_BYTES: Final = 8 * 1024 * 1024
 GONE: Final = "they are not stored any more, though what follows them is"
 
 
@@ -50,7 +51,7 @@ def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBat
     Raises ReadFailedError for damage and for losses that are not to be skipped, and what the store
     raises when it stays away.
     """
-    with options.opened() as backend:
+    with opened(options.settings) as (_, backend):
         if not isinstance(backend, PulsarBackend):
             raise NotSupportedError("the store has no entries to read")
         for wanted in ranges:
@@ -61,14 +62,16 @@ def _batches(
     options: Options, backend: PulsarBackend, wanted: Range
 ) -> Generator[pa.RecordBatch, None, None]:
     topic = TopicName.parse(wanted.part.topic)
-    columns = Gathered(options.shown(topic), max(0, wanted.part.partition), options.layout)
+    columns = Gathered(
+        options.settings.shortest_name(topic), max(0, wanted.part.partition), options.layout
+    )
     # Where a stream starts is said for its first batch; its checkpoint says it afterwards.
     bounds = (wanted.low, options.ending.row_key(wanted.part))
     reading = _Reading(backend, topic, wanted, skip=options.skip)
     try:
         for place, entry, index in reading.entries():
             columns.add(within(entry, place, index, bounds), str(place), index)
-            if columns.rows >= ROWS or columns.size >= SIZE:
+            if columns.rows >= BATCH_ROWS or columns.size >= BATCH_BYTES:
                 yield columns.take()
     finally:
         reading.close()
@@ -122,7 +125,7 @@ class _Reading:
 
     def entries(self) -> Iterator[tuple[Place, Columns, int | None]]:
         """Yield each entry's place, messages and the number of its first message."""
-        wanted, timeout = self._wanted, time.monotonic() + PATIENCE
+        wanted, timeout = self._wanted, time.monotonic() + TIMEOUT_SECONDS
         while self._at <= wanted.last:
             try:
                 found = self._next(timeout)
@@ -130,7 +133,7 @@ class _Reading:
                 self.close()
                 if time.monotonic() >= timeout:
                     raise
-                time.sleep(PAUSE)
+                time.sleep(PAUSE_SECONDS)
                 continue
             if found is None or found[0] > wanted.last:
                 self._passed(wanted.behind)
@@ -146,7 +149,7 @@ class _Reading:
             if entry.values:
                 yield place, entry, self._index
             # Not before: Spark may take its time with what it was given.
-            timeout = time.monotonic() + PATIENCE
+            timeout = time.monotonic() + TIMEOUT_SECONDS
             self._at = Place(place.ledger, place.entry + 1)
             if self._index is not None:
                 self._index += entry.size
@@ -161,11 +164,11 @@ class _Reading:
     def _next(self, timeout: float) -> tuple[Place, bytes] | None:
         """Return the next entry, None: nothing is stored here that could still come."""
         if self._stream is None:
-            left = max(PAUSE, timeout - time.monotonic())
+            left = max(PAUSE_SECONDS, timeout - time.monotonic())
             partition = self._wanted.part.partition
             self._stream = self._backend.stream(self._topic, partition, self._at, left)
         stream = self._stream
-        while (found := stream.next(QUIET)) is None:
+        while (found := stream.next(QUIET_SECONDS)) is None:
             try:
                 end = stream.end(timeout)
             except PublishRefusedError as error:
@@ -198,7 +201,7 @@ class _Reading:
                 self._lost(place, GONE)
             return
         due = self._due()
-        # Inside of a ledger of Apache Pulsar there are entries that nobody is given: markers of
+        # Inside of a ledger of Apache Pulsar there are entries that no client receives: markers of
         # transactions, and what compaction or transactions took away. Whole ledgers go otherwise.
         if due is not None and place.ledger > due.ledger:
             first = self._extent(due).first
@@ -224,7 +227,7 @@ class _Reading:
     def _extent(self, place: Place) -> Extent:
         partition = self._wanted.part.partition
         wanted = {self._topic: [Stretch(partition, place, 1)]}
-        found = self._backend.extents(wanted, PATIENCE).get(self._topic, [])
+        found = self._backend.extents(wanted, TIMEOUT_SECONDS).get(self._topic, [])
         for one in found:
             if one.partition == partition:
                 return one

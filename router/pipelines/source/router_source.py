@@ -24,9 +24,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from router.backends.opening import opened
 from router.errors import SettingError
-from router.pipelines.source.bounds import TO_LATEST
-from router.pipelines.source.offsets import Offset
+from router.pipelines.source.offsets import TO_LATEST, Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
 from router.pipelines.source.ranges import Range, shared_out
@@ -100,7 +100,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         """Return what tasks read; raise TopicNotFoundError."""
-        with self._options.opened() as backend:
+        with opened(self._options.settings) as (_, backend):
             planner = Planner(self._options, backend)
             start = planner.initial()
             end = planner.latest(start, target=planner.target())
@@ -162,14 +162,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close the connection."""
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened[0].close()
+        held, self._open = self._open, None
+        if held is not None:
+            held[0].close()
 
     def _planner(self) -> Planner:
         if self._open is None:
             stack = ExitStack()
-            backend = stack.enter_context(self._options.opened())
+            _, backend = stack.enter_context(opened(self._options.settings))
             self._open = stack, Planner(self._options, backend)
         return self._open[1]
 

@@ -25,15 +25,16 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from router.backends import Backend, Batch
+from router.backends.opening import opened
 from router.errors import SettingError
 from router.model import Message, TopicName
-from router.pipelines.rows import ARROW_KAFKA_HEADERS, COLUMNS
 from router.pipelines.source.options import Options
-from router.services.directory import Directory
+from router.pipelines.source_columns import ARROW_KAFKA_HEADERS, COLUMNS
 from router.services.partitioning import partition_of
+from router.services.topic_metadata import TopicMetadataCache
 
 KAFKA_COLUMN_NAMES: Final = frozenset(ARROW_KAFKA_HEADERS.names)
-BATCH: Final = 1_000
+BATCH_MESSAGES: Final = 1_000
 BATCH_BYTES: Final = 512 * 1024
 BUFFERED_BYTES: Final = 16 * 1024 * 1024
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -105,7 +106,7 @@ def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
 
     Raises what the store raises, after which some of them may be stored.
     """
-    with options.opened() as backend:
+    with opened(options.settings) as (_, backend):
         publisher = _Publisher(options, backend)
         for batch in batches:
             for topic, message in messages(batch, options.topic):
@@ -120,10 +121,10 @@ class _Publisher:
     def __init__(self, options: Options, backend: Backend) -> None:
         settings = options.settings
         self._timeout = settings.seconds("backend.timeout")
-        self._named = options.topic_named
+        self._named = options.settings.topic
         self._backend = backend
         self._create = settings.flag("topics.auto_create")
-        self._directory = Directory(
+        self._directory = TopicMetadataCache(
             backend, settings.number("topics.auto_partitions"), self._timeout, time.monotonic
         )
         self._topics: dict[str, TopicName] = {}
@@ -142,7 +143,7 @@ class _Publisher:
         if message.key is not None or not partitions:
             partition = partition_of(message.key or b"", partitions)
         else:
-            partition = self._turn() // BATCH % partitions
+            partition = self._turn() // BATCH_MESSAGES % partitions
         place, size = (topic, partition), message.size()
         if self._sizes.get(place, 0) + size > BATCH_BYTES:
             self._publish(place)
@@ -150,7 +151,7 @@ class _Publisher:
         waiting.append(message)
         self._sizes[place] = self._sizes.get(place, 0) + size
         self._held += size
-        if len(waiting) >= BATCH:
+        if len(waiting) >= BATCH_MESSAGES:
             self._publish(place)
         elif self._held > BUFFERED_BYTES:
             self.flush()

@@ -14,8 +14,8 @@ from router.backends import Backend, Batch, Consumer
 from router.errors import FencedError, RouterError
 from router.metrics import Metrics
 from router.model import Message, Stored, Subscription, TopicName
-from router.services.directory import Directory
 from router.services.partitioning import partition_of
+from router.services.topic_metadata import TopicMetadataCache
 
 ORIGIN_TOPIC = "router-origin-topic"
 ORIGIN_GROUP = "router-origin-group"
@@ -24,24 +24,24 @@ ORIGIN_POSITION = "router-origin-position"
 _log = structlog.get_logger(__name__)
 
 
-class DeadLetters:
+class OversizedEntries:
     """Passes over oversized entries; calls block, and may be made from many threads."""
 
     def __init__(
         self,
         backend: Backend,
-        directory: Directory,
+        directory: TopicMetadataCache,
         metrics: Metrics,
         topic: TopicName | None,
         timeout: float,
     ) -> None:
         self._backend = backend
-        self._directory = directory
+        self._topics_cache = directory
         self._metrics = metrics
         self._topic = topic
         self._timeout = timeout
 
-    def answerable(
+    def pass_over(
         self, subscription: Subscription, consumer: Consumer, some: Sequence[Stored]
     ) -> Sequence[Stored]:
         """Return what of received messages can be answered, up to the next that cannot.
@@ -53,11 +53,11 @@ class DeadLetters:
         if at:
             return some[:at]
         while some and some[0].oversized:
-            self._pass_over(subscription, consumer, some[0])
+            self._put_away(subscription, consumer, some[0])
             some = some[1:]
-        return self.answerable(subscription, consumer, some) if some else some
+        return self.pass_over(subscription, consumer, some) if some else some
 
-    def _pass_over(self, subscription: Subscription, consumer: Consumer, stored: Stored) -> None:
+    def _put_away(self, subscription: Subscription, consumer: Consumer, stored: Stored) -> None:
         place = stored.position
         names = {"topic": str(subscription.topic), "group": subscription.name}
         # What the dead-letter topic's own groups cannot be answered goes nowhere, or it would grow.
@@ -84,7 +84,7 @@ class DeadLetters:
         }
         message = Message(stored.message.value, stored.message.key, properties)
         try:
-            partitions = self._directory.partitions(self._topic, create=True)
+            partitions = self._topics_cache.partitions(self._topic, create=True)
             partition = partition_of(message.key or b"", partitions)
             self._backend.publish(Batch(self._topic, partition, [message]), self._timeout)
         except RouterError as error:

@@ -12,37 +12,3 @@ publishes those letters once more, under the same producer's name and number: a 
 deduplicates (embedded, Kafka, Apache Pulsar with its deduplication) keeps them once. The
 alternative, acknowledging first, would lose what was not published yet.
 """
-
-from __future__ import annotations
-
-from router.services.dead_letters.origin import Origin, origin
-from router.services.dead_letters.scan import Letter, Marks, read_marks, write_letter, write_marks
-from router.services.dead_letters.service import (
-    GROUP,
-    MAX_BATCH,
-    Chosen,
-    DeadLetters,
-    Outcome,
-    Page,
-    read_letters,
-)
-from router.services.dead_letters.telling import outcome_told, page_told
-
-__all__ = [
-    "GROUP",
-    "MAX_BATCH",
-    "Chosen",
-    "DeadLetters",
-    "Letter",
-    "Marks",
-    "Origin",
-    "Outcome",
-    "Page",
-    "origin",
-    "outcome_told",
-    "page_told",
-    "read_letters",
-    "read_marks",
-    "write_letter",
-    "write_marks",
-]

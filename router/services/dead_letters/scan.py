@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from router.backends import Backend, Reader, Start
-from router.errors import BadReadOptionError
 from router.model import CursorState, Position, Stored, TopicName
 from router.services.consume import PollMailbox
-from router.services.dead_letters.origin import Origin
+from router.services.dead_letters.letters import Marks
 
 TAKE_MESSAGES: Final = 200
 TAKE_BYTES: Final = 4 * 1024 * 1024
@@ -20,50 +17,9 @@ SKIP_ENTRIES: Final = 400
 """Acknowledged entries that are read over; more of them are jumped over by another reader."""
 MAX_READ: Final = 5_000
 """Messages that one scan reads, those that are done with included."""
-MAX_MARKS: Final = 1_000
-"""Partitions of one place."""
 _LAST: Final = 2**31
-_PLACE: Final = re.compile(r"([0-9]{1,18}):([0-9]{1,18}):([0-9]{1,9})(?::([0-9]{1,9}))?")
 
-Marks = Mapping[int, Position]
-"""The last message of each partition that was looked at."""
 _Key = tuple[int, int, int]
-
-
-@dataclass(frozen=True, slots=True)
-class Letter:
-    """A dead letter that waits; `obstacle` says why it cannot be requeued, "" if it can."""
-
-    stored: Stored
-    origin: Origin
-    obstacle: str = ""
-
-
-def write_letter(position: Position) -> str:
-    """Return a letter's position: LEDGER:ENTRY:PARTITION, and the index of one in a batch."""
-    index = f":{position.batch_index}" if position.batch_index >= 0 else ""
-    return f"{position.ledger}:{position.entry}:{max(0, position.partition)}{index}"
-
-
-def read_letter(option: str, text: str) -> Position:
-    """Read a letter's position, partitions counted from 0; raise BadReadOptionError."""
-    found = _PLACE.fullmatch(text.strip())
-    if found is None:
-        raise BadReadOptionError(f"{option}: expected positions of letters such as 5:17:0.")
-    return Position(int(found[1]), int(found[2]), int(found[3]), int(found[4] or -1))
-
-
-def write_marks(marks: Marks) -> str:
-    """Return where a look ended, as a text."""
-    return ",".join(write_letter(marks[partition]) for partition in sorted(marks))
-
-
-def read_marks(option: str, text: str) -> dict[int, Position]:
-    """Read where a look ended, by partition from 0; raise BadReadOptionError."""
-    parts = text.split(",", MAX_MARKS) if text else []
-    if len(parts) > MAX_MARKS:
-        raise BadReadOptionError(f"{option}: expected at most {MAX_MARKS} positions.")
-    return {p.partition: p for p in (read_letter(option, part) for part in parts)}
 
 
 class Acknowledged:
@@ -85,7 +41,7 @@ class Acknowledged:
         return position if key <= self.upto else None
 
 
-class Scan:
+class LetterScan:
     """Reads the partitions of a topic one after the other; the caller closes it.
 
     `marks` is the last message of each partition that was passed over or handed to `had`.
@@ -109,7 +65,7 @@ class Scan:
         self._reader: Reader | None = None
         self._left = MAX_READ
 
-    def waiting(
+    def pending(
         self, partitions: Iterable[int], after: Marks, before_ms: int | None
     ) -> Iterator[Stored]:
         """Give the messages that wait behind positions, none that was published after a time."""
@@ -117,7 +73,7 @@ class Scan:
             mark = after.get(max(0, partition))
             if mark is not None:
                 self.marks[max(0, partition)] = mark
-            yield from self._of(partition, mark, before_ms)
+            yield from self._of_partition(partition, mark, before_ms)
 
     def had(self, stored: Stored) -> None:
         """Take note that a message is dealt with."""
@@ -137,12 +93,12 @@ class Scan:
         return None
 
     def close(self) -> None:
-        """Let go."""
+        """Close the reader; callable twice."""
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
 
-    def _of(
+    def _of_partition(
         self, partition: int, after: Position | None, before_ms: int | None
     ) -> Iterator[Stored]:
         done = self._acknowledged(partition)

@@ -11,7 +11,6 @@ from router.backends import Backend, Start
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
-    BadReadOptionError,
     NotAllowedError,
     NotSupportedError,
     RouterError,
@@ -27,21 +26,28 @@ from router.model import (
     TopicInfo,
     TopicName,
 )
-from router.services.dead_letters.origin import as_it_was, is_undecoded, origin
-from router.services.dead_letters.scan import Letter, Marks, Scan, read_letter, write_letter
-from router.services.directory import Directory
+from router.services.dead_letters.letters import (
+    MAX_BATCH,
+    Letter,
+    Marks,
+    as_it_was,
+    is_undecoded,
+    origin,
+    write_letter,
+    write_marks,
+)
+from router.services.dead_letters.scan import LetterScan
 from router.services.publish import Publisher
+from router.services.topic_metadata import TopicMetadataCache
 
 GROUP: Final = "router-dead-letters"
 SUFFIXES: Final = (".dlq", "-DLQ")
-MAX_BATCH: Final = 100
-"""Letters of one call."""
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Of the letters of one call."""
 # No user has such a name, so no request of a user's shares a producer with a requeued letter.
 _REQUEUER: Final = Principal("\x00dead-letters")
 
-_AWAY: Final = (BackendUnavailableError, BackendTimeoutError)
+_UNAVAILABLE: Final = (BackendUnavailableError, BackendTimeoutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,14 @@ class Page:
     after: Marks
     more: bool
 
+    def as_json(self) -> dict[str, Any]:
+        """Return the page for programs."""
+        return {
+            "letters": [letter.as_json() for letter in self.letters],
+            "behind": write_marks(self.after),
+            "more": self.more,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -79,18 +93,29 @@ class Outcome:
     more: bool
     failure: str = ""
 
+    def as_json(self, chosen: Chosen) -> dict[str, Any]:
+        """Return the outcome for programs; `behind` and `before` are for the next call."""
+        return {
+            "done": self.done,
+            "refused": dict(self.refused),
+            "failure": self.failure,
+            "more": self.more,
+            "behind": write_marks(self.after),
+            "before": chosen.before_ms,
+        }
+
 
 class DeadLetters:
     """Dead-letter topics; calls block, and may be made from many threads or greenlets."""
 
     def __init__(
         self,
-        parts: tuple[Backend, Directory, Publisher],
+        parts: tuple[Backend, TopicMetadataCache, Publisher],
         configured: TopicName | None,
         timeout: float,
         now_ms: Callable[[], int],
     ) -> None:
-        self._backend, self._directory, self._publisher = parts
+        self._backend, self._topics_cache, self._publisher = parts
         self._configured = configured
         self._timeout = timeout
         self.now_ms = now_ms
@@ -128,12 +153,12 @@ class DeadLetters:
             rows.append({"topic": topic.local, "waiting": waiting, "stored": stored})
         return rows
 
-    def look(self, topic: TopicName, chosen: Chosen) -> Page:
+    def page(self, topic: TopicName, chosen: Chosen) -> Page:
         """Return letters that wait, and change nothing; raise TopicNotFoundError."""
         letters, size, more = list[Letter](), 0, False
         with closing(self._scan(topic)) as scan:
             partitions = self._partitions(topic)
-            for stored in scan.waiting(partitions, chosen.after, chosen.before_ms):
+            for stored in scan.pending(partitions, chosen.after, chosen.before_ms):
                 if len(letters) >= min(chosen.limit, MAX_BATCH) or size >= MAX_BYTES:
                     more = True
                     break
@@ -155,7 +180,7 @@ class DeadLetters:
             place = letter.stored.position
             try:
                 reason = self._publish(topic, letter, may_publish)
-            except _AWAY as error:
+            except _UNAVAILABLE as error:
                 failure = str(error) or error.code
                 break
             if reason:
@@ -177,7 +202,7 @@ class DeadLetters:
     def _chosen(self, topic: TopicName, chosen: Chosen) -> tuple[Page, dict[str, str]]:
         """Return the letters that are meant, and why some are not to be had."""
         if chosen.positions is None:
-            return self.look(topic, chosen), {}
+            return self.page(topic, chosen), {}
         single = self._partitions(topic) == [NOT_PARTITIONED]
         letters, missing = list[Letter](), dict[str, str]()
         with closing(self._scan(topic)) as scan:
@@ -190,16 +215,16 @@ class DeadLetters:
                     letters.append(self._letter(topic, stored))
         return Page(tuple(letters), chosen.after, more=False), missing
 
-    def _scan(self, topic: TopicName) -> Scan:
+    def _scan(self, topic: TopicName) -> LetterScan:
         try:
             cursors = self._backend.cursors(Subscription(topic, GROUP), self._timeout)
         except SubscriptionNotFoundError:
             cursors = []  # nothing was requeued or discarded yet
         states = {state.partition: state for state in cursors}
-        return Scan(self._backend, topic, states, self._timeout)
+        return LetterScan(self._backend, topic, states, self._timeout)
 
     def _partitions(self, topic: TopicName) -> list[int]:
-        count = self._directory.partitions(topic)
+        count = self._topics_cache.partitions(topic)
         return list(range(count)) if count else [NOT_PARTITIONED]
 
     def _letter(self, topic: TopicName, stored: Stored) -> Letter:
@@ -230,11 +255,11 @@ class DeadLetters:
         # A topic of the same name that was made since begins at the same positions, but later.
         name = f"{topic}:{write_letter(stored.position)}:{stored.publish_time}"
         try:
-            self._directory.partitions(to)
+            self._topics_cache.partitions(to)
             self._publisher.publish(to, [as_it_was(stored.message)], _REQUEUER, name)
         except TopicNotFoundError:
             return f"There is no topic {to.local}."
-        except _AWAY:
+        except _UNAVAILABLE:
             raise
         except RouterError as error:
             return str(error) or error.code
@@ -245,14 +270,6 @@ class DeadLetters:
             group = Subscription(topic, GROUP)
             self._backend.subscribe(group, Start.EARLIEST, self._timeout)
             self._backend.acknowledge(group, done, False, self._timeout)
-
-
-def read_letters(option: str, text: str) -> tuple[Position, ...]:
-    """Read positions of letters with commas between them; raise BadReadOptionError."""
-    parts = text.split(",", MAX_BATCH)
-    if len(parts) > MAX_BATCH:
-        raise BadReadOptionError(f"{option}: expected at most {MAX_BATCH} positions.")
-    return tuple(read_letter(option, part) for part in parts)
 
 
 def _home(topic: TopicName) -> tuple[str, str, str]:

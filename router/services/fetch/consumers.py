@@ -1,8 +1,9 @@
-"""The consumers of subscriptions that come and go with REST calls: who they are, on every node.
+"""The consumers of subscriptions that REST calls create and delete, the same on every node.
 
 One record of the registry holds the consumers of one subscription, so that their names stay unique
-and their number bounded whoever creates them where. Who was silent for too long is dropped when the
-record is written the next time, and does not count from then on; a record without consumers goes.
+and their number bounded on whichever node they are created. A consumer that was silent for too long
+does not count any more, and is dropped when the record is written the next time; a record without
+consumers is deleted.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import Final
 
 import orjson
 
-from router.backends import Record, Registry, Start
+from router.backends import Start
 from router.errors import (
     ConflictError,
     ConsumerExistsError,
@@ -22,41 +23,28 @@ from router.errors import (
     SubscriptionLimitError,
 )
 from router.model import Subscription
-from router.services.fetch import given
-from router.settings import Settings
+from router.registry import Record, Registry
+from router.services.fetch import in_flight as given
+from router.settings.options import SettingsOptions, from_setting
 
 KIND: Final = "pip64-consumer"
-TRIES: Final = 20
+MAX_WRITE_ATTEMPTS: Final = 20
 # How much of the idle time may pass before a fetch is noted: not every one costs a write.
-NOTED_AFTER: Final = 0.25
+SEEN_WRITE_FRACTION: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class FetchOptions:
+class FetchOptions(SettingsOptions):
     """The settings that fetching reads; times in seconds."""
 
-    ack_timeout: float
-    most_unacknowledged: int
-    most_consumers: int
-    most_subscriptions: int
-    idle: float
-    backend_timeout: float
-    max_bytes: int
-    create_topics: bool
-
-    @classmethod
-    def of(cls, settings: Settings) -> FetchOptions:
-        """Read them."""
-        return cls(
-            settings.seconds("pip64.ack_timeout"),
-            settings.number("pip64.max_unacknowledged"),
-            settings.number("pip64.max_consumers"),
-            settings.number("pip64.max_subscriptions"),
-            settings.seconds("pip64.consumer_idle"),
-            settings.seconds("backend.timeout"),
-            settings.number("consume.max_bytes"),
-            settings.flag("pip64.auto_create"),
-        )
+    ack_timeout: float = from_setting("pip64.ack_timeout")
+    max_unacknowledged: int = from_setting("pip64.max_unacknowledged")
+    max_consumers: int = from_setting("pip64.max_consumers")
+    max_subscriptions: int = from_setting("pip64.max_subscriptions")
+    idle: float = from_setting("pip64.consumer_idle")
+    backend_timeout: float = from_setting("backend.timeout")
+    max_bytes: int = from_setting("consume.max_bytes")
+    create_topics: bool = from_setting("pip64.auto_create")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +72,21 @@ class Member:
     schema: ReadSchema = NO_SCHEMA
 
     def begins(self) -> Start | int:
-        """Return where its subscription is to begin if it has to be made anew."""
+        """Return where its subscription is to begin if it has to be created again."""
         return Start(self.start) if isinstance(self.start, str) else self.start
+
+
+@dataclass(frozen=True, slots=True)
+class NewConsumer:
+    """A consumer to be added; without a `name` or an `id` it gets one.
+
+    `start` is where its subscription begins if it is created with it.
+    """
+
+    name: str | None
+    id: str | None
+    start: Start | int
+    schema: ReadSchema | None = None
 
 
 class Consumers:
@@ -98,23 +99,17 @@ class Consumers:
         self._options = options
         self._wall_ms = wall_ms
 
-    def create(
-        self,
-        subscription: Subscription,
-        name: str | None,
-        known: str | None,
-        start: Start | int,
-        schema: ReadSchema | None = None,
-    ) -> Member:
-        """Add a consumer; one whose id is `known` and still there is returned.
+    def create(self, subscription: Subscription, new: NewConsumer) -> Member:
+        """Add a consumer; one of this id that is still there is returned.
 
-        It is returned as it is, unless a `schema` is given that it does not read by: then it reads
+        It is returned as it is, unless a schema is given that it does not read by: then it reads
         by this one from now on. Raises ConsumerExistsError, SubscriptionLimitError.
         """
-        identity = known or uuid.uuid4().hex
-        asked = start.value if isinstance(start, Start) else start
-        made = Member(identity, name or identity, self._wall_ms(), asked, schema or NO_SCHEMA)
-        for _ in range(TRIES):
+        identity, schema = new.id or uuid.uuid4().hex, new.schema
+        start = new.start.value if isinstance(new.start, Start) else new.start
+        name = new.name or identity
+        made = Member(identity, name, self._wall_ms(), start, schema or NO_SCHEMA)
+        for _ in range(MAX_WRITE_ATTEMPTS):
             record, members, found = self._admitted(subscription, made.name, identity)
             if found is not None:
                 if schema is None or schema == found.schema:
@@ -127,9 +122,9 @@ class Consumers:
             return made
         raise ConflictError
 
-    def check(self, subscription: Subscription, name: str | None, known: str | None) -> None:
+    def check(self, subscription: Subscription, new: NewConsumer) -> None:
         """Raise what `create` would raise now."""
-        self._admitted(subscription, name or known, known)
+        self._admitted(subscription, new.name or new.id, new.id)
 
     def _admitted(
         self, subscription: Subscription, name: str | None, identity: str | None
@@ -156,17 +151,17 @@ class Consumers:
         if member is None:
             raise _missing(subscription, identity)
         now = self._wall_ms()
-        if now - member.seen > self._options.idle * 1000 * NOTED_AFTER:
+        if now - member.seen > self._options.idle * 1000 * SEEN_WRITE_FRACTION:
             members[identity] = replace(member, seen=now)
             try:
                 self._write(subscription, record, members)
             except ConflictError:
-                pass  # somebody else writes; the next fetch will note it
+                pass  # another writer was first; the next fetch notes it
         return member, frozenset(members)
 
     def delete(self, subscription: Subscription, identity: str) -> None:
         """Remove a consumer; raise ConsumerNotFoundError."""
-        for _ in range(TRIES):
+        for _ in range(MAX_WRITE_ATTEMPTS):
             record, members = self._read(subscription)
             if members.pop(identity, None) is None:
                 raise _missing(subscription, identity)
@@ -179,14 +174,14 @@ class Consumers:
 
     def _check_room(self, record: Record | None, members: int) -> None:
         options = self._options
-        if members >= options.most_consumers:
+        if members >= options.max_consumers:
             raise SubscriptionLimitError(
                 f"The subscription has {members} consumers already (pip64.max_consumers)."
             )
         if record is not None:
             return
         kept = len(self._registry.list(KIND, options.backend_timeout))
-        if kept >= options.most_subscriptions and kept - self.sweep() >= options.most_subscriptions:
+        if kept >= options.max_subscriptions and kept - self.sweep() >= options.max_subscriptions:
             raise SubscriptionLimitError(
                 f"{kept} subscriptions have consumers already (pip64.max_subscriptions)."
             )

@@ -5,21 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from router.backends import Backend, Node, Start
+from router.backends import Backend
 from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
+from router.node import Node
 from router.services.consume import (
     Client,
     ClientGoneError,
     ConsumeOptions,
     PollMailbox,
+    PollRequest,
     Subscriber,
-    Wish,
 )
-from router.services.directory import Directory
-from router.services.fetch.consumers import Consumers, FetchOptions, Member, ReadSchema
-from router.services.fetch.session import FetchSession
+from router.services.fetch.consumers import Consumers, FetchOptions, Member, NewConsumer
+from router.services.fetch.reader import FetchReader
 from router.services.read import ReadBounds
+from router.services.topic_metadata import TopicMetadataCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,91 +32,84 @@ class FetchingConsumer:
     live: frozenset[str]
 
 
-class Fetcher(Subscriber):
-    """Serves fetches; calls block, and may be made from many threads or greenlets."""
+class Fetcher:
+    """Serves fetches by polls of its own; calls block, and may be made from many threads."""
 
     def __init__(
         self,
-        parts: tuple[Backend, Node, Directory],
+        parts: tuple[Backend, Node, TopicMetadataCache],
         options: FetchOptions,
         metrics: Metrics,
         clock: Callable[[], float],
         wall_ms: Callable[[], int],
     ) -> None:
-        backend, node, directory = parts
-        consuming = ConsumeOptions(
-            options.max_bytes, options.backend_timeout, options.create_topics
+        self._backend, node, self._topics = parts
+        self._options = options
+        self._registry = node.registry
+        self._consumers = Consumers(node.registry, options, wall_ms)
+        self._wall_ms = wall_ms
+        self._subscriber = Subscriber(
+            *parts,
+            ConsumeOptions(options.max_bytes, options.backend_timeout, options.create_topics),
+            metrics,
+            clock,
         )
-        super().__init__(backend, node, directory, consuming, metrics, clock)
-        self.fetching = options
-        self.registry = node.registry
-        self.consumers = Consumers(node.registry, options, wall_ms)
-        self.wall_ms = wall_ms
-        self._live: dict[PollMailbox, frozenset[str]] = {}
 
-    def create(
-        self,
-        subscription: Subscription,
-        name: str | None,
-        known: str | None,
-        start: Start | int,
-        schema: ReadSchema | None = None,
-    ) -> Member:
+    def stop(self) -> None:
+        """Answer all waiting fetches now, and those that still come after one reading."""
+        self._subscriber.stop()
+
+    def create(self, subscription: Subscription, new: NewConsumer) -> Member:
         """Add a consumer to a subscription, which is made where there is none.
 
         Raises TopicNotFoundError, ConsumerExistsError, SubscriptionLimitError.
         """
-        self.directory.partitions(subscription.topic, create=self.options.create_topics)
+        self._topics.partitions(subscription.topic, create=self._options.create_topics)
         # A consumer that is refused leaves no subscription behind, which would keep messages.
-        self.consumers.check(subscription, name, known)
-        self.ensure(_wish(subscription, "", start), anew=True)
-        return self.consumers.create(subscription, name, known, start, schema)
+        self._consumers.check(subscription, new)
+        request = PollRequest(subscription, "", 0.0, 1, start=new.start)
+        self._subscriber.context.ensure_group(request, again=True)
+        return self._consumers.create(subscription, new)
 
     def consumer(self, subscription: Subscription, identity: str) -> FetchingConsumer:
         """Return a consumer that is about to fetch.
 
         Raises TopicNotFoundError, ConsumerNotFoundError.
         """
-        self.directory.partitions(subscription.topic)
-        return FetchingConsumer(subscription, *self.consumers.get(subscription, identity))
+        self._topics.partitions(subscription.topic)
+        return FetchingConsumer(subscription, *self._consumers.get(subscription, identity))
 
     def fetch(
         self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
     ) -> list[Stored]:
-        """Return messages that nobody has been given, as soon as there are some.
+        """Return messages that are not in flight, as soon as there are some.
 
-        They are given again, to whoever fetches then, if they are not acknowledged in time. Raises
-        ConsumerNotFoundError, and what a poll raises.
+        They come again, to the consumer that fetches then, if they are not acknowledged in time.
+        Raises ConsumerNotFoundError, and what a poll raises.
         """
         mailbox, client = caller
         subscription, member = consumer.subscription, consumer.member
-        wish = Wish(
+        request = PollRequest(
             subscription,
             member.id,
             bounds.timeout,
             bounds.limit,
             bounds.max_bytes,
             member.begins(),
+            limited=False,
         )
-        self._live[mailbox] = consumer.live
-        try:
-            poll = self.poll(wish, mailbox, client)
-        finally:
-            del self._live[mailbox]
+        parts = self._registry, self._consumers, self._options
+        reader = FetchReader(parts, subscription, member, consumer.live, self._wall_ms)
+        poll = self._subscriber.poll(request, mailbox, client, reader)
         try:
             if poll.messages:
-                if client.gone():
+                if client.is_closed():
                     raise ClientGoneError
-                assert isinstance(poll.session, FetchSession)
-                self.consumers.get(subscription, member.id)  # it may have been deleted meanwhile
-                poll.session.note()
+                self._consumers.get(subscription, member.id)  # it may have been deleted meanwhile
+                reader.record()
         finally:
             poll.abandon()
         return poll.messages
-
-    def session(self, wish: Wish, mailbox: PollMailbox, client: Client) -> FetchSession:
-        """Return what runs a fetch."""
-        return FetchSession(self, wish, mailbox, client, self._live.get(mailbox, frozenset()))
 
     def delete(self, subscription: Subscription, consumer: str) -> None:
         """Remove a consumer: others are given what it has not acknowledged.
@@ -125,19 +119,17 @@ class Fetcher(Subscriber):
 
         Raises TopicNotFoundError, ConsumerNotFoundError.
         """
-        self.directory.partitions(subscription.topic)
-        self.consumers.delete(subscription, consumer)
+        self._topics.partitions(subscription.topic)
+        self._consumers.delete(subscription, consumer)
 
     def acknowledge(
         self, subscription: Subscription, positions: Sequence[Position], *, cumulative: bool
     ) -> None:
         """Acknowledge messages, or each with all before it in its partition; see `Backend`."""
-        self.backend.acknowledge(subscription, positions, cumulative, self.options.backend_timeout)
+        self._backend.acknowledge(
+            subscription, positions, cumulative, self._options.backend_timeout
+        )
 
     def cursors(self, subscription: Subscription) -> list[CursorState]:
         """Return where a subscription stands, by partition; see `Backend`."""
-        return self.backend.cursors(subscription, self.options.backend_timeout)
-
-
-def _wish(subscription: Subscription, consumer: str, start: Start | int) -> Wish:
-    return Wish(subscription, consumer, 0.0, 1, None, start)
+        return self._backend.cursors(subscription, self._options.backend_timeout)

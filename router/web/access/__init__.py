@@ -1,20 +1,17 @@
 """Who makes a request, and whether they may.
 
-Without users and keys of tokens everybody may do everything, but for topics with an owner where
-`acl.enforce` says so; who signs with an API key is known by it, all others are the anonymous
-principal. With them each request needs a name and a password, a token, the signature of an API key,
-or a client certificate. With a file of permissions besides, only what it grants is allowed. What
-the broker's listeners need of this as well is in router/access.
+If settings name neither users nor keys of tokens, clients are anonymous and may do everything,
+except with topics that have an owner if `acl.enforce` says so; a client that signs with an API key
+is known by it. Otherwise each request needs a name and a password, a token, the signature of an API
+key, or a client certificate. With a file of permissions, only what it grants is allowed. What the
+broker's listeners need of this as well is in router/access.
 """
 
 from __future__ import annotations
 
 from router.access.permissions import Permissions, Right
-from router.access.users import Users
-from router.web.access.api_keys import ApiKeys
-from router.web.access.gate import Access
-from router.web.access.lists import AccessLists
-from router.web.access.passwords import Passwords
+from router.web.access.authentication import Access, Passwords
+from router.web.access.management import AccessLists, ApiKeys
 from router.web.access.sessions import Session, Sessions
 from router.web.access.signatures import Signatures
 
@@ -28,5 +25,4 @@ __all__ = [
     "Session",
     "Sessions",
     "Signatures",
-    "Users",
 ]

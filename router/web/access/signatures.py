@@ -1,16 +1,15 @@
-"""Requests signed with an API key, as clients of the original sign them.
+"""Requests signed with an API key, as clients of the original Message Router sign them.
 
     X-CambriaAuth: <key>:<base64 of HMAC-SHA1(secret, date)>      or X-Auth
     X-CambriaDate: <date>                                         or X-Date, else Date
     X-Nonce: <text>        then date:nonce is what is signed
 
-Such a text can be cut at another colon: what was signed as the date `…+05:30` is also the date
-`…+05` with the nonce `30`, a time 30 minutes later. So a date with a nonce must not end in a zone
-without minutes.
+The signed text can be cut at another colon: the date `…+05:30` is also the date `…+05` with the
+nonce `30`, a time 30 minutes later. So a date with a nonce must not end in a zone without minutes.
 
-Only the date is signed, neither method nor body: a signature that somebody reads off the wire is
-good for any request until its window ends. A nonce is not remembered, as in the original: among
-nodes it would have to be agreed on for every request, and it would not protect the body. TLS does.
+Only the date is signed, neither method nor body: a signature read off the wire is valid for every
+request until its window ends. Nonces are not remembered, as in the original: nodes would have to
+agree on them for every request, and they would not protect the body. TLS does.
 """
 
 from __future__ import annotations
@@ -20,19 +19,17 @@ import re
 from base64 import b64encode
 from calendar import timegm
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
+from wsgiref.types import WSGIEnvironment
 
 from router.errors import UnauthenticatedError
 from router.model import Principal
 from router.services.keys import ApiKey, Keys
 
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
-
 ADMIN: Final = "admin"
-# As in the original, whatever the window of other keys is.
-ADMIN_WINDOW: Final = 600.0
-LONGEST: Final = 255
+# As in the original, independent of the window of other keys.
+MAX_ADMIN_WINDOW_SECONDS: Final = 600.0
+MAX_HEADER_CHARACTERS: Final = 255
 
 _MONTHS: Final = {
     name: number
@@ -40,7 +37,7 @@ _MONTHS: Final = {
         ("jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"), 1
     )
 }
-# RFC 822, 5.1: the names that Java's `z` reads too; hours east of Greenwich.
+# RFC 822, 5.1: names that Java's `z` reads too; hours east of Greenwich.
 _ZONES: Final[Mapping[str, int]] = {
     "UTC": 0,
     "GMT": 0,
@@ -63,7 +60,7 @@ _TIME: Final = r"(?P<hour>\d{1,2}):(?P<minute>\d{1,2})"
 _SECOND: Final = r":(?P<second>\d{1,2})"
 _DAY: Final = r"(?P<day>\d{1,2})"
 _MONTH: Final = r"(?P<month>[A-Za-z]{3,9})"
-# The original's ten patterns; some differ only in how many digits a year has.
+# The original's ten patterns; some differ only in the number of digits of a year.
 _PATTERNS: Final = tuple(
     re.compile(pattern)
     for pattern in (
@@ -91,10 +88,10 @@ class Signatures:
         self._wall_ms = wall_ms
 
     def principal(self, environ: WSGIEnvironment) -> Principal:
-        """Return who signed; raise UnauthenticatedError, and what the registry raises."""
+        """Return whose key signed; raise UnauthenticatedError, and what the registry raises."""
         signed: str = environ.get("HTTP_X_CAMBRIAAUTH") or environ.get("HTTP_X_AUTH") or ""
         name, colon, signature = signed.strip().partition(":")
-        if not (name and colon and signature) or len(name) > LONGEST:
+        if not (name and colon and signature) or len(name) > MAX_HEADER_CHARACTERS:
             raise UnauthenticatedError("The signature cannot be read: expected key:signature.")
         date: str = (
             environ.get("HTTP_X_CAMBRIADATE")
@@ -108,22 +105,24 @@ class Signatures:
                 "The date of the signature ends in a zone without minutes, which may be cut off by"
                 " the nonce: write +0500 or +05:00 for +05."
             )
-        self._check_date(date, min(self._window, ADMIN_WINDOW) if name == ADMIN else self._window)
+        self._check_date(
+            date, min(self._window, MAX_ADMIN_WINDOW_SECONDS) if name == ADMIN else self._window
+        )
         text = date if nonce is None else f"{date}:{nonce}"
-        # One sentence for both: it is nobody's business which keys there are.
+        # One sentence for both, which does not say which keys exist.
         key = self._key(name)
         expected = sign("" if key is None else key.secret, text)
         matches = hmac.compare_digest(expected, signature.strip().encode("latin-1", "replace"))
-        # A record without a secret is nobody's key: everybody could sign with it.
+        # A record without a secret is no key: every client could sign with it.
         if key is None or not key.secret or not matches:
             raise UnauthenticatedError("The API key or its signature is wrong.")
         return Principal(name, key=True, admin=key is self._admin)
 
     def _key(self, name: str) -> ApiKey | None:
-        return self._admin if name == ADMIN else self._keys.known(name)
+        return self._admin if name == ADMIN else self._keys.cached(name)
 
     def _check_date(self, date: str, window: float) -> None:
-        at = seconds(date)
+        at = parse_date(date)
         if at is None:
             raise UnauthenticatedError("The date of the signature cannot be read.")
         if abs(self._wall_ms() / 1000 - at) > window:
@@ -137,13 +136,13 @@ def sign(secret: str, text: str) -> bytes:
     return b64encode(hmac.digest(secret.encode(), text.encode("latin-1", "replace"), "sha1"))
 
 
-def seconds(date: str) -> int | None:
+def parse_date(date: str) -> int | None:
     """Return the seconds since 1970 of a date in one of the original's patterns.
 
     Names of days are not compared with the date. Without a zone it is UTC. None: it is no date.
     """
     text = date.strip()
-    if len(text) > LONGEST or not text.isascii():
+    if len(text) > MAX_HEADER_CHARACTERS or not text.isascii():
         return None
     for pattern in _PATTERNS:
         if match := pattern.fullmatch(text):

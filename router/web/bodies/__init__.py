@@ -15,11 +15,9 @@ is stricter or looser, the reading here is the one its documentation gives:
 
 from __future__ import annotations
 
-from router.web.bodies.answers import write
-from router.web.bodies.event_answers import line as event_line
+from router.web.bodies.answers import event_line, write
 from router.web.bodies.inflate import Bounds, inflate
-from router.web.bodies.parse import JSON, read
-from router.web.bodies.reader import Body, BodyReader, light
+from router.web.bodies.reader import JSON, Body, BodyReader, light, read
 from router.wire.ndjson import line
 
 __all__ = [

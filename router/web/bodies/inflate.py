@@ -9,35 +9,25 @@ from typing import Final
 
 from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
 from router.quoting import quoted, said
-from router.settings import Settings
+from router.settings.options import SettingsOptions, from_setting
 
-STEP: Final = 64 * 1024
+INFLATE_STEP_BYTES: Final = 64 * 1024
 # Below this much output the ratio does not matter: small repetitive bodies shrink a lot.
-FREE: Final = 256 * 1024
+MAX_FREE_BYTES: Final = 256 * 1024
 # A gzip body may have several members, as made by appending to a file.
-MEMBERS: Final = 1_000
+MAX_MEMBERS: Final = 1_000
 
 _GZIP: Final = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(SettingsOptions):
     """What one request may publish: bytes after unpacking, growth in unpacking, messages."""
 
-    batch: int
-    ratio: int
-    messages: int
-    message: int
-
-    @classmethod
-    def from_settings(cls, settings: Settings) -> Bounds:
-        """Return what the settings say."""
-        return cls(
-            settings.number("publish.max_batch"),
-            settings.number("publish.max_ratio"),
-            settings.number("publish.max_messages"),
-            settings.number("publish.max_message"),
-        )
+    batch: int = from_setting("publish.max_batch")
+    ratio: int = from_setting("publish.max_ratio")
+    messages: int = from_setting("publish.max_messages")
+    message: int = from_setting("publish.max_message")
 
     def too_large(self) -> BatchTooLargeError:
         """Return the failure that names the limit."""
@@ -71,7 +61,7 @@ def _is_zlib(body: bytes) -> bool:
 
 def most_inflated(size: int, bounds: Bounds) -> int:
     """Return how many bytes a compressed body of this size may have without its compression."""
-    return min(bounds.batch, max(FREE, bounds.ratio * size))
+    return min(bounds.batch, max(MAX_FREE_BYTES, bounds.ratio * size))
 
 
 def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
@@ -79,13 +69,13 @@ def _inflated(kind: int, body: bytes, bounds: Bounds) -> Iterator[bytes]:
     size = at = members = 0
     while at < len(body):
         members += 1
-        if members > (MEMBERS if kind == _GZIP else 1):
+        if members > (MAX_MEMBERS if kind == _GZIP else 1):
             raise BadFramingError(f"Couldn't read compressed format: more follows at byte {at}")
         stream = zlib.decompressobj(kind)
         while not stream.eof:
-            piece = body[at : at + STEP]
+            piece = body[at : at + INFLATE_STEP_BYTES]
             try:
-                part = stream.decompress(piece, STEP)
+                part = stream.decompress(piece, INFLATE_STEP_BYTES)
             except zlib.error as error:
                 raise BadFramingError(f"Couldn't read compressed format: {said(error)}") from error
             at += len(piece) - len(stream.unconsumed_tail) - len(stream.unused_data)

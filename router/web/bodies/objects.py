@@ -24,10 +24,10 @@ from router.model import Message
 
 T = TypeVar("T")
 
-DEEPEST: Final = 500
+MAX_DEPTH: Final = 500
 KEY: Final = "cambria.partition"
-WINDOW: Final = 4 * 1024 * 1024
-_LONGEST_TOKEN: Final = 16
+MAX_WINDOW: Final = 4 * 1024 * 1024
+_MAX_TOKEN: Final = 16
 # In steps, and possessive, as a pattern holds the interpreter's lock while it matches.
 _BLANK: Final = re.compile(r"[ \t\n\r]{1,65536}+")
 _SEPARATOR: Final = re.compile(r"([,\]])[ \t\n\r]{0,64}+")
@@ -106,7 +106,7 @@ def _reader(body: bytes, longest: int) -> _Reader:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise BadJsonError(f"The body is not UTF-8 at byte {error.start}.") from error
-    reader = _Reader(text, body if text.isascii() else None, max(WINDOW, 2 * longest))
+    reader = _Reader(text, body if text.isascii() else None, max(MAX_WINDOW, 2 * longest))
     reader.blank()
     return reader
 
@@ -175,7 +175,7 @@ class _Reader:
         except RecursionError:
             raise _too_deep(self.at) from None
         begin = self.at - self._base
-        if _nested(self._window, begin, end) and _depth(self._window[begin:end]) > DEEPEST:
+        if _nested(self._window, begin, end) and _depth(self._window[begin:end]) > MAX_DEPTH:
             raise _too_deep(self.at)
         self.at = self._base + end
         return value
@@ -193,7 +193,7 @@ class _Reader:
         last = self._base + len(self._window) >= len(self.text)
         if last or self.at == self._base:
             # Where the window cuts the text, the cut looks like an error at or before its end.
-            cut = at >= len(self._window) - _LONGEST_TOKEN or reason.startswith("Unterminated")
+            cut = at >= len(self._window) - _MAX_TOKEN or reason.startswith("Unterminated")
             if cut and not last:
                 raise MessageTooLargeError(
                     f"The object at character {self.at} has more than {self._width} characters."
@@ -217,10 +217,10 @@ def _key(key: str) -> bytes:
 
 
 def _nested(text: str, begin: int, end: int) -> bool:
-    """Return whether an object may be nested too deep; counting costs ten times the first look."""
+    """Return whether an object may be nested too deep; counting costs ten times the first check."""
     if text.find("{", begin + 1, end) < 0 and text.find("[", begin, end) < 0:
         return False
-    return text.count("{", begin, end) + text.count("[", begin, end) > DEEPEST
+    return text.count("{", begin, end) + text.count("[", begin, end) > MAX_DEPTH
 
 
 def _depth(text: str) -> int:
@@ -235,4 +235,4 @@ def _depth(text: str) -> int:
 
 
 def _too_deep(at: int) -> BadJsonError:
-    return BadJsonError(f"The object at character {at} is nested more than {DEEPEST} deep.")
+    return BadJsonError(f"The object at character {at} is nested more than {MAX_DEPTH} deep.")

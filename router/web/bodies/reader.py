@@ -8,25 +8,31 @@ then does take stays reserved until its messages are stored.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Final
+from urllib.parse import unquote_to_bytes
+from wsgiref.types import WSGIEnvironment
 
-from router.errors import BatchTooLargeError
-from router.model import Message
-from router.services.memory_budget import MemoryBudget, Reservation
-from router.waiting import Offload, Steps, run_here
-from router.web.bodies.inflate import Bounds, most_inflated
-from router.web.bodies.parse import (
-    BATCHES,
-    CAMBRIA_ZIP,
-    EVENTS,
-    JSON,
-    most_messages,
-    parse,
-    plain,
+from router.errors import (
+    BadCloudEventError,
+    BadJsonError,
+    BatchTooLargeError,
+    MessageTooLargeError,
+    UnsupportedEncodingError,
 )
+from router.model import Message
+from router.quoting import quoted
+from router.services.memory_budget import MemoryBudget, Reservation
+from router.steps import Offload, Steps, run_here
+from router.web.bodies.cloudevents import EVENT, EVENT_BATCH, REQUIRED, check_name, events
+from router.web.bodies.inflate import Bounds, inflate, most_inflated
+from router.web.bodies.objects import objects
+from router.web.media import media_type
 from router.wire import ndjson
+from router.wire.cambria import records
 
 LIGHT_BYTES: Final = 256 * 1024
 LIGHT_COMPRESSED_BYTES: Final = 16 * 1024
@@ -37,6 +43,26 @@ MAX_COUNTED_BYTES: Final = 1024 * 1024
 MESSAGE_BYTES: Final = 256
 # `"a":1,`
 _SHORTEST_ATTRIBUTE_BYTES: Final = 6
+CAMBRIA_ZIP: Final = "application/cambria-zip"
+JSON: Final = "application/json"
+CAMBRIA: Final = "application/cambria"
+TEXT: Final = "text/plain"
+EVENTS: Final = frozenset({EVENT, EVENT_BATCH})
+# Of any other kind, a body is one message.
+BATCHES: Final = frozenset({JSON, CAMBRIA, CAMBRIA_ZIP, TEXT, ndjson.KIND}) | EVENTS
+_ANY_EVENT: Final = "application/cloudevents"
+STEP_BYTES: Final = 256 * 1024
+LINE_BYTES_PER_BYTE: Final = 6
+"""What a byte of a message takes in JSON at most (\\u0000)."""
+LINE_FRAME_BYTES: Final = 4096
+"""What a line may have beside: names of fields, and what the store says of a message."""
+_PREFIX: Final = "HTTP_CE_"
+HEADERS: Final = frozenset(f"{_PREFIX}{name.upper()}" for name in REQUIRED)
+"""In the environment: a request without any of them is no event in binary mode."""
+_IN_DOCUMENTS: Final = "application/cloudevents"
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
+_ESCAPED: Final = re.compile(r"\\(.)")
+_ENCODED: Final = re.compile(r"(?:[ -$&-~]|%[0-9A-Fa-f]{2})*+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,3 +189,133 @@ def _size(kind: str, length: int, messages: list[Message]) -> int:
     if kind in EVENTS or kind == ndjson.KIND:
         parsed += sum(len(message.properties) for message in messages)
     return length + MESSAGE_BYTES * parsed
+
+
+def read(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
+    """Return the messages of a body; `key` is for those that the format gives none.
+
+    Refuses the body whole: raises BadFramingError, BadJsonError, BadCloudEventError,
+    BatchTooLargeError, MessageTooLargeError, UnsupportedEncodingError. An empty body has no
+    messages, whatever its kind.
+    """
+    return parse(kind, plain(kind, "", body, bounds), key, bounds)
+
+
+def plain(kind: str, encoding: str, body: bytes, bounds: Bounds) -> bytes:
+    """Return a body without its compression; raise what `inflate` raises."""
+    body = inflate(encoding, body, bounds)
+    return inflate("gzip", body, bounds) if kind == CAMBRIA_ZIP else body
+
+
+def parse(kind: str, body: bytes, key: bytes | None, bounds: Bounds) -> list[Message]:
+    """Return the messages of a body that is not compressed any more, as `read` does."""
+    if not body:
+        return []
+    if reader := _READERS.get(kind):
+        return _bounded(reader(body, key, bounds), bounds)
+    if kind.startswith(_ANY_EVENT):
+        raise UnsupportedEncodingError(f"{quoted(kind, 60)} is none of {EVENT}, {EVENT_BATCH}.")
+    return [Message(body, key)]
+
+
+def most_messages(kind: str, body: bytes) -> int:
+    """Return how many messages a body that is not compressed has at most, in little time."""
+    if kind == JSON:
+        return body.count(b"{")
+    if kind in {CAMBRIA, CAMBRIA_ZIP}:
+        return body.count(b".") // 2
+    if kind == TEXT:
+        return body.count(b"\n") + body.count(b"\r") + 1
+    if kind == ndjson.KIND:
+        # A property takes as much as a message: each has a colon, as each field of a message has.
+        return body.count(b":")
+    return body.count(b"{") if kind in EVENTS else 1
+
+
+def _described(body: bytes, key: bytes | None, bounds: Bounds) -> Iterator[Message]:
+    """Yield the messages of lines of NDJSON, with at most as many properties as messages."""
+    left = bounds.messages
+    for number, line in enumerate(_lines(body), 1):
+        if len(line) > LINE_BYTES_PER_BYTE * bounds.message + LINE_FRAME_BYTES:
+            raise MessageTooLargeError(f"Message {number} is larger than {bounds.message} bytes.")
+        try:
+            message = ndjson.decode(line, key)
+        except BadJsonError as error:
+            raise BadJsonError(f"Message {number}: {error}") from error
+        left -= len(message.properties)
+        if left < 0:
+            raise BatchTooLargeError(f"The limit is {bounds.messages} properties.")
+        yield message
+
+
+def _lines(body: bytes) -> Iterator[bytes]:
+    """Yield the lines that are not empty; a step ends where a line does."""
+    begin, length = 0, len(body)
+    feed = carriage = -1
+    while begin < length:
+        middle = min(begin + STEP_BYTES, length)
+        # What was found behind the last step's end is not searched again.
+        feed = feed if feed >= middle else _find(body, b"\n", middle)
+        carriage = carriage if carriage >= middle else _find(body, b"\r", middle)
+        end = min(feed, carriage, length - 1) + 1
+        yield from filter(None, body[begin:end].splitlines())
+        begin = end
+
+
+def _find(body: bytes, byte: bytes, start: int) -> int:
+    found = body.find(byte, start)
+    return found if found >= 0 else len(body)
+
+
+def _bounded(messages: Iterable[Message], bounds: Bounds) -> list[Message]:
+    found = list(islice(messages, bounds.messages + 1))
+    if len(found) > bounds.messages:
+        raise BatchTooLargeError(f"The limit is {bounds.messages} messages.")
+    return found
+
+
+_READERS: Final[Mapping[str, Callable[[bytes, bytes | None, Bounds], Iterable[Message]]]] = {
+    JSON: lambda body, key, bounds: objects(body, key, bounds.message),
+    CAMBRIA: lambda body, _key, _bounds: records(body),
+    CAMBRIA_ZIP: lambda body, _key, _bounds: records(body),
+    TEXT: lambda body, key, _bounds: (Message(line, key) for line in _lines(body)),
+    ndjson.KIND: _described,
+    EVENT: lambda body, key, bounds: events(EVENT, body, key, bounds.message),
+    EVENT_BATCH: lambda body, key, bounds: events(EVENT_BATCH, body, key, bounds.message),
+}
+
+
+def event_attributes(environ: WSGIEnvironment) -> dict[str, str] | None:
+    """Return the attributes in a request's headers, None: it is no event in binary mode.
+
+    Raises BadCloudEventError for headers that cannot be read; whether the attributes are valid is
+    not looked at. A body that is an event itself counts, and not the headers beside it.
+    """
+    if environ.keys().isdisjoint(HEADERS):
+        return None
+    if media_type(environ.get("CONTENT_TYPE", "")).startswith(_IN_DOCUMENTS):
+        return None
+    found = {}
+    for field, value in environ.items():
+        if field.startswith(_PREFIX):
+            name = field.removeprefix(_PREFIX).lower().replace("_", "-")
+            check_name(name)
+            found[name] = _decoded(name, value)
+    return found
+
+
+def _decoded(name: str, value: str) -> str:
+    """Undo the quotes of older senders, then percent encoding."""
+    if value.startswith('"'):
+        if not _QUOTED.fullmatch(value):
+            raise BadCloudEventError(f"ce-{name}: {quoted(value)} is no quoted text.")
+        value = _ESCAPED.sub(r"\1", value[1:-1])
+    if not _ENCODED.fullmatch(value):
+        raise BadCloudEventError(
+            f"ce-{name}: {quoted(value)} has a character that is to be percent-encoded, or a"
+            " percent sign without two hexadecimal digits."
+        )
+    try:
+        return unquote_to_bytes(value).decode()
+    except UnicodeDecodeError:
+        raise BadCloudEventError(f"ce-{name}: what is percent-encoded is no UTF-8.") from None

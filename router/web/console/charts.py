@@ -32,7 +32,7 @@ def chart(kind: str, samples: Sequence[Sample], now_ms: int) -> dict[str, Any]:
     }
 
 
-def told(samples: Sequence[Sample], most: int | None = None) -> list[list[int]]:
+def series(samples: Sequence[Sample], most: int | None = None) -> list[list[int]]:
     """Return samples for programs, the last one and evenly as many before it as there may be."""
     step = 1 if most is None else max(1, -(-len(samples) // most))
     return [list(sample) for sample in samples[::-1][::step][::-1]]

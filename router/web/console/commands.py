@@ -8,7 +8,10 @@ from collections.abc import Sequence
 from typing import Final
 from urllib.parse import quote
 
+from flask import request
+
 from router.model import Principal
+from router.web.addresses import root
 
 # Marks that turn the direction of text would show another command than the one that is pasted.
 _CONTROL: Final = re.compile(
@@ -32,6 +35,16 @@ def _octets(character: str) -> str:
 def segment(name: str) -> str:
     """Return a name as a segment of a path."""
     return quote(name, safe="")
+
+
+def path(*segments: str) -> str:
+    """Return the path of segments that are as they are, without escapes."""
+    return "".join("/" + segment(one) for one in segments)
+
+
+def url(*segments: str) -> str:
+    """Return the address of a path of this router, as the client reaches it."""
+    return root(request.environ) + path(*segments)
 
 
 def curl(principal: Principal, url: str, *options: str) -> str:

@@ -5,95 +5,79 @@ from __future__ import annotations
 from typing import Any, Final
 
 import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 
-from router.errors import (
-    BadRequestError,
-    NotAllowedError,
-    NotSupportedError,
-)
+from router.errors import BadRequestError, NotAllowedError, NotSupportedError
 from router.model import Principal, TopicName
-from router.services.dead_letters import (
-    GROUP,
+from router.services.dead_letters.letters import (
     MAX_BATCH,
-    Chosen,
-    DeadLetters,
     Letter,
-    Outcome,
-    outcome_told,
     read_letters,
     read_marks,
     write_letter,
     write_marks,
 )
-from router.services.manage import Topics
+from router.services.dead_letters.service import GROUP, Chosen, Outcome
 from router.web.access import Right
-from router.web.addresses import root
 from router.web.console import commands, shown
-from router.web.console.described import action, page
+from router.web.console.context import PageViews, words
 from router.web.console.fields import Fields
-from router.web.console.parts import Parts, words
+from router.web.console.pages import action, page
 from router.web.openapi.description import number, text
-from router.web.parameters import Query
+from router.web.requests import Query
 
 PATH: Final = "/console/dead-letters"
 SHOWN_LETTERS: Final = 50
 SHOWN_CHARACTERS: Final = 2_000
-MOST_TOPICS: Final = 200
+MAX_TOPICS: Final = 200
 """Topics of the page: each is described by the store."""
-MOST_DONE: Final = 1_000_000_000
+MAX_DONE: Final = 1_000_000_000
 LETTER: Final = "letter-"
 """Begins the names of the boxes that choose letters."""
 _FIELDS: Final = ("which", "behind", "before")
-_UNTOLD: Final = "This store does not tell where a group stands, so that no letter can be done with"
+_NOT_AVAILABLE: Final = (
+    "This store does not say where a group stands, so that no letter can be requeued"
+)
 
 
 _log = structlog.get_logger(__name__)
 
 
-class DeadLetterPageViews:
+class DeadLetterPageViews(PageViews):
     """The views of `/console/dead-letters`."""
 
-    def __init__(self, parts: Parts, topics: Topics, letters: DeadLetters) -> None:
-        self._parts = parts
-        self._topics = topics
-        self._letters = letters
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(PATH, endpoint="dead_letters")(self.listed)
-        routes.get(f"{PATH}/<topic>")(self.letters)
-        routes.post(f"{PATH}/<topic>/requeue")(self.requeue)
-        routes.post(f"{PATH}/<topic>/discard")(self.discard)
-
-    @page()
-    def listed(self) -> Response:
+    @page(
+        f"GET {PATH}",
+    )
+    def dead_letters(self) -> Response:
         """Answer the dead-letter topics that the caller may see, with how many letters wait."""
-        principal = self._parts.principal()
-        found = self._letters.among(self._parts.visible(principal, self._topics))
+        principal = self._context.principal()
+        found = self._services.dead_letters.among(
+            self._context.visible(principal, self._services.topics)
+        )
         data = {
-            "topics": self._letters.counted(found[:MOST_TOPICS]),
-            "left_out": max(0, len(found) - MOST_TOPICS),
+            "topics": self._services.dead_letters.counted(found[:MAX_TOPICS]),
+            "left_out": max(0, len(found) - MAX_TOPICS),
             "commands": [
-                commands.curl(principal, f"{root(request.environ)}/dead-letters"),
+                commands.curl(principal, commands.url("dead-letters")),
                 commands.router("dead-letters", "list"),
             ],
         }
-        return self._parts.pages.answer("dead_letters.html", data)
+        return self._context.pages.answer("dead_letters.html", data)
 
     @page(
+        f"GET {PATH}/<topic>",
         text("behind", "Where the last page ended."),
         number("done", "How many letters an action did."),
         number("left", "How many it could not do."),
     )
     def letters(self, topic: str) -> Response:
         """Answer the letters of a topic that wait, with why they are there."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.SUBSCRIBE)
+        principal, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
         after = read_marks("behind", words(query, "behind"))
-        done, left = query.number("done", -1, MOST_DONE), query.number("left", 0, MOST_DONE)
-        managed = self._parts.may(principal, name, Right.MANAGE)
+        done, left = query.number("done", -1, MAX_DONE), query.number("left", 0, MAX_DONE)
+        managed = self._context.may(principal, name, Right.MANAGE)
         data: dict[str, Any] = {
             "topic": name.local,
             "group": GROUP,
@@ -106,38 +90,37 @@ class DeadLetterPageViews:
             "commands": _lines(principal, name),
         }
         try:
-            found = self._letters.look(name, Chosen(None, after, limit=SHOWN_LETTERS))
-            counted = self._letters.count(name)
+            found = self._services.dead_letters.page(name, Chosen(None, after, limit=SHOWN_LETTERS))
+            counted = self._services.dead_letters.count(name)
         except (NotSupportedError, NotAllowedError) as error:
-            data["no_change"] = f"{_UNTOLD}: {error}."
-            return self._parts.pages.answer("dead_letter_topic.html", data)
+            data["no_change"] = f"{_NOT_AVAILABLE}: {error}."
+            return self._context.pages.answer("dead_letter_topic.html", data)
         data |= {
             "waiting": None if counted is None else counted[0],
             "letters": [_shown(letter) for letter in found.letters],
             "behind": write_marks(found.after),
             "more": found.more,
         }
-        return self._parts.pages.answer("dead_letter_topic.html", data)
+        return self._context.pages.answer("dead_letter_topic.html", data)
 
-    @action(optional=_FIELDS, fails=("subscription-busy",))
+    @action(f"POST {PATH}/<topic>/requeue", optional=_FIELDS, fails=("subscription-busy",))
     def requeue(self, topic: str) -> Response:
         """Publish letters to the topics that they came from."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        for right in (Right.SUBSCRIBE, Right.MANAGE):
-            self._parts.access.demand(principal, name, right)
+        principal, name = self._context.authorized(topic, Right.SUBSCRIBE, Right.MANAGE)
         chosen = self._chosen()
-        outcome = self._letters.requeue(
-            name, chosen, lambda to: self._parts.may(principal, to, Right.PUBLISH)
+        outcome = self._services.dead_letters.requeue(
+            name, chosen, lambda to: self._context.may(principal, to, Right.PUBLISH)
         )
         return self._answer(name, chosen, outcome, "requeue")
 
-    @action(optional=_FIELDS, fails=("subscription-busy",))
+    @action(f"POST {PATH}/<topic>/discard", optional=_FIELDS, fails=("subscription-busy",))
     def discard(self, topic: str) -> Response:
         """Have letters wait no more."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.MANAGE)
+        _, name = self._context.authorized(topic, Right.MANAGE)
         chosen = self._chosen()
-        return self._answer(name, chosen, self._letters.discard(name, chosen), "discard")
+        return self._answer(
+            name, chosen, self._services.dead_letters.discard(name, chosen), "discard"
+        )
 
     def _chosen(self) -> Chosen:
         """Return which letters a form means."""
@@ -146,20 +129,22 @@ class DeadLetterPageViews:
         if which == "all":
             before = fields.number("before")
             after = read_marks("behind", fields.text("behind", ""))
-            return Chosen(None, after, self._letters.now_ms() if before is None else before)
+            return Chosen(
+                None, after, self._services.dead_letters.now_ms() if before is None else before
+            )
         named = [name.removeprefix(LETTER) for name in fields.names(LETTER)]
         if which != "selected" or not named:
             raise BadRequestError("which: choose letters, or all of them.")
         return Chosen(read_letters("letter", ",".join(named[:MAX_BATCH])))
 
     def _answer(self, name: TopicName, chosen: Chosen, outcome: Outcome, what: str) -> Response:
-        user = self._parts.principal()
+        user = self._context.principal()
         _log.info(f"dead-letters-{what}", topic=name.local, count=outcome.done, user=user.name)
         lines = _doing(user, name, chosen, what)
-        data = {"topic": name.local, "commands": lines} | outcome_told(outcome, chosen)
-        path = f"{PATH}/{commands.segment(name.local)}"
+        data = {"topic": name.local, "commands": lines} | outcome.as_json(chosen)
+        path = commands.path("console", "dead-letters", name.local)
         left = len(outcome.refused) + bool(outcome.failure)
-        return self._parts.pages.done(data, path, done=str(outcome.done), left=str(left))
+        return self._context.pages.done(data, path, done=str(outcome.done), left=str(left))
 
 
 def _shown(letter: Letter) -> dict[str, Any]:
@@ -188,7 +173,7 @@ def _done(done: int, left: int) -> str:
 
 
 def _url(name: TopicName) -> str:
-    return f"{root(request.environ)}/dead-letters/{commands.segment(name.local)}"
+    return commands.url("dead-letters", name.local)
 
 
 def _lines(principal: Principal, name: TopicName) -> list[str]:

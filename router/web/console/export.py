@@ -11,24 +11,23 @@ from typing import Final
 
 import orjson
 import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 
-from router.errors import RouterError
+from router.errors import BackendTimeoutError, RouterError
 from router.model import Stored, TopicName, TopicStats
 from router.services.consume import PollMailbox
-from router.services.manage import Topics
 from router.services.read import Reading
 from router.services.scan import Scan, ScanBounds, end_of
-from router.web import bodies
+from router.web import bodies, streams
 from router.web.access import Right
 from router.web.console import shown
-from router.web.console.described import FAILS, SIGN_IN
-from router.web.console.message_tab import look
-from router.web.console.pages import HEADERS, NO_STORE
-from router.web.console.parts import Parts
+from router.web.console.context import PageViews
+from router.web.console.message_tab import find_messages
+from router.web.console.pages import FAILS, HEADERS, NO_STORE, SIGN_IN
 from router.web.console.selection import SELECTION, Selection, read_selection, texts
-from router.web.openapi.description import TEXT, Reply, choice, operation
-from router.web.parameters import Query
+from router.web.dmaap.stream import STREAM_FAILS, STREAMED
+from router.web.openapi.description import EVENTS, Reply, choice, operation
+from router.web.requests import Query
 
 MAX_EXPORTED: Final = 1_000
 """Messages of an export that names no place to begin: the last ones."""
@@ -44,38 +43,29 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9.]+")
 _log = structlog.get_logger(__name__)
 
 
-class ExportViews:
+class ExportViews(PageViews):
     """The view of downloads."""
 
-    def __init__(self, parts: Parts, topics: Topics, reading: Reading) -> None:
-        self._parts = parts
-        self._topics = topics
-        self._reading = reading
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the route."""
-        routes.get("/console/topics/<topic>/export")(self.export)
-
     @operation(
+        "GET /console/topics/<topic>/export",
         choice("as", KINDS, "Of which type the file is."),
         *SELECTION,
         answers={
-            200: Reply("The file.", {kind.partition(";")[0]: TEXT for kind in KINDS.values()}),
+            200: Reply("The file.", {kind.partition(";")[0]: str for kind in KINDS.values()}),
             **SIGN_IN,
         },
         fails=(*FAILS, "read-failed"),
     )
     def export(self, topic: str) -> Response:
         """Answer the messages of a stretch that match the filters, as a file."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.SUBSCRIBE)
+        _, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
         kind = query.choice("as", tuple(KINDS), "ndjson")
-        stats = self._topics.described(name)
-        partitions = self._reading.partitions(name)
+        stats = self._services.topics.described(name)
+        partitions = self._services.reading.partitions(name)
         chosen = read_selection(texts(query), partitions)
         write = _ndjson if kind == "ndjson" else _csv
-        body = _File(self._reading, write, *self._messages(name, stats, chosen))
+        body = _File(self._services.reading, write, *self._messages(name, stats, chosen))
         answer = Response(body, content_type=KINDS[kind], headers=HEADERS | NO_STORE)
         # A topic's name holds nothing that would end the quotes.
         answer.headers["Content-Disposition"] = f'attachment; filename="{name.local}.{kind}"'
@@ -86,10 +76,12 @@ class ExportViews:
     ) -> tuple[Iterable[Stored], Callable[[], None]]:
         """Return the messages, and what ends reading them."""
         if chosen.starts is None:
-            return look(self._reading, name, stats, chosen, MAX_EXPORTED).messages, _nothing
+            return find_messages(
+                self._services.reading, name, stats, chosen, MAX_EXPORTED
+            ).messages, _nothing
         ends = {p: place for p, place in end_of(stats).items() if p in chosen.starts}
-        scan = Scan(self._reading, name, chosen.starts, ends, BOUNDS)
-        return filter(chosen.chosen.matches, scan), scan.close
+        scan = Scan(self._services.reading, name, chosen.starts, ends, BOUNDS)
+        return filter(chosen.chosen.matches, _all_of(scan)), scan.close
 
 
 class _File:
@@ -129,6 +121,13 @@ class _File:
         self._close()
         if self._counted:
             self._reading.ended(self._mailbox)
+
+
+def _all_of(scan: Scan) -> Iterator[Stored]:
+    """Give the messages of a scan; raise BackendTimeoutError if the store left some out."""
+    yield from scan
+    if not (scan.whole or scan.is_full):
+        raise BackendTimeoutError("The store was too slow: the file holds not all messages.")
 
 
 def _nothing() -> None:
@@ -178,3 +177,22 @@ def _cell(text: str) -> str:
     """Return a text that no spreadsheet takes for a formula."""
     formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
     return f"'{text}" if formula else text
+
+
+class StreamViews(PageViews):
+    """The view of live tails."""
+
+    @operation(
+        "GET /console/topics/<topic>/stream",
+        *STREAMED,
+        answers={
+            200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS}),
+            **SIGN_IN,
+        },
+        fails=STREAM_FAILS,
+    )
+    def stream(self, topic: str) -> Response:
+        """Answer the messages of a topic as they come."""
+        return self._services.streams.serve(
+            self._context.principal(), self._context.topic_name(topic)
+        )

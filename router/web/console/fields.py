@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import parse_qsl
+from wsgiref.types import WSGIEnvironment
 
 from werkzeug.http import parse_options_header
 
 from router.errors import BadRequestError, UnsupportedEncodingError
 from router.quoting import quoted
-from router.web import intake
+from router.web import requests
 from router.web.media import media_type
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
 
 MAX_FORM_BYTES: Final = 2 * 1024 * 1024
 MAX_FIELDS: Final = 100
@@ -53,7 +51,7 @@ class Fields:
             return _parts(environ, limit or MAX_UPLOAD_BYTES)
         if kind != FORM:
             raise UnsupportedEncodingError(f"Content-Type: expected {FORM}, not {quoted(kind)}.")
-        body = intake.body(environ, limit or MAX_FORM_BYTES)
+        body = requests.body(environ, limit or MAX_FORM_BYTES)
         try:
             pairs = parse_qsl(
                 body.decode("ascii"),
@@ -97,7 +95,7 @@ def _parts(environ: WSGIEnvironment, limit: int) -> dict[str, str | Upload]:
     """Return the fields of a form with files (RFC 7578); the first of a name counts."""
     _, options = parse_options_header(environ.get("CONTENT_TYPE", ""))
     boundary = options.get("boundary", "").encode()
-    body = b"\r\n" + intake.body(environ, limit)
+    body = b"\r\n" + requests.body(environ, limit)
     parts = body.split(b"\r\n--" + boundary, MAX_FIELDS + 2)
     whole = bool(boundary) and len(parts) > 1 and parts[-1].startswith(b"--")
     if not whole or len(parts) > MAX_FIELDS + 2:

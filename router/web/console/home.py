@@ -5,54 +5,44 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from flask import Blueprint, Response, current_app, request
+from flask import Response, current_app, request
 
 from router.build import VERSION
 from router.errors import MethodNotAllowedError, PathNotFoundError, RouterError
 from router.web import forms
 from router.web.addresses import root
-from router.web.allowed import allowed
-from router.web.console.assets import AGAIN, TYPES, Assets
-from router.web.console.described import page
-from router.web.console.formats import html_wanted
-from router.web.console.pages import HEADERS, Pages, base
-from router.web.console.parts import Parts
-from router.web.openapi.description import JSON, OBJECT, TEXT, Reply, operation
+from router.web.console.context import PageContext, PageViews
+from router.web.console.pages import AGAIN, HEADERS, TYPES, Assets, Pages, base, page, wants_html
+from router.web.errors import allowed
+from router.web.openapi.description import JSON, Reply, operation
 
 NAME: Final = "message-router"
 
 
-class HomeViews:
+class HomeViews(PageViews):
     """The views that need no topic."""
 
     def __init__(
-        self, parts: Parts, assets: Assets, ready: Callable[[], None], backend: str
+        self, context: PageContext, assets: Assets, ready: Callable[[], None], backend: str
     ) -> None:
-        self._parts = parts
-        self._pages: Pages = parts.pages
+        super().__init__(context)
+        self._pages: Pages = context.pages
         self._assets = assets
         self._ready = ready
         self._backend = backend
 
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get("/")(self.root)
-        routes.get("/favicon.ico")(self.icon)
-        routes.get("/console/static/<digest>/<name>")(self.static)
-        routes.get("/console/about")(self.about)
-        routes.get("/console/<path:rest>")(self.unknown)
-
     @operation(
+        "GET /",
         answers={
-            200: Reply("What runs here and where to go.", {JSON: OBJECT}),
+            200: Reply("What runs here and where to go.", {JSON: dict}),
             302: Reply("For a browser: `Location` is the console."),
         },
         fails=(),
         public=True,
     )
     def root(self) -> Response:
-        """Send a browser to the console, and tell others what runs here."""
-        if html_wanted(request.environ):
+        """Send a browser to the console, and answer other clients what runs here."""
+        if wants_html(request.environ):
             answer = Response(status=302, headers=HEADERS)
             answer.headers["Location"] = base() + "/console/"
         else:
@@ -61,15 +51,19 @@ class HomeViews:
         answer.headers["Cache-Control"] = "no-cache"
         return answer
 
-    @operation(answers={200: Reply("The icon.", {"image/svg+xml": TEXT})}, fails=(), public=True)
+    @operation(
+        "GET /favicon.ico",
+        answers={200: Reply("The icon.", {"image/svg+xml": str})},
+        fails=(),
+        public=True,
+    )
     def icon(self) -> Response:
         """Answer the icon, which browsers ask for by themselves."""
         return self._file("icon.svg", AGAIN)
 
     @operation(
-        answers={
-            200: Reply("The file.", {kind.partition(";")[0]: TEXT for kind in TYPES.values()})
-        },
+        "GET /console/static/<digest>/<name>",
+        answers={200: Reply("The file.", {kind.partition(";")[0]: str for kind in TYPES.values()})},
         fails=("path-not-found",),
         public=True,
     )
@@ -77,10 +71,12 @@ class HomeViews:
         """Answer a file of the console."""
         return self._file(name, self._assets.caching(digest))
 
-    @page()
+    @page(
+        "GET /console/about",
+    )
     def about(self) -> Response:
         """Say what runs here, and whether it is well."""
-        principal = self._parts.principal()
+        principal = self._context.principal()
         data = {
             "version": VERSION,
             "backend": self._backend,
@@ -91,7 +87,7 @@ class HomeViews:
         }
         return self._pages.answer("about.html", data)
 
-    @operation(hidden=True)
+    @operation("GET /console/<path:rest>", hidden=True)
     def unknown(self, rest: str) -> Response:
         """Refuse a path that is none of the console's, or that takes forms and has no page."""
         kind = MethodNotAllowedError if allowed(current_app) else PathNotFoundError

@@ -5,46 +5,33 @@ from __future__ import annotations
 from typing import Any, Final
 from urllib.parse import quote
 
-from flask import request
-
 from router.model import Principal, Stored, TopicName, TopicStats
+from router.services.pages import Found, after, before
 from router.services.read import Reading
-from router.services.scan import (
-    After,
-    Found,
-    Places,
-    ScanBounds,
-    Start,
-    Whence,
-    after,
-    before,
-    beginning,
-    end_of,
-)
+from router.services.scan import After, Places, ScanBounds, Start, StartPosition, beginning, end_of
 from router.web.access import Right
-from router.web.addresses import root
 from router.web.console import commands, shown
+from router.web.console.context import PageContext
 from router.web.console.pages import base
-from router.web.console.parts import Parts
 from router.web.console.selection import Selection, read_selection, texts
-from router.web.parameters import Query
 from router.web.pulsar_rest import ids
+from router.web.requests import Query
 
 VIEWS: Final = ("text", "tree", "hex")
 SHOWN_MESSAGES: Final = 50
 """Messages of one page."""
 SHOWN_CHARACTERS: Final = 20_000
 """Of one message; the rest is left out, and how much that is is said."""
-UNTOLD: Final = "This store does not tell what a topic holds."
+NOT_AVAILABLE: Final = "This store does not say what a topic holds."
 BLIND_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 1.0)
-"""Of a store that does not tell where a topic ends: what comes in a second is shown."""
+"""Of a store that does not say where a topic ends: what comes in a second is shown."""
 
 
 class MessageTab:
     """What the tab shows."""
 
-    def __init__(self, parts: Parts, reading: Reading) -> None:
-        self._parts = parts
+    def __init__(self, context: PageContext, reading: Reading) -> None:
+        self._context = context
         self._reading = reading
 
     def data(
@@ -68,9 +55,9 @@ class MessageTab:
             "note": "",
             "commands": [],
         }
-        if not self._parts.may(principal, name, Right.SUBSCRIBE):
+        if not self._context.may(principal, name, Right.SUBSCRIBE):
             return data | {"note": "You may not read this topic."}
-        found = look(self._reading, name, stats, chosen, SHOWN_MESSAGES)
+        found = find_messages(self._reading, name, stats, chosen, SHOWN_MESSAGES)
         data["messages"] = [_shown(stored, view) for stored in found.messages]
         data["note"] = _note(found, chosen, known=stats is not None)
         data["commands"] = _commands(principal, name, chosen)
@@ -83,31 +70,31 @@ class MessageTab:
         self, name: TopicName, partitions: list[int], found: Found, note: str
     ) -> dict[str, str]:
         """Return where live messages come from: behind those that the page has."""
-        if len(partitions) > ids.MOST_MARKS:
-            return {"note": f"A live tail has at most {ids.MOST_MARKS} partitions. {note}".strip()}
+        if len(partitions) > ids.MAX_MARKS:
+            return {"note": f"A live tail has at most {ids.MAX_MARKS} partitions. {note}".strip()}
         places = beginning(partitions, Start.LATEST) | found.end
         mark = quote(ids.write_marks([places[partition] for partition in partitions]), safe="")
-        path = f"/console/topics/{commands.segment(name.local)}/stream"
+        path = commands.path("console", "topics", name.local, "stream")
         return {"stream": f"{base()}{path}?last_event_id={mark}"}
 
 
 _GIVEN: Final = ("filter", "key", "header", "path", "partition", "from", "before")
 
 
-def look(
+def find_messages(
     reading: Reading, name: TopicName, stats: TopicStats | None, chosen: Selection, most: int
 ) -> Found:
     """Return what a selection is about, at most so many messages; raise what reading raises."""
-    wanted = chosen.chosen.matches
+    matches = chosen.chosen.matches
     if stats is None:
         if chosen.starts is None:
             none = beginning(chosen.partitions, Start.LATEST)
             return Found((), none, none, 0, whole=True)
-        return after(reading, name, (chosen.starts, {}), most, wanted, BLIND_BOUNDS)
+        return after(reading, name, (chosen.starts, {}), most, matches, BLIND_BOUNDS)
     ends = _only(end_of(stats), chosen)
     if chosen.starts is not None:
-        return after(reading, name, (chosen.starts, ends), most, wanted)
-    found = before(reading, stats, ends if chosen.ends is None else chosen.ends, most, wanted)
+        return after(reading, name, (chosen.starts, ends), most, matches)
+    found = before(reading, stats, ends if chosen.ends is None else chosen.ends, most, matches)
     return found
 
 
@@ -146,13 +133,13 @@ def _told(places: Places) -> bool:
 
 def _note(found: Found, chosen: Selection, *, known: bool) -> str:
     if not known and chosen.live:
-        return f"{UNTOLD} Messages that come are shown."
+        return f"{NOT_AVAILABLE} Messages that come are shown."
     if not known and chosen.ends is not None:
-        return UNTOLD
+        return NOT_AVAILABLE
     if found.whole or len(found.messages) >= SHOWN_MESSAGES:
         return ""
     further = "Newer" if chosen.starts is not None else "Older"
-    return f"{found.looked} messages were looked at; {further} goes on."
+    return f"{found.looked} messages were checked; {further} goes on."
 
 
 def _shown(stored: Stored, view: str) -> dict[str, Any]:
@@ -179,7 +166,7 @@ def _shown(stored: Stored, view: str) -> dict[str, Any]:
 def _commands(principal: Principal, name: TopicName, chosen: Selection) -> list[str]:
     """Return the lines that read the same messages, without the filters."""
     start = chosen.given.get("from", "")
-    events = f"{root(request.environ)}/events/{commands.segment(name.local)}?stream"
+    events = commands.url("events", name.local) + "?stream"
     places = list((chosen.starts or {}).values())
     if not places:
         return [
@@ -198,10 +185,10 @@ def _commands(principal: Principal, name: TopicName, chosen: Selection) -> list[
     return [commands.curl(principal, f"{events}&last_event_id={mark}", "-N")]
 
 
-def _partition_url(name: TopicName, partition: int, place: Whence) -> str:
+def _partition_url(name: TopicName, partition: int, place: StartPosition) -> str:
     """Return PIP 64's address of the messages of a partition from a place on."""
-    parts = "/".join(commands.segment(p) for p in (name.tenant, name.namespace, name.local))
-    path = f"{root(request.environ)}/topics/{parts}/partitions/{max(0, partition)}/messages"
+    names = name.tenant, name.namespace, name.local
+    path = commands.url("topics", *names, "partitions", str(max(0, partition)), "messages")
     if isinstance(place, After):
         return f"{path}?after={ids.write_colons(place.position)}"
     word = ids.write_colons(place) if not isinstance(place, Start | int) else ids.write_mark(place)

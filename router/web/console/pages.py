@@ -8,25 +8,28 @@ others, none of them inline: so a name or message that holds markup is shown as 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import blake2b
+from importlib import resources
+from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
+from wsgiref.types import WSGIEnvironment
 
 import orjson
 from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from router.build import VERSION
-from router.web.addresses import root
-from router.web.console.assets import Assets
+from router.errors import BadRequestError
+from router.web.addresses import USER, root
 from router.web.console.commands import segment
-from router.web.console.formats import json_wanted, problem_wanted
+from router.web.console.fields import FORM, MULTIPART
 from router.web.console.shown import at, size, visible, written
 from router.web.console.visitors import current
-from router.web.transaction import USER
-
-if TYPE_CHECKING:
-    pass
+from router.web.media import PROBLEM
+from router.web.openapi import description as api
+from router.web.requests import Query
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self';"
@@ -48,7 +51,20 @@ NAVIGATION: Final = (
     ("Access", "/console/access"),
     ("Settings", "/console/settings"),
 )
-PROBLEM: Final = "application/problem+json"
+TYPES: Final = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+FOREVER: Final = "public, max-age=31536000, immutable"
+AGAIN: Final = "no-cache"
+FORMATS: Final = ("html", "json")
+FORMAT: Final = api.choice("format", FORMATS, "A page, or its data; `Accept` says it as well.")
+PAGED: Final = api.number("page", "Which page, from 1 on.")
+SIGN_IN: Final = {
+    303: api.Reply("For a browser without credentials: `Location` is the sign-in page.")
+}
+FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
 
 
 class Pages:
@@ -77,19 +93,19 @@ class Pages:
 
     def answer(self, name: str, data: Mapping[str, Any], status: int = 200) -> Response:
         """Return a page, or its data for those who ask for that."""
-        if json_wanted(request.environ):
+        if wants_json_page(request.environ):
             return _json(data, "application/json", status)
         return self._page(name, data, status)
 
     def problem(self, problem: Mapping[str, Any], status: int) -> Response:
         """Return a failure: a page for a browser, else a problem document (RFC 9457)."""
-        if problem_wanted(request.environ):
+        if wants_problem(request.environ):
             return _json(problem, PROBLEM, status)
         return self._page("error.html", problem, status)
 
     def done(self, data: Mapping[str, Any], path: str, **query: str) -> Response:
         """Return what an action did; a form without script is sent on to a page that shows it."""
-        if json_wanted(request.environ):
+        if wants_json_page(request.environ):
             return _json(data, "application/json", 200)
         answer = Response(status=303, headers=HEADERS | NO_STORE)
         answer.headers["Location"] = base() + path + ("?" + urlencode(query) if query else "")
@@ -128,3 +144,97 @@ def _in_json(value: object) -> str:
 def _json(data: Mapping[str, Any], kind: str, status: int) -> Response:
     body = orjson.dumps(data, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
     return Response(body, status=status, mimetype=kind, headers=HEADERS | NO_STORE)
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """One file."""
+
+    data: bytes
+    kind: str
+
+
+class Assets:
+    """All files, read once; `digest` changes with any of them, and is part of their addresses."""
+
+    def __init__(self) -> None:
+        folder = resources.files(__package__) / "static"
+        self._files = {
+            found.name: Asset(found.read_bytes(), TYPES["." + found.name.rpartition(".")[2]])
+            for found in sorted(folder.iterdir(), key=lambda found: found.name)
+        }
+        whole = b"".join(name.encode() + asset.data for name, asset in self._files.items())
+        self.digest = blake2b(whole, digest_size=8).hexdigest()
+
+    def get(self, name: str) -> Asset | None:
+        """Return a file, None: there is none of this name."""
+        return self._files.get(name)
+
+    def caching(self, digest: str) -> str:
+        """Return how long a file may be kept that was requested under a digest.
+
+        Another digest is of a page of another build, such as a node's that is not yet restarted.
+        """
+        return FOREVER if digest == self.digest else AGAIN
+
+
+def wants_json_page(environ: WSGIEnvironment) -> bool:
+    """Return whether a request asks for data: by `format`, else by an Accept without HTML.
+
+    Raises BadRequestError for a query that cannot be read.
+    """
+    query = Query(environ)
+    if requested := query.choice("format", FORMATS, ""):
+        return requested == "json"
+    accepted = environ.get("HTTP_ACCEPT", "").lower()
+    return "json" in accepted and "text/html" not in accepted
+
+
+def wants_problem(environ: WSGIEnvironment) -> bool:
+    """Return whether a failure is answered as data, not as a page (by `format` and Accept)."""
+    try:
+        requested = Query(environ).choice("format", FORMATS, "")
+    except BadRequestError:
+        requested = ""
+    return requested == "json" if requested else not wants_html(environ)
+
+
+def wants_html(environ: WSGIEnvironment) -> bool:
+    """Return whether a browser asks for a page."""
+    return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
+
+
+def page(
+    *about: str | api.Parameter, fails: tuple[str, ...] = FAILS
+) -> Callable[[api.View], api.View]:
+    """Return a decorator that describes a page with a JSON twin: its routes and parameters."""
+    return api.operation(
+        FORMAT,
+        *about,
+        answers={
+            200: api.Reply("The page, or its data.", {api.HTML: str, api.JSON: dict}),
+            **SIGN_IN,
+        },
+        fails=fails,
+    )
+
+
+def action(
+    route: str,
+    *fields: str,
+    optional: tuple[str, ...] = (),
+    fails: tuple[str, ...] = (),
+    multipart: bool = False,
+) -> Callable[[api.View], api.View]:
+    """Return a decorator that describes what a form with these fields does."""
+    form = api.shape(dict.fromkeys(fields, str), dict.fromkeys(optional, str))
+    return api.operation(
+        route,
+        FORMAT,
+        body=api.Body({FORM: form} | ({MULTIPART: form} if multipart else {})),
+        answers={
+            200: api.Reply("What was done.", {api.JSON: dict, api.HTML: str}),
+            303: api.Reply("Done; `Location` is the page that shows it."),
+        },
+        fails=(*FAILS, *fails),
+    )

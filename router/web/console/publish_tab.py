@@ -9,23 +9,22 @@ from typing import Any, Final
 from urllib.parse import quote
 
 import orjson
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from router.model import Message, Principal, TopicName
 from router.quoting import quoted
-from router.services.publish import Published, Publisher
+from router.services.publish import PublishResult
 from router.services.schema_values import schema_messages
-from router.services.topic_schemas import TopicSchemas
-from router.waiting import Steps, finish
+from router.steps import Steps, run_blocking
 from router.web import bodies
 from router.web.access import Right
-from router.web.addresses import root
 from router.web.console import commands
-from router.web.console.described import action
+from router.web.console.context import PageContext, PageViews
 from router.web.console.fields import Fields, Upload
-from router.web.console.parts import Parts
-from router.web.parameters import Query
+from router.web.console.pages import action
+from router.web.openapi.description import APPEND
+from router.web.requests import Query
 
 FORMATS: Final = {
     "Text": "text/plain",
@@ -40,19 +39,13 @@ MAX_HEADER_BYTES: Final = 64 * 1024
 LINE_CHARACTERS: Final = 20_000
 """Of a message that is repeated in a command."""
 LINE_MESSAGES: Final = 20
-MOST_STORED: Final = 1_000_000
+MAX_STORED: Final = 1_000_000
 PUBLISH_FAILS: Final = (
+    *APPEND,
     "bad-framing",
     "bad-json",
     "batch-too-large",
-    "message-too-large",
-    "publish-refused",
-    "disk-full",
-    "topic-terminated",
-    "topic-held",
-    "quota-exceeded",
     "partial-publish",
-    "outcome-unknown",
 )
 _AT: Final = re.compile(r"at character ([0-9]+)")
 
@@ -98,27 +91,17 @@ class _Form:
         return bodies.Body(kind, "", data, self.key.encode() or None)
 
 
-class PublishTab:
+class PublishTab(PageViews):
     """What the tab shows, and what its form does."""
 
-    def __init__(
-        self,
-        parts: Parts,
-        schemas: TopicSchemas,
-        publishing: tuple[bodies.BodyReader, Publisher],
-    ) -> None:
-        self._parts = parts
-        self._schemas = schemas
-        self._reader, self._publisher = publishing
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the route of the form."""
-        routes.post("/console/topics/<topic>/publish")(self.publish)
+    def __init__(self, context: PageContext) -> None:
+        super().__init__(context)
+        self._reader, self._publisher = self._services.publishing
 
     def data(self, name: TopicName, query: Query) -> dict[str, Any]:
         """Return the data of the page."""
-        count = query.number("stored", -1, MOST_STORED)
-        schema = self._schemas.newest(name)
+        count = query.number("stored", -1, MAX_STORED)
+        schema = self._services.schemas.newest(name)
         return {
             "formats": list(FORMATS),
             "format": query.choice("with", tuple(FORMATS), "Text"),
@@ -128,17 +111,17 @@ class PublishTab:
         }
 
     @action(
+        "POST /console/topics/<topic>/publish",
         optional=("format", "key", "message", "headers", "file", "whole", "schema", "repeat"),
         fails=(*PUBLISH_FAILS, "payload-mismatch", "invalid-schema"),
         multipart=True,
     )
     def publish(self, topic: str) -> Response:
         """Store what a form holds."""
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.PUBLISH)
+        principal, name = self._context.authorized(topic, Right.PUBLISH)
         form = _Form.read(Fields(request.environ))
         try:
-            messages, count = finish(self._published(principal, name, form))
+            messages, count = run_blocking(self._published(principal, name, form))
         except BadJsonError as error:
             raise BadJsonError(_placed(str(error), form)) from error
         data = {
@@ -146,15 +129,15 @@ class PublishTab:
             "status": _stored(count),
             "commands": _commands(principal, name, form, messages),
         }
-        path = f"/console/topics/{commands.segment(name.local)}"
-        return self._parts.pages.done(data, path, stored=str(count), **{"with": form.format})
+        path = commands.path("console", "topics", name.local)
+        return self._context.pages.done(data, path, stored=str(count), **{"with": form.format})
 
     def _published(
         self, principal: Principal, name: TopicName, form: _Form
     ) -> Steps[tuple[Sequence[Message], int]]:
         """Store the messages of a form; return the first of them, and how many there are."""
         if form.by_schema:
-            made = schema_messages(self._schemas, name, form.body().data)
+            made = schema_messages(self._services.schemas, name, form.body().data)
             stored = yield from self._store(principal, name, form, made)
             return made[:LINE_MESSAGES], stored.count
         messages, reserved = yield from self._reader.messages(form.body())
@@ -164,12 +147,12 @@ class PublishTab:
 
     def _store(
         self, principal: Principal, name: TopicName, form: _Form, messages: Sequence[Message]
-    ) -> Steps[Published]:
+    ) -> Steps[PublishResult]:
         if form.headers:
             messages = [message._replace(properties=form.headers) for message in messages]
         if form.repeat > 1:
             messages = _repeated(messages, form.repeat, self._reader.bounds.batch)
-        return (yield from self._publisher.publishing(name, messages, principal, None))
+        return (yield from self._publisher.publish_steps(name, messages, principal, None))
 
 
 def read_headers(written: str) -> dict[str, str]:
@@ -228,7 +211,7 @@ def _commands(
 
 def _events(principal: Principal, name: TopicName, form: _Form) -> str:
     query = f"?partitionKey={quote(form.key, safe='')}" if form.key else ""
-    url = f"{root(request.environ)}/events/{commands.segment(name.local)}{query}"
+    url = commands.url("events", name.local) + query
     kind = f"Content-Type: {RAW if form.whole else FORMATS[form.format]}"
     if form.upload is not None:
         return commands.curl(
@@ -259,8 +242,7 @@ def _pip64(principal: Principal, name: TopicName, form: _Form, messages: Sequenc
         | ({"properties": dict(form.headers)} if form.headers else {})
         for value, message in zip(values, messages, strict=True)
     ]
-    parts = "/".join(commands.segment(p) for p in (name.tenant, name.namespace, name.local))
-    url = f"{root(request.environ)}/topics/{parts}"
+    url = commands.url("topics", name.tenant, name.namespace, name.local)
     kind = ("-H", "Content-Type: application/json")
     return commands.curl(principal, url, *kind, "--data-raw", orjson.dumps(body).decode())
 

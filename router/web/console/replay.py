@@ -11,31 +11,29 @@ import re
 import secrets
 from typing import Any, Final
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.errors import BadRequestError, TopicNotFoundError
 from router.model import Principal, TopicName, TopicStats
 from router.quoting import quoted
-from router.services.manage import Topics
-from router.services.read import Reading
-from router.services.replay import MAX_BATCH_MESSAGES, Replay, Stretch, entries_left
-from router.services.scan import Places, Whence, end_of
+from router.services.replay import MAX_BATCH_MESSAGES, Stretch, entries_left
+from router.services.scan import Places, StartPosition, end_of
 from router.web.access import Right
-from router.web.console.described import action, page
+from router.web.console.context import PageViews
 from router.web.console.fields import Fields
-from router.web.console.filters import NAMES
-from router.web.console.message_tab import SHOWN_MESSAGES, look
-from router.web.console.parts import Parts
+from router.web.console.message_tab import SHOWN_MESSAGES, find_messages
+from router.web.console.pages import action, page
 from router.web.console.publish_tab import PUBLISH_FAILS
 from router.web.console.selection import (
+    NAMES,
     SELECTION,
     Selection,
     read_places,
     read_selection,
     texts,
 )
-from router.web.parameters import Query
 from router.web.pulsar_rest import ids
+from router.web.requests import Query
 
 MAX_RATE: Final = 1_000
 """Messages a second."""
@@ -43,27 +41,16 @@ DEFAULT_RATE: Final = 100
 _ID: Final = re.compile(r"[0-9a-f]{32}")
 
 
-class ReplayViews:
+class ReplayViews(PageViews):
     """The views of replays."""
 
-    def __init__(self, parts: Parts, topics: Topics, reading: Reading, replay: Replay) -> None:
-        self._parts = parts
-        self._topics = topics
-        self._reading = reading
-        self._replay = replay
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get("/console/topics/<topic>/replay")(self.replay)
-        routes.post("/console/topics/<topic>/replay")(self.replay_batch)
-
-    @page(*SELECTION)
+    @page("GET /console/topics/<topic>/replay", *SELECTION)
     def replay(self, topic: str) -> Response:
         """Answer what a replay would begin with, and the form that does it."""
-        _, name = self._allowed(topic)
+        _, name = self._context.authorized(topic, Right.SUBSCRIBE)
         query = Query(request.environ)
-        chosen = read_selection(texts(query), self._reading.partitions(name))
-        stats = self._topics.described(name)
+        chosen = read_selection(texts(query), self._services.reading.partitions(name))
+        stats = self._services.topics.described(name)
         starts, ends = self._stretch(name, stats, chosen)
         state = {
             "id": secrets.token_hex(16),
@@ -73,9 +60,10 @@ class ReplayViews:
             "batch": 0,
         }
         data = state | self._next(name, stats, chosen, (starts, ends), MAX_BATCH_MESSAGES)
-        return self._parts.pages.answer("replay.html", data)
+        return self._context.pages.answer("replay.html", data)
 
     @action(
+        "POST /console/topics/<topic>/replay",
         "to",
         "id",
         "cursor",
@@ -86,22 +74,24 @@ class ReplayViews:
     )
     def replay_batch(self, topic: str) -> Response:
         """Replay one batch, and say where the next one ends."""
-        principal, name = self._allowed(topic)
+        principal, name = self._context.authorized(topic, Right.SUBSCRIBE)
         fields = Fields(request.environ)
         target = self._target(principal, fields.text("to").strip())
         number = fields.text("id")
         if not _ID.fullmatch(number):
             raise BadRequestError(f"id: expected 32 hexadecimal digits, not {quoted(number, 40)}.")
         filters = {one: fields.text(one, "") for one in NAMES}
-        chosen = read_selection(filters, self._reading.partitions(name))
+        chosen = read_selection(filters, self._services.reading.partitions(name))
         cursor, until, end = (
             read_places(one, fields.text(one), chosen.partitions)
             for one in ("cursor", "until", "end")
         )
         most = min(max(fields.number("most") or MAX_BATCH_MESSAGES, 1), MAX_BATCH_MESSAGES)
         batch = Stretch(name, cursor, until)
-        copied = self._replay.copy(batch, target, chosen.chosen.matches, (principal.name, number))
-        stats = self._topics.described(name)
+        copied = self._services.replay.copy(
+            batch, target, chosen.chosen.matches, (principal.name, number)
+        )
+        stats = self._services.topics.described(name)
         data = {
             "id": number,
             "to": target.local,
@@ -109,18 +99,13 @@ class ReplayViews:
             "batch": copied,
             "stored": (fields.number("stored") or 0) + copied,
         } | self._next(name, stats, chosen, (until, end), most)
-        return self._parts.pages.answer("replay.html", data)
-
-    def _allowed(self, topic: str) -> tuple[Principal, TopicName]:
-        principal, name = self._parts.principal(), self._parts.topic_name(topic)
-        self._parts.access.demand(principal, name, Right.SUBSCRIBE)
-        return principal, name
+        return self._context.pages.answer("replay.html", data)
 
     def _target(self, principal: Principal, written: str) -> TopicName:
         # A name in a form is as it is: nothing in it is an escape.
-        target = self._parts.topic_name(written.replace("%", "%25"))
-        self._parts.access.demand(principal, target, Right.PUBLISH)
-        if not self._topics.exists(target):
+        target = self._context.topic_name(written.replace("%", "%25"))
+        self._context.access.authorize(principal, target, Right.PUBLISH)
+        if not self._services.topics.exists(target):
             raise TopicNotFoundError(f"[{target.local}]")
         return target
 
@@ -131,7 +116,7 @@ class ReplayViews:
         ends = {p: place for p, place in end_of(stats).items() if p in chosen.partitions}
         if chosen.starts is not None:
             return chosen.starts, ends
-        found = look(self._reading, name, stats, chosen, SHOWN_MESSAGES)
+        found = find_messages(self._services.reading, name, stats, chosen, SHOWN_MESSAGES)
         return found.begin, ends if chosen.ends is None else chosen.ends
 
     def _next(
@@ -139,15 +124,15 @@ class ReplayViews:
         name: TopicName,
         stats: TopicStats,
         chosen: Selection,
-        stretch: tuple[dict[int, Whence], dict[int, Whence]],
+        stretch: tuple[dict[int, StartPosition], dict[int, StartPosition]],
         most: int,
     ) -> dict[str, Any]:
         """Return the places of the next batch, for the form, and what is left."""
         starts, ends = stretch
-        until, whole = self._replay.next_batch(Stretch(name, starts, ends), most)
+        until, whole = self._services.replay.next_batch(Stretch(name, starts, ends), most)
         marks = [chosen.marks(places) for places in (starts, until, ends)]
         if None in marks:
-            raise BadRequestError(f"A replay has at most {ids.MOST_MARKS} partitions.")
+            raise BadRequestError(f"A replay has at most {ids.MAX_MARKS} partitions.")
         cursor, upto, end = marks
         return {
             "topic": name.local,

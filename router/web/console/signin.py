@@ -7,7 +7,7 @@ from typing import Final
 from urllib.parse import quote
 
 import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.errors import (
     ForbiddenError,
@@ -15,16 +15,14 @@ from router.errors import (
     TooManyRequestsError,
     UnauthenticatedError,
 )
-from router.web.console.described import action, page
+from router.web.console.context import PageContext, PageViews, words
 from router.web.console.fields import Fields
-from router.web.console.formats import json_wanted
-from router.web.console.pages import Pages
-from router.web.console.parts import Parts, words
+from router.web.console.pages import Pages, action, page, wants_json_page
 from router.web.console.visitors import cookie
-from router.web.cors import is_foreign
-from router.web.dmaap_errors import ErrorTexts, retry_after
+from router.web.dmaap.errors import ErrorTexts, retry_after
 from router.web.openapi.description import text
-from router.web.parameters import Query
+from router.web.origins import is_foreign
+from router.web.requests import Query
 
 FIRST_PAGE: Final = "/console/"
 SIGN_IN: Final = "/console/signin"
@@ -32,7 +30,7 @@ SCHEME: Final = 'Session realm="message router"'
 """A challenge that no browser answers with a dialog of its own."""
 ENDPOINT: Final = "console.sign_in"
 MAX_SIGN_IN_BYTES: Final = 32 * 1024
-"""Of the form, which anybody may send."""
+"""Of the form, which needs no credentials."""
 MAX_NEXT_CHARACTERS: Final = 2_000
 _PATH_CHARACTERS: Final = r"A-Za-z0-9._~%!$&'()*+,;=:@\-"
 _OWN: Final = re.compile(
@@ -40,41 +38,41 @@ _OWN: Final = re.compile(
 )
 # Browsers take these out of a path, escaped or not, and so may leave /console/.
 _DOTS: Final = re.compile(r"(?:\.|%2e){1,2}", re.I)
-_KEPT: Final = "/?%!$&'()*+,;=:@~"
+_UNESCAPED: Final = "/?%!$&'()*+,;=:@~"
 
 _log = structlog.get_logger(__name__)
 
 
-class SignInViews:
+class SignInViews(PageViews):
     """The views of `/console/signin` and `/console/signout`."""
 
-    def __init__(self, parts: Parts, texts: ErrorTexts) -> None:
-        self._parts = parts
-        self._pages: Pages = parts.pages
+    def __init__(self, context: PageContext, texts: ErrorTexts) -> None:
+        super().__init__(context)
+        self._pages: Pages = context.pages
         self._texts = texts
 
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(SIGN_IN)(self.form)
-        routes.post(SIGN_IN)(self.sign_in)
-        routes.post("/console/signout")(self.sign_out)
-
-    @page(text("next", "The page of the console that follows."), fails=())
+    @page(f"GET {SIGN_IN}", text("next", "The page of the console that follows."), fails=())
     def form(self) -> Response:
         """Answer the form."""
-        session = self._parts.visitors.session(request.environ)
+        session = self._context.visitors.session(request.environ)
         return self._form(
             own_page(words(Query(request.environ), "next")),
             user="" if session is None else session.user,
         )
 
-    @action("user", "password", optional=("next",), fails=("unauthenticated", "too-many-requests"))
+    @action(
+        f"POST {SIGN_IN}",
+        "user",
+        "password",
+        optional=("next",),
+        fails=("unauthenticated", "too-many-requests"),
+    )
     def sign_in(self) -> Response:
         """Begin a session of the console."""
         environ = request.environ
-        json_wanted(environ)  # a format that is none is refused before anything is done
+        wants_json_page(environ)  # a format that is none is refused before anything is done
         fields = Fields(environ, MAX_SIGN_IN_BYTES)
-        sessions = self._parts.visitors.sessions
+        sessions = self._context.visitors.sessions
         if sessions is None:
             raise NotSupportedError("This router has no users (auth.users) who could sign in.")
         if is_foreign(environ):
@@ -88,10 +86,12 @@ class SignInViews:
         answer.headers["Set-Cookie"] = cookie(environ, session)
         return answer
 
-    @action()
+    @action(
+        "POST /console/signout",
+    )
     def sign_out(self) -> Response:
         """End the session, and remove it from the browser."""
-        visitors, session = self._parts.visitors, self._parts.visitors.session(request.environ)
+        visitors, session = self._context.visitors, self._context.visitors.session(request.environ)
         if session is not None and visitors.sessions is not None:
             visitors.sessions.end(session)
             _log.info("signed out of the console", user=session.user)
@@ -121,7 +121,7 @@ class SignInViews:
             "user": user,
             "name": name,
             "failure": failure,
-            "has_users": self._parts.visitors.sessions is not None,
+            "has_users": self._context.visitors.sessions is not None,
         }
         return self._pages.answer("signin.html", data, status)
 
@@ -134,6 +134,6 @@ def own_page(path: str) -> str:
     return FIRST_PAGE if any(map(_DOTS.fullmatch, segments)) else path
 
 
-def asked_page() -> str:
+def current_page() -> str:
     """Return the page of this request, for going back to it."""
-    return own_page(quote(request.full_path.rstrip("?"), safe=_KEPT))
+    return own_page(quote(request.full_path.rstrip("?"), safe=_UNESCAPED))

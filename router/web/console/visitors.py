@@ -1,6 +1,6 @@
 """Who opens a page: a signed-in user by the cookie of a session, all others as in the API.
 
-The cookie counts here alone: the API's views do not look at it. Under HTTPS its name begins with
+The cookie counts here alone: the API's views do not read it. Under HTTPS its name begins with
 `__Secure-`, so that no page without TLS can set it. A request that a browser marks as coming from
 another origin is not the user's, whatever `cors.origins` says, and a change needs the session's
 token, in a field of the form or in a header. Requests with credentials in their headers need none.
@@ -10,20 +10,17 @@ from __future__ import annotations
 
 import hmac
 from itertools import islice
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import urlsplit
+from wsgiref.types import WSGIEnvironment
 
 from router.errors import ForbiddenError
 from router.model import Principal
 from router.web.access import Access, Session, Sessions
-from router.web.addresses import root
+from router.web.addresses import USER, root
 from router.web.console.fields import FORM, MULTIPART, Fields
-from router.web.cors import is_foreign
 from router.web.media import media_type
-from router.web.transaction import USER
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+from router.web.origins import is_foreign
 
 COOKIE: Final = "router-session"
 PREFIX: Final = "__Secure-"
@@ -69,7 +66,7 @@ class Visitors:
             raise ForbiddenError("Pages of another origin may not use a session of the console.")
         environ[_SESSION], environ[USER] = session, session.user
         if environ["REQUEST_METHOD"] not in _READING:
-            _demand_token(environ, session)
+            _check_token(environ, session)
         return session
 
 
@@ -111,7 +108,7 @@ def _is_secure(environ: WSGIEnvironment) -> bool:
     return root(environ).startswith("https:")
 
 
-def _demand_token(environ: WSGIEnvironment, session: Session) -> None:
+def _check_token(environ: WSGIEnvironment, session: Session) -> None:
     given = environ.get(_HEADER, "")
     if not given and media_type(environ.get("CONTENT_TYPE", "")) in {FORM, MULTIPART}:
         given = Fields(environ).text(FIELD, "")

@@ -1,22 +1,42 @@
-"""What stands beside a route: the parameters, body, answers and failures of an operation."""
+"""What stands beside a view: its routes, and parameters, body, answers and failures of each."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
-from typing import Any, Final, NamedTuple, TypedDict, TypeVar, Unpack
+from types import NoneType, UnionType
+from typing import (
+    Any,
+    Final,
+    NamedTuple,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    Unpack,
+    get_args,
+    get_origin,
+)
+
+from flask import Blueprint
+from werkzeug.routing import BaseConverter
 
 Schema = Mapping[str, Any]
+Form: TypeAlias = "Schema | type[Any] | UnionType | Sequence[Form]"
+"""What stands for a schema: itself, types of FORMS, `dict[str, …]`, or a list of one form."""
 View = TypeVar("View", bound=Callable[..., Any])
 
 ATTRIBUTE: Final = "described"
 """The attribute of a view that has its Operation."""
 JSON: Final = "application/json"
 HTML: Final = "text/html"
-ANY: Final[Schema] = {}
-OBJECT: Final[Schema] = {"type": "object"}
-TEXT: Final[Schema] = {"type": "string"}
-WHOLE: Final[Schema] = {"type": "integer", "minimum": 0}
+FORMS: Final[Mapping[type[Any], Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer", "minimum": 0},
+    bool: {"type": "boolean"},
+    dict: {"type": "object"},
+    list: {"type": "array"},
+    object: {},
+}
 EVENTS: Final[Schema] = {}
 """Server-sent events, which OpenAPI 3.1 has no words for."""
 
@@ -24,6 +44,11 @@ TOPIC: Final = ("topic-not-found",)
 """What a route that needs its topic may fail with."""
 STORE: Final = ("backend-unavailable", "backend-timeout", "coordination-unavailable")
 """What a route that asks the store or the node's broker may fail with."""
+APPEND: Final = (
+    *("message-too-large", "publish-refused", "disk-full", "topic-terminated", "topic-held"),
+    *("quota-exceeded", "outcome-unknown"),
+)
+"""What a route that stores messages may fail with."""
 BODY: Final = ("batch-too-large", "unsupported-encoding")
 """What a route that reads a body may fail with."""
 
@@ -32,7 +57,7 @@ _NONE: Final[Mapping[Any, Any]] = {}
 
 
 class Kind(Enum):
-    """How a parameter is read (`router.web.parameters`)."""
+    """How a parameter is read (`router.web.requests`)."""
 
     TEXT = "text"
     NUMBER = "number"
@@ -98,7 +123,7 @@ TRACED: Final = (
 class Body(NamedTuple):
     """A request's body, by its media types; `examples` by the same."""
 
-    kinds: Mapping[str, Schema]
+    kinds: Mapping[str, Form]
     meaning: str = ""
     required: bool = True
     examples: Mapping[str, Any] = _NONE
@@ -108,12 +133,12 @@ class Reply(NamedTuple):
     """An answer: what it means, and its body by media types, none if it has no body."""
 
     meaning: str
-    kinds: Mapping[str, Schema] = _NONE
+    kinds: Mapping[str, Form] = _NONE
 
 
-def answers_json(schema: Schema = OBJECT, meaning: str = "Done.") -> Mapping[int, Reply]:
+def answers_json(form: Form = dict, meaning: str = "Done.") -> Mapping[int, Reply]:
     """Return the answer 200 in JSON."""
-    return {200: Reply(meaning, {JSON: schema})}
+    return {200: Reply(meaning, {JSON: form})}
 
 
 _DONE: Final = answers_json()
@@ -124,20 +149,26 @@ def answers_nothing(meaning: str = "Done.") -> Mapping[int, Reply]:
     return {204: Reply(meaning)}
 
 
-def shape(required: Mapping[str, Schema], optional: Mapping[str, Schema] | None = None) -> Schema:
+def schema(form: Form) -> Schema:
+    """Return the schema that a form stands for."""
+    if isinstance(form, UnionType):
+        kinds = get_args(form)
+        return {"type": ["null" if k is NoneType else FORMS[k]["type"] for k in kinds]}
+    if get_origin(form) is dict:
+        return {"type": "object", "additionalProperties": schema(get_args(form)[1])}
+    if isinstance(form, type):
+        return FORMS[form]
+    if isinstance(form, Mapping):
+        return form
+    return {"type": "array", "items": schema(*form)}
+
+
+def shape(required: Mapping[str, Form], optional: Mapping[str, Form] = _NONE) -> Schema:
     """Return the schema of an object with these fields."""
-    found: dict[str, Any] = {"type": "object", "properties": {**required, **(optional or {})}}
-    return found | ({"required": list(required)} if required else {})
-
-
-def array(items: Schema) -> Schema:
-    """Return the schema of an array."""
-    return {"type": "array", "items": items}
-
-
-def nullable(kind: str) -> Schema:
-    """Return the schema of a value of a type, or null."""
-    return {"type": [kind, "null"]}
+    fields = {name: schema(form) for name, form in {**required, **optional}.items()}
+    return {"type": "object", "properties": fields} | (
+        {"required": list(required)} if required else {}
+    )
 
 
 def one_of(words: Iterable[str]) -> Schema:
@@ -146,14 +177,17 @@ def one_of(words: Iterable[str]) -> Schema:
 
 
 class Operation(NamedTuple):
-    """What a route does, beside what its path and its view's docstring say.
+    """What a route does, beside what its view's docstring says.
 
-    `fails`: stable codes of `router.errors`; its dialect says which statuses they are. What every
-    route may fail with, what credentials, names and bodies may, need not be said. `refuses`:
-    statuses that no code stands for. `public`: it asks for no credentials. `hidden`: it serves
-    nothing but refusals, and is no part of the document.
+    `routes`: methods and paths, each as `GET /path`, with an endpoint behind it where that is not
+    the name of the view. `fails`: stable codes of `router.errors`; its dialect says which statuses
+    they are. What every route may fail with, what credentials, names and bodies may, need not be
+    said. `refuses`: statuses that no code stands for. `public`: it needs no credentials. `hidden`:
+    it serves nothing but refusals, and is no part of the document. `summary` stands for the
+    docstring of a view that has none.
     """
 
+    routes: tuple[str, ...] = ()
     parameters: tuple[Parameter, ...] = ()
     body: Body | None = None
     answers: Mapping[int, Reply] = _DONE
@@ -162,10 +196,11 @@ class Operation(NamedTuple):
     public: bool = False
     hidden: bool = False
     notes: str = ""
+    summary: str = ""
 
 
-class _More(TypedDict, total=False):
-    """The fields of Operation beside the parameters."""
+class More(TypedDict, total=False):
+    """The fields of Operation beside routes and parameters."""
 
     body: Body
     answers: Mapping[int, Reply]
@@ -174,11 +209,13 @@ class _More(TypedDict, total=False):
     public: bool
     hidden: bool
     notes: str
+    summary: str
 
 
-def operation(*parameters: Parameter, **more: Unpack[_More]) -> Callable[[View], View]:
-    """Return a decorator that describes a view; the arguments are the fields of Operation."""
-    made = Operation(parameters, **more)
+def operation(*about: str | Parameter, **more: Unpack[More]) -> Callable[[View], View]:
+    """Return a decorator that describes a view: its routes, its parameters, and other fields."""
+    routes = tuple(one for one in about if isinstance(one, str))
+    made = Operation(routes, tuple(one for one in about if isinstance(one, Parameter)), **more)
 
     def mark(view: View) -> View:
         setattr(view, ATTRIBUTE, made)
@@ -187,7 +224,85 @@ def operation(*parameters: Parameter, **more: Unpack[_More]) -> Callable[[View],
     return mark
 
 
-def described(view: Callable[..., Any]) -> Operation | None:
+def reads(
+    path: str, form: Form, meaning: str, *parameters: Parameter, **more: Unpack[More]
+) -> Callable[[View], View]:
+    """Return a decorator that describes a view of a path that answers in JSON."""
+    more.setdefault("answers", answers_json(form, meaning))
+    return operation(f"GET {path}", *parameters, **more)
+
+
+def described(view: object) -> Operation | None:
     """Return what stands beside a view, None: nothing."""
     found: Operation | None = getattr(view, ATTRIBUTE, None)
     return found
+
+
+def routes_of(views: object) -> Iterator[tuple[str, str, str, Callable[..., Any]]]:
+    """Yield method, path, endpoint and view of each route of an object's methods."""
+    classes = reversed(type(views).__mro__)
+    for name in dict.fromkeys(name for kind in classes for name in vars(kind)):
+        operation = described(getattr(type(views), name))
+        for route in operation.routes if operation else ():
+            verb, path, *endpoint = route.split(" ")
+            yield verb, path, endpoint[0] if endpoint else name, getattr(views, name)
+
+
+def add_converters(blueprint: Blueprint, kinds: Mapping[str, type[BaseConverter]]) -> None:
+    """Have the application convert segments of paths by these; before any route is added."""
+    blueprint.record(lambda state: state.app.url_map.converters.update(kinds))
+
+
+def add_routes(blueprint: Blueprint, *all_views: object) -> Blueprint:
+    """Add the routes of objects' methods to a blueprint, and return it."""
+    for views in all_views:
+        for verb, path, endpoint, view in routes_of(views):
+            blueprint.add_url_rule(path, endpoint, view, methods=[verb])
+    return blueprint
+
+
+NAME: Final = "^[A-Za-z0-9._-]{1,249}$"
+MEMBER: Final = "^[A-Za-z0-9._:@~+-]{1,249}$"
+PULSAR: Final = "^[A-Za-z0-9._=:-]{1,249}$"
+_MARK: Final = r"(@(earliest|latest|[0-9]{1,15})|@?[0-9]{1,19}\.[0-9]{1,19}(\.[0-9]{1,10})?)"
+ID: Final = r"([0-9]{1,19}:[0-9]{1,19}:-?[0-9]{1,9}(:[0-9]{1,9})?|[A-Za-z0-9+/_-]+=*)"
+"""A message's id, in Apache Pulsar's form or in PIP 64's."""
+MARKS: Final = rf"^({_MARK}(,{_MARK})*|{ID})$"
+"""Where a stream goes on: in each partition, or behind a message."""
+PLACE: Final = rf"^(earliest|latest|[0-9]{{1,15}}|[0-9]{{4}}-[0-9T:.Z+-]+|{ID})$"
+
+
+def _segment(name: str, meaning: str, pattern: str = "") -> Parameter:
+    return Parameter(name, meaning, place="path", pattern=pattern)
+
+
+def _number(name: str, meaning: str) -> Parameter:
+    return Parameter(name, meaning, Kind.NUMBER, place="path")
+
+
+_ALL: Final = (
+    _segment("topic", "Name of the topic.", NAME),
+    _segment("group", "Name of the consumer group.", MEMBER),
+    _segment("consumer", "Id of the consumer.", MEMBER),
+    Parameter("role", "Which list.", Kind.CHOICE, ("producers", "consumers"), "path"),
+    _segment("key", "Name of the API key or user.", MEMBER),
+    _segment("ip", "Address, or network with `/` as `%2F`."),
+    _segment("bits", "Bits of the network's prefix.", "^[0-9]{1,3}$"),
+    _segment("number", "Any text."),
+    _segment("name", "Name."),
+    _segment("digest", "Digest of the running build."),
+    _segment("tenant", "Name of the tenant.", PULSAR),
+    _segment("namespace", "Name of the namespace.", PULSAR),
+    Parameter("domain", "Domain.", Kind.CHOICE, ("persistent", "non-persistent"), "path"),
+    _segment("subscription", "Name of the subscription.", MEMBER),
+    _number("partition", "Number of the partition, from 0 on."),
+    _segment("cluster", "Name of the cluster, `standalone`."),
+    _number("version", "Version of the schema."),
+    _number("position", "Which entry, from 1 on."),
+    _number("ledger", "Ledger of the message's id."),
+    _number("entry", "Entry of the message's id."),
+    _number("count", "Number of entries."),
+    _number("seconds", "Age in seconds."),
+    _number("timestamp", "Milliseconds since 1970."),
+)
+SEGMENTS: Final[Mapping[str, Parameter]] = {segment.name: segment for segment in _ALL}

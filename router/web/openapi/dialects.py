@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from router.web.console.pages import PROBLEM
-from router.web.dmaap_errors import ErrorTexts
-from router.web.openapi.description import HTML, JSON, TEXT, WHOLE, Schema, shape
-from router.web.pulsar_admin.errors import STATUS
+from router.web.dmaap.errors import ErrorTexts
+from router.web.media import PROBLEM
+from router.web.openapi.description import HTML, JSON, Schema, schema, shape
+from router.web.pulsar_admin.views import STATUS
 from router.web.pulsar_rest.errors import status_of_code
 
 ERRORS: Final[Mapping[str, Schema]] = {
@@ -17,14 +17,14 @@ ERRORS: Final[Mapping[str, Schema]] = {
         "description": "Fields of the guide, and those that the original sends.",
         **shape(
             {
-                "httpStatusCode": WHOLE,
-                "mrErrorCode": WHOLE,
-                "errorMessage": TEXT,
-                "helpURL": TEXT,
-                "transactionid": TEXT,
-                "status": WHOLE,
-                "mrstatus": WHOLE,
-                "message": TEXT,
+                "httpStatusCode": int,
+                "mrErrorCode": int,
+                "errorMessage": str,
+                "helpURL": str,
+                "transactionid": str,
+                "status": int,
+                "mrstatus": int,
+                "message": str,
             }
         ),
     },
@@ -32,19 +32,18 @@ ERRORS: Final[Mapping[str, Schema]] = {
         "description": "PIP 64's form, or `reason` for a request in Apache Pulsar's dialect."
         " The first three digits of `error_code` are the status.",
         "anyOf": [
-            shape({"error_code": WHOLE, "message": TEXT}),
-            shape({"reason": TEXT}),
+            shape({"error_code": int, "message": str}),
+            shape({"reason": str}),
         ],
     },
     "PulsarAdminError": {
         "description": "Apache Pulsar's form.",
-        **shape({"reason": TEXT}),
+        **shape({"reason": str}),
     },
     "Problem": {
         "description": "A problem document (RFC 9457). `code` is stable, `hint` says what helps.",
         **shape(
-            {"type": TEXT, "title": TEXT, "status": WHOLE, "detail": TEXT, "code": TEXT}
-            | {"hint": TEXT}
+            {"type": str, "title": str, "status": int, "detail": str, "code": str} | {"hint": str}
         ),
     },
 }
@@ -54,7 +53,7 @@ ERRORS: Final[Mapping[str, Schema]] = {
 class Dialect:
     """A group of routes with one form of errors; `status` maps a code and an endpoint.
 
-    `pages`: what a browser is told instead, as the content of an answer.
+    `pages`: what a browser gets instead, as the content of an answer.
     """
 
     tag: str
@@ -90,7 +89,7 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         return Dialect(tag, meaning, "DmaapError", dmaap)
 
     def page(tag: str, meaning: str) -> Dialect:
-        html = {HTML: {"schema": TEXT}}
+        html = {HTML: {"schema": schema(str)}}
         return Dialect(tag, meaning, "Problem", problem, PROBLEM, html)
 
     events = of_dmaap("Events", "DMaaP: publish with POST, poll with GET, streams.")

@@ -12,18 +12,8 @@ from werkzeug.routing import Map, Rule
 
 from router.build import VERSION
 from router.errors import by_code
-from router.web.openapi.description import (
-    BODY,
-    Body,
-    Kind,
-    Operation,
-    Parameter,
-    Reply,
-    Schema,
-    described,
-)
+from router.web.openapi import description as api
 from router.web.openapi.dialects import ERRORS, Dialect
-from router.web.openapi.names import SEGMENTS
 
 UNLISTED: Final = frozenset({"HEAD", "OPTIONS"})
 """Methods that every route has by itself."""
@@ -44,18 +34,24 @@ its own form of errors.
 - 429 and 503 come with `Retry-After` where a later try may help.
 """
 _SEGMENT: Final = re.compile(r"<(?:\w+:)?(\w+)>")
-_MOMENTS: Final[Sequence[Schema]] = (
+_MOMENTS: Final[Sequence[api.Schema]] = (
     {"type": "string", "enum": ["earliest", "latest"]},
     {"type": "string", "pattern": "^[0-9]{1,15}$"},
     {"type": "string", "format": "date-time"},
 )
-_POSITIONS: Final[Schema] = {
+_POSITIONS: Final[api.Schema] = {
     "type": "string",
     "description": "`ledger:entry:partition`, with commas between them.",
     "pattern": "^[0-9]{1,9}:[0-9]{1,9}:[0-9]{1,4}$",
 }
+_KINDS: Final[Mapping[api.Kind, api.Schema]] = {
+    api.Kind.NUMBER: {"type": "integer", "minimum": 0, "maximum": 2**63 - 1},
+    api.Kind.FLAG: {"type": "boolean"},
+    api.Kind.MOMENT: {"anyOf": list(_MOMENTS)},
+    api.Kind.TARGET: {"anyOf": [*_MOMENTS, _POSITIONS]},
+}
 _RETRIED: Final = frozenset({429, 503})
-_SECURITY: Final[Mapping[str, Schema]] = {
+_SECURITY: Final[Mapping[str, api.Schema]] = {
     "basic": {"type": "http", "scheme": "basic", "description": "Name and password of a user."},
     "bearer": {"type": "http", "scheme": "bearer", "bearerFormat": "JWT"},
     "signature": {
@@ -84,7 +80,7 @@ class Route:
 
     rule: Rule
     method: str
-    operation: Operation
+    operation: api.Operation
     summary: str
 
     @property
@@ -93,22 +89,22 @@ class Route:
         return _SEGMENT.sub(r"{\1}", self.rule.rule)
 
     @property
-    def segments(self) -> list[Parameter]:
+    def segments(self) -> list[api.Parameter]:
         """Return the parameters of the path; raise UndescribedError for one that is not known."""
         names = _SEGMENT.findall(self.rule.rule)
         for name in names:
-            if name not in SEGMENTS:
+            if name not in api.SEGMENTS:
                 raise UndescribedError(
-                    f"{self.rule.rule}: add <{name}> to SEGMENTS in router/web/openapi/names.py"
+                    f"{self.rule.rule}: add <{name}> to SEGMENTS in router/web/openapi"
                 )
-        return [SEGMENTS[name] for name in names]
+        return [api.SEGMENTS[name] for name in names]
 
 
 def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[Route]:
     """Yield the routes that serve something, by path; raise UndescribedError."""
     for rule in sorted(rules.iter_rules(), key=lambda found: found.rule):
         view = views[rule.endpoint]
-        operation = described(view)
+        operation = api.described(view)
         if operation is None:
             raise UndescribedError(
                 f"{rule.rule}: put @operation(...) above {view.__qualname__} in {view.__module__}"
@@ -116,7 +112,7 @@ def routes(rules: Map, views: Mapping[str, Callable[..., Any]]) -> Iterator[Rout
             )
         if operation.hidden:
             continue
-        summary = (view.__doc__ or "").strip().partition("\n")[0]
+        summary = operation.summary or (view.__doc__ or "").strip().partition("\n")[0]
         for method in sorted((rule.methods or set()) - UNLISTED):
             yield Route(rule, method, operation, summary)
 
@@ -165,7 +161,7 @@ def document(
 
 
 class _Making:
-    """Writes operations; failures that are told alike are written once, as `responses`."""
+    """Writes operations; failures with the same answer are written once, as `responses`."""
 
     def __init__(self, dialects: Mapping[str, Dialect], *, anonymous: bool) -> None:
         self._dialects = dialects
@@ -217,20 +213,20 @@ class _Making:
         return name if times == 1 else f"{name}_{times}"
 
     def _failures(self, route: Route, dialect: Dialect) -> dict[int, dict[str, str]]:
-        told: dict[int, list[str]] = {}
+        failures: dict[int, list[str]] = {}
         for code in _codes(route):
             if code not in by_code():
                 raise UndescribedError(f"{route.rule.rule}: {code} is no code of router/errors.py")
-            told.setdefault(dialect.status(code, route.rule.endpoint), []).append(f"`{code}`")
+            failures.setdefault(dialect.status(code, route.rule.endpoint), []).append(f"`{code}`")
         for status, sentence in route.operation.refuses.items():
-            told.setdefault(status, []).append(sentence)
+            failures.setdefault(status, []).append(sentence)
         return {
             status: {"$ref": f"#/components/responses/{self._failure(dialect, status, words)}"}
-            for status, words in told.items()
+            for status, words in failures.items()
         }
 
     def _failure(self, dialect: Dialect, status: int, words: list[str]) -> str:
-        """Return the name of the response that tells these failures."""
+        """Return the name of the response that describes these failures."""
         sentence = f"{HTTPStatus(status).phrase}: {', '.join(sorted(set(words)))}"
         key = dialect.error, status, sentence
         if key not in self._names:
@@ -256,11 +252,11 @@ def _codes(route: Route) -> list[str]:
     if any(one.place != "header" for one in (*route.segments, *operation.parameters)):
         codes.append("bad-read-option")
     if operation.body is not None:
-        codes += BODY
+        codes += api.BODY
     return codes
 
 
-def _parameter(parameter: Parameter) -> dict[str, Any]:
+def _parameter(parameter: api.Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "in": parameter.place,
@@ -270,35 +266,30 @@ def _parameter(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def _schema(parameter: Parameter) -> Schema:
-    if parameter.kind is Kind.NUMBER:
-        return {"type": "integer", "minimum": 0, "maximum": 2**63 - 1}
-    if parameter.kind is Kind.FLAG:
-        return {"type": "boolean"}
-    if parameter.kind is Kind.CHOICE:
-        return {"type": "string", "enum": list(parameter.choices)}
-    if parameter.kind is Kind.MOMENT:
-        return {"anyOf": list(_MOMENTS)}
-    if parameter.kind is Kind.TARGET:
-        return {"anyOf": [*_MOMENTS, _POSITIONS]}
-    plain: Schema = {"type": "string"}
-    return {**plain, "pattern": parameter.pattern} if parameter.pattern else plain
+def _schema(parameter: api.Parameter) -> api.Schema:
+    if parameter.kind is api.Kind.CHOICE:
+        return api.one_of(parameter.choices)
+    if parameter.kind in _KINDS:
+        return _KINDS[parameter.kind]
+    return {**api.schema(str), **({"pattern": parameter.pattern} if parameter.pattern else {})}
 
 
-def _body(body: Body) -> dict[str, Any]:
+def _body(body: api.Body) -> dict[str, Any]:
     content = {
-        kind: {"schema": schema}
+        kind: {"schema": api.schema(form)}
         | ({"example": body.examples[kind]} if kind in body.examples else {})
-        for kind, schema in body.kinds.items()
+        for kind, form in body.kinds.items()
     }
     return {"description": body.meaning, "required": body.required, "content": content}
 
 
-def _answer(answer: Reply) -> dict[str, Any]:
+def _answer(answer: api.Reply) -> dict[str, Any]:
     made: dict[str, Any] = {
         "description": answer.meaning,
         "headers": {"transactionId": {"$ref": "#/components/headers/transactionId"}},
     }
     if answer.kinds:
-        made["content"] = {kind: {"schema": schema} for kind, schema in answer.kinds.items()}
+        made["content"] = {
+            kind: {"schema": api.schema(form)} for kind, form in answer.kinds.items()
+        }
     return made

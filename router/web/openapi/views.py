@@ -10,25 +10,21 @@ from __future__ import annotations
 from hashlib import blake2b
 from html import escape
 from importlib import resources
+from importlib.resources.abc import Traversable
 from string import Template
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import orjson
 from flask import Blueprint, Response, current_app, request
 from werkzeug.http import quote_etag
 
 from router.errors import PathNotFoundError
-from router.web.console.assets import AGAIN, FOREVER, TYPES
-from router.web.console.pages import HEADERS, base
-from router.web.failures import Failures
-from router.web.openapi.description import HTML, JSON, OBJECT, TEXT, Reply, operation
+from router.web.console.pages import AGAIN, FOREVER, HEADERS, TYPES, base
+from router.web.dmaap.errors import ErrorTexts
+from router.web.errors import FailureAnswers
+from router.web.openapi.description import HTML, JSON, Reply, add_routes, operation
 from router.web.openapi.dialects import dialects
 from router.web.openapi.document import document, routes
-
-if TYPE_CHECKING:
-    from importlib.resources.abc import Traversable
-
-    from router.web.dmaap_errors import ErrorTexts
 
 SWAGGER_UI: Final = "flask_swagger_ui"
 FILES: Final = frozenset({"swagger-ui.css", "swagger-ui-bundle.js", "docs.js"})
@@ -42,7 +38,7 @@ POLICY: Final = (
 class OpenApi:
     """The views of the description."""
 
-    def __init__(self, texts: ErrorTexts, failures: Failures, *, anonymous: bool) -> None:
+    def __init__(self, texts: ErrorTexts, failures: FailureAnswers, *, anonymous: bool) -> None:
         self._texts = texts
         self._failures = failures
         self._anonymous = anonymous
@@ -52,15 +48,13 @@ class OpenApi:
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         views = Blueprint("openapi", __name__)
-        views.get("/openapi.json")(self.description)
-        views.get("/docs")(self.docs)
-        views.get("/docs/static/<digest>/<name>")(self.file)
         self._failures.register(views)
-        return views
+        return add_routes(views, self)
 
     @operation(
+        "GET /openapi.json",
         answers={
-            200: Reply("The description.", {JSON: OBJECT}),
+            200: Reply("The description.", {JSON: dict}),
             304: Reply("It is what `If-None-Match` names."),
         },
         fails=(),
@@ -74,11 +68,7 @@ class OpenApi:
             return Response(status=304, headers=headers)
         return Response(body, mimetype=JSON, headers=headers)
 
-    @operation(
-        answers={200: Reply("The page.", {HTML: TEXT})},
-        fails=(),
-        public=True,
-    )
+    @operation("GET /docs", answers={200: Reply("The page.", {HTML: str})}, fails=(), public=True)
     def docs(self) -> Response:
         """Answer Swagger UI, which shows the description and tries routes out."""
         text = Template((_own() / "docs.html").read_text(encoding="utf-8")).substitute(
@@ -88,7 +78,8 @@ class OpenApi:
         return Response(text, mimetype=HTML, headers=headers)
 
     @operation(
-        answers={200: Reply("The file.", {"text/css": TEXT, "text/javascript": TEXT})},
+        "GET /docs/static/<digest>/<name>",
+        answers={200: Reply("The file.", {"text/css": str, "text/javascript": str})},
         fails=("path-not-found",),
         public=True,
     )

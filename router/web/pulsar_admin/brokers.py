@@ -1,93 +1,109 @@
-"""`/admin/v2/brokers` and `/admin/v2/clusters`: one broker, which is a cluster by itself."""
+"""`/admin/v2/brokers`, `/admin/v2/clusters` and `/lookup/v2`: health, version, addresses."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
-from router.backends.embedded.administration import Administration
 from router.build import VERSION
 from router.errors import TopicNotFoundError
+from router.model import TopicName
+from router.web.access import Right
 from router.web.addresses import root
-from router.web.names import decode
-from router.web.openapi.description import (
-    OBJECT,
-    TEXT,
-    Reply,
-    answers_json,
-    operation,
-)
-from router.web.pulsar_admin import shapes
-from router.web.pulsar_admin.door import Door
-from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.lookup import Addresses
-from router.web.pulsar_admin.paths import ADMIN, answer
+from router.web.forms import answer
+from router.web.openapi.description import STORE, Reply, answers_json, operation
+from router.web.pulsar_admin.context import ResourceViews
+from router.web.pulsar_admin.shapes import NAMES, NO_NAME, reads
+from router.web.pulsar_admin.views import ADMIN, RefusedError
+from router.web.requests import decode
 
 CLUSTER: Final = "standalone"
-_PROBE: Final = "persistent://public/default/ready"
+LOOKUP = "/lookup/v2/topic/<pulsar_domain:domain>/<tenant>/<namespace>/<topic>"
+_PROBE: Final = TopicName("public", "default", "ready")
+_NO_CLUSTER: Final = {404: "There is no such cluster."}
 
 
-class BrokerViews:
-    """The views of brokers and clusters."""
+class BrokerViews(ResourceViews):
+    """The views of brokers and clusters, and of lookups."""
 
-    def __init__(self, door: Door, administration: Administration, addresses: Addresses) -> None:
-        self._door = door
-        self._administration = administration
-        self._addresses = addresses
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(f"{ADMIN}/brokers/health")(self.health)
-        routes.get(f"{ADMIN}/brokers/ready")(self.health)
-        routes.get(f"{ADMIN}/brokers/version")(self.version)
-        routes.get(f"{ADMIN}/brokers")(self.brokers)
-        routes.get(f"{ADMIN}/brokers/<cluster>")(self.brokers)
-        routes.get(f"{ADMIN}/clusters")(self.clusters)
-        routes.get(f"{ADMIN}/clusters/<cluster>")(self.cluster)
-
-    @operation(answers={200: Reply("It answers.", {"text/plain": TEXT})}, public=True)
+    @operation(
+        f"GET {ADMIN}/brokers/health",
+        f"GET {ADMIN}/brokers/ready",
+        answers={200: Reply("It answers.", {"text/plain": str})},
+        public=True,
+    )
     def health(self) -> Response:
-        """Answer `ok` when the broker answers; everybody may ask."""
-        try:
+        """Answer `ok` when the broker answers; it needs no credentials."""
+        with suppress(TopicNotFoundError):  # an answer like any other
             self._administration.partitions(_PROBE)
-        except TopicNotFoundError:
-            pass  # an answer like any other
         return Response("ok", mimetype="text/plain")
 
-    @operation(answers={200: Reply("The version.", {"text/plain": TEXT})}, public=True, fails=())
+    @operation(
+        f"GET {ADMIN}/brokers/version",
+        answers={200: Reply("The version.", {"text/plain": str})},
+        public=True,
+        fails=(),
+    )
     def version(self) -> Response:
-        """Answer the router's version; everybody may ask."""
+        """Answer the router's version; it needs no credentials."""
         return Response(VERSION, mimetype="text/plain")
 
     @operation(
-        answers=answers_json(shapes.NAMES, "Its address."),
-        refuses={404: "There is no such cluster."},
+        f"GET {ADMIN}/brokers",
+        f"GET {ADMIN}/brokers/<cluster>",
+        answers=answers_json(NAMES, "Its address."),
+        refuses=_NO_CLUSTER,
     )
     def brokers(self, cluster: str = CLUSTER) -> Response:
         """Answer the only broker."""
-        self._door.principal()
+        self._authorizer.principal()
         _check(cluster)
         return answer([root(request.environ).partition("://")[2]])
 
-    @operation(answers=answers_json(shapes.NAMES, "Its name."))
+    @reads(f"{ADMIN}/clusters", NAMES, "Its name.", fails=STORE)
     def clusters(self) -> Response:
         """Answer the only cluster."""
-        self._door.principal()
+        self._authorizer.principal()
         return answer([CLUSTER])
 
-    @operation(
-        answers=answers_json(OBJECT, "Its addresses."), refuses={404: "There is no such cluster."}
-    )
+    @reads(f"{ADMIN}/clusters/<cluster>", dict, "Its addresses.", fails=STORE, refuses=_NO_CLUSTER)
     def cluster(self, cluster: str) -> Response:
         """Answer where the only cluster is."""
-        self._door.principal()
+        self._authorizer.principal()
         _check(cluster)
-        here = root(request.environ)
-        urls = self._addresses.urls(request.environ)
-        told = {"serviceUrlTls" if here.startswith("https:") else "serviceUrl": here}
+        address = root(request.environ)
+        urls = self._context.addresses.urls(request.environ)
+        fields = {"serviceUrlTls" if address.startswith("https:") else "serviceUrl": address}
         names = {"pulsar": "brokerServiceUrl", "pulsar+ssl": "brokerServiceUrlTls"}
-        return answer(told | {names[scheme]: url for scheme, url in urls.items()})
+        return answer(fields | {names[scheme]: url for scheme, url in urls.items()})
+
+    @reads(
+        LOOKUP,
+        dict,
+        "Its addresses.",
+        refuses=NO_NAME | {412: "The name is not allowed, or no Pulsar listener is on."},
+    )
+    def look_up(self, **path: str) -> Response:
+        """Answer the broker of a topic, whether the topic exists or not."""
+        self._administration.look_up(self._topic(Right.VIEW, path))
+        urls = self._context.addresses.urls(request.environ)
+        if not urls:
+            raise RefusedError(
+                412,
+                "Pulsar clients are not served here, or on a port that is not known: set"
+                " broker.pulsar (--pulsar) or broker.advertised",
+            )
+        address = root(request.environ)
+        fields = {"httpUrlTls" if address.startswith("https:") else "httpUrl": address}
+        plain, secure = urls.get("pulsar"), urls.get("pulsar+ssl", "")
+        fields["brokerUrlSsl"] = secure
+        if plain:
+            fields |= {"brokerUrl": plain, "nativeUrl": plain}
+        if secure:
+            fields["brokerUrlTls"] = secure
+        return answer(fields)
 
 
 def _check(cluster: str) -> None:

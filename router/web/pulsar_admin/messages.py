@@ -10,38 +10,39 @@ from __future__ import annotations
 import base64
 import json
 import re
+from functools import partial
 from typing import Any, Final
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
-from router.backends.embedded.administration import Administration
+from router.admin_model import EntryChoice, StoredEntry
 from router.errors import ReadFailedError, TopicNotFoundError
-from router.model import TopicName
+from router.model import Position, TopicName
 from router.web.access import Right
-from router.web.openapi.description import (
-    TEXT,
-    Reply,
-    answers_json,
-    choice,
-    operation,
-)
+from router.web.forms import answer
+from router.web.openapi.description import Reply, choice, operation
 from router.web.openapi.description import number as number_of
-from router.web.parameters import MAX_NUMBER, Query, number
 from router.web.pulsar_admin import shapes
-from router.web.pulsar_admin.door import Door
-from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.paths import TOPIC, answer, subscription_name
-from router.web.pulsar_admin.stats import Looking, moment
+from router.web.pulsar_admin.context import ResourceViews
+from router.web.pulsar_admin.stats import moment
 from router.web.pulsar_admin.subscriptions import SUBSCRIPTION
 from router.web.pulsar_admin.topics import message_id
+from router.web.pulsar_admin.views import TOPIC, RefusedError, subscription_name
+from router.web.requests import MAX_NUMBER, Query, number
 from router.wire.pulsar import ProtocolError, read_metadata, split_payload
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar.compression import decompress
 
 MAX_BODY: Final = 64 << 20
+_FAILS: Final = (*shapes.READ_FAILS, "read-failed")
+_ENTRY: Final = {
+    200: Reply(
+        "The entry's payload; its metadata is in headers.", {"application/octet-stream": str}
+    )
+}
 _HEADER: Final = re.compile(r"[\x20-\x7e\xa0-\xff]{1,4096}")
-# Fields of the metadata whose value is told as it is.
-_PLAIN: Final = {
+# Fields of the metadata, by how their headers show them.
+_AS_TEXT: Final = {
     "producer_name": "producer-name",
     "sequence_id": "sequence-id",
     "replicated_from": "replicated-from",
@@ -54,131 +55,84 @@ _PLAIN: Final = {
     "chunk_id": "chunk-id",
     "num_messages_in_batch": "num-batch-message",
 }
-_FLAGS: Final = {
-    "partition_key_b64_encoded": "partition-key-b64-encoded",
-    "null_value": "null-value",
-    "null_partition_key": "null-partition-key",
-}
-_BYTES: Final = {
+_IN_BASE64: Final = {
     "ordering_key": "Base64-ordering-key",
     "schema_version": "Base64-schema-version-b64encoded",
     "encryption_param": "Base64-encryption-param",
 }
-_TIMES: Final = {
-    "publish_time": "publish-time",
-    "event_time": "event-time",
-    "deliver_at_time": "deliver-at-time",
-}
+_FLAGS: Final = ("partition_key_b64_encoded", "null_value", "null_partition_key")
+_TIMES: Final = ("publish_time", "event_time", "deliver_at_time")
 
 
-class MessageViews:
+class MessageViews(ResourceViews):
     """The views of messages."""
 
-    def __init__(self, door: Door, administration: Administration) -> None:
-        self._door = door
-        self._administration = administration
-        self._looking = Looking(administration)
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(f"{SUBSCRIPTION}/position/<position>")(self.peek)
-        routes.get(f"{TOPIC}/ledger/<ledger>/entry/<entry>")(self.message)
-        routes.get(f"{TOPIC}/examinemessage")(self.examine)
-        routes.get(f"{TOPIC}/lastMessageId")(self.last_message_id)
-
     @operation(
-        answers={
-            200: Reply(
-                "The entry's payload; its metadata is in headers.",
-                {"application/octet-stream": TEXT},
-            )
-        },
-        fails=(*shapes.LOOKING, "subscription-not-found", "read-failed"),
+        f"GET {SUBSCRIPTION}/position/<position>",
+        answers=_ENTRY,
+        fails=(*_FAILS, "subscription-not-found"),
         refuses=shapes.ONE,
     )
     def peek(self, subscription: str, position: str, **path: str) -> Response:
         """Answer the nth entry that a subscription did not acknowledge."""
-        name = self._readable(path)
-        nth = max(1, number("position", position))
-        asked = pb.ReadEntry(topic=str(name), subscription=subscription_name(subscription), nth=nth)
-        return told(self._read(name, asked, "Message not found"))
+        name, nth = self._topic(Right.SUBSCRIBE, path), max(1, number("position", position))
+        choice = EntryChoice(subscription=subscription_name(subscription), nth=nth)
+        return entry_response(self._read(name, choice, "Message not found"))
 
     @operation(
-        answers={
-            200: Reply(
-                "The entry's payload; its metadata is in headers.",
-                {"application/octet-stream": TEXT},
-            )
-        },
-        fails=(*shapes.LOOKING, "read-failed"),
+        f"GET {TOPIC}/ledger/<ledger>/entry/<entry>",
+        answers=_ENTRY,
+        fails=_FAILS,
         refuses=shapes.ONE,
     )
     def message(self, ledger: str, entry: str, **path: str) -> Response:
         """Answer the entry of an id."""
-        name = self._readable(path)
-        wanted = number("ledger", ledger)
-        asked = pb.ReadEntry(topic=str(name), entry=number("entry", entry))
-        found = self._read(name, asked, "Message id not found")
-        if found.message_id.ledgerId != wanted:
+        name, ledger_id = self._topic(Right.SUBSCRIBE, path), number("ledger", ledger)
+        choice = EntryChoice(entry=number("entry", entry))
+        found = self._read(name, choice, "Message id not found")
+        if found.message_id.ledger != ledger_id:
             raise RefusedError(404, "Message id not found")
-        return told(found)
+        return entry_response(found)
 
     @operation(
+        f"GET {TOPIC}/examinemessage",
         choice("initialPosition", ("earliest", "latest"), "From where it is counted."),
         number_of("messagePosition", "Which entry, from 1 on."),
-        answers={
-            200: Reply(
-                "The entry's payload; its metadata is in headers.",
-                {"application/octet-stream": TEXT},
-            )
-        },
-        fails=(*shapes.LOOKING, "read-failed"),
+        answers=_ENTRY,
+        fails=_FAILS,
         refuses=shapes.ONE,
     )
     def examine(self, **path: str) -> Response:
         """Answer the nth entry from the earliest on, or from the latest back."""
-        name = self._readable(path)
-        query = Query(request.environ)
+        name, query = self._topic(Right.SUBSCRIBE, path), Query(request.environ)
         begin = query.choice("initialPosition", ("earliest", "latest"), "latest")
         nth = max(1, query.number("messagePosition", 1, MAX_NUMBER))
-        asked = pb.ReadEntry(topic=str(name), nth=nth)
-        setattr(asked, begin, True)
-        return told(self._read(name, asked, "Message not found"))
+        choice = EntryChoice(earliest=begin == "earliest", latest=begin == "latest", nth=nth)
+        return entry_response(self._read(name, choice, "Message not found"))
 
-    @operation(
-        answers=answers_json(shapes.MESSAGE_ID, "The id."),
-        fails=(*shapes.LOOKING, "read-failed"),
-        refuses=shapes.ONE,
+    @shapes.reads(
+        f"{TOPIC}/lastMessageId", shapes.MESSAGE_ID, "The id.", fails=_FAILS, refuses=shapes.ONE
     )
     def last_message_id(self, **path: str) -> Response:
         """Answer the id of the last message, entry -1 where there is none."""
-        name = self._door.topic(Right.VIEW, path).topic
-        (partition,) = self._looking.one(name).partitions
-        where = pb.MessageIdData(
-            ledgerId=partition.ledger_id,
-            entryId=partition.next_entry - 1 if partition.next_entry else 2**64 - 1,
-            partition=partition.partition,
-        )
-        asked = pb.ReadEntry(topic=str(name), latest=True)
-        found = self._administration.ask(pb.CommandAdmin(read_entry=asked))
-        batch = -1
-        if found.HasField("entry"):
-            where, batch = found.entry.message_id, _last_of_batch(found.entry.payload)
-        return answer(message_id(where, batch))
+        name = self._topic(Right.VIEW, path)
+        (partition,) = self._inspection.one(name).partitions
+        found = self._administration.read_entry(name, EntryChoice(latest=True))
+        if found is not None:
+            return answer(message_id(found.message_id, _last_of_batch(found.payload)))
+        place = Position(partition.ledger, partition.next_entry - 1, partition.partition)
+        return answer(message_id(place))
 
-    def _readable(self, path: dict[str, str]) -> TopicName:
-        return self._door.topic(Right.SUBSCRIBE, path).topic
-
-    def _read(self, topic: TopicName, asked: pb.ReadEntry, missing: str) -> Any:
-        if self._administration.partitions(str(topic)):
+    def _read(self, topic: TopicName, choice: EntryChoice, missing: str) -> StoredEntry:
+        if self._administration.partitions(topic):
             raise RefusedError(405, f"{topic} is partitioned: name a partition")
         try:
-            found = self._administration.ask(pb.CommandAdmin(read_entry=asked))
+            found = self._administration.read_entry(topic, choice)
         except TopicNotFoundError:
             raise TopicNotFoundError(f"Topic {topic} not found") from None
-        if not found.HasField("entry"):
+        if found is None:
             raise RefusedError(404, missing)
-        return found.entry
+        return found
 
 
 def _last_of_batch(payload: bytes) -> int:
@@ -190,7 +144,7 @@ def _last_of_batch(payload: bytes) -> int:
     return metadata.num_messages_in_batch - 1 if metadata.HasField("num_messages_in_batch") else -1
 
 
-def told(entry: Any) -> Response:
+def entry_response(entry: StoredEntry) -> Response:
     """Return the answer that shows an entry; raise ReadFailedError."""
     try:
         parts = split_payload(entry.payload)
@@ -203,7 +157,7 @@ def told(entry: Any) -> Response:
     except ProtocolError as error:
         raise ReadFailedError(f"the entry cannot be taken apart: {error}") from error
     shown = Response(body, mimetype="application/octet-stream")
-    shown.headers["X-Pulsar-Message-ID"] = f"{entry.message_id.ledgerId}:{entry.message_id.entryId}"
+    shown.headers["X-Pulsar-Message-ID"] = f"{entry.message_id.ledger}:{entry.message_id.entry}"
     for name, value in headers(metadata).items():
         shown.headers[f"X-Pulsar-{name}"] = value
     if metadata.HasField("num_messages_in_batch"):
@@ -213,20 +167,18 @@ def told(entry: Any) -> Response:
 
 
 def headers(metadata: Any) -> dict[str, str]:
-    """Return what the metadata of an entry says, by the names of headers without X-Pulsar."""
+    """Return the metadata of an entry, by the names of headers without X-Pulsar."""
     made = {"PROPERTY": json.dumps({pair.key: pair.value for pair in metadata.properties})}
-    for field, name in _PLAIN.items():
+    for field, name in _AS_TEXT.items():
         if metadata.HasField(field):
             made[name] = str(getattr(metadata, field))
-    for field, name in _FLAGS.items():
-        if getattr(metadata, field):
-            made[name] = "true"
-    for field, name in _BYTES.items():
+    for field, name in _IN_BASE64.items():
         if metadata.HasField(field):
             made[name] = base64.b64encode(getattr(metadata, field)).decode()
-    for field, name in _TIMES.items():
-        if getattr(metadata, field):
-            made[name] = moment(getattr(metadata, field))
+    for field in filter(partial(getattr, metadata), _FLAGS):
+        made[field.replace("_", "-")] = "true"
+    for field in filter(partial(getattr, metadata), _TIMES):
+        made[field.replace("_", "-")] = moment(getattr(metadata, field))
     if metadata.compression:
         made["compression"] = pb.CompressionType.Name(metadata.compression)
         made["uncompressed-size"] = str(metadata.uncompressed_size)

@@ -1,267 +1,244 @@
-"""`/admin/v2/namespaces`: listed, made, deleted, their policies, and the topics that they have."""
+"""`/admin/v2/tenants` and `/admin/v2/namespaces`: both, policies, and the topics of namespaces."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 from flask import Blueprint, Response, request
 
-from router.backends.embedded.administration import MODES, Administration
-from router.errors import BadRequestError, ConflictError
-from router.web.names import decode
-from router.web.openapi.description import (
-    OBJECT,
-    TEXT,
-    answers_json,
-    answers_nothing,
-    choice,
-    operation,
-)
-from router.web.openapi.description import flag as flag_of
-from router.web.parameters import Query
-from router.web.pulsar_admin import policies as words
+from router.admin_model import Tenant
+from router.errors import BadRequestError, ConflictError, NamespaceNotFoundError
+from router.model import Principal
+from router.node.administration import MODES
+from router.web.forms import answer
+from router.web.openapi import description as api
 from router.web.pulsar_admin import shapes
-from router.web.pulsar_admin.door import Door
-from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.paths import (
+from router.web.pulsar_admin.brokers import CLUSTER
+from router.web.pulsar_admin.context import ResourceViews
+from router.web.pulsar_admin.policies import (
+    POLICIES,
+    Change,
+    NamespacePolicy,
+    pulsar_policies,
+    read_all,
+)
+from router.web.pulsar_admin.shapes import POLICY_FAILS, changes, reads
+from router.web.pulsar_admin.views import (
     ADMIN,
     NAMESPACE,
-    answer,
+    TENANT,
+    RefusedError,
+    body_json,
+    body_object,
     done,
     flag,
-    given,
-    given_flag,
-    given_object,
     namespace_name,
     nothing,
 )
-from router.web.pulsar_admin.tenants import namespaces
-from router.wire.pulsar import pulsar_pb2 as pb
+from router.web.requests import Query, decode
 
 _log = structlog.get_logger(__name__)
 
 
-class NamespaceViews:
+class NamespaceViews(ResourceViews):
     """The views of namespaces."""
 
-    def __init__(
-        self, door: Door, administration: Administration, defaults: words.Defaults
-    ) -> None:
-        self._door = door
-        self._administration = administration
-        self._defaults = defaults
-
     def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(f"{ADMIN}/namespaces/<tenant>")(self.namespaces)
-        routes.get(NAMESPACE)(self.namespace)
-        routes.put(NAMESPACE)(self.create_namespace)
-        routes.delete(NAMESPACE)(self.delete_namespace)
-        routes.get(f"{NAMESPACE}/topics")(self.namespace_topics)
-        for field, (get, change, clear) in {
-            "retention": (self.retention, self.set_retention, self.clear_retention),
-            "deduplication": (self.deduplication, self.set_deduplication, self.clear_deduplication),
-            "autoTopicCreation": (self.creation, self.set_creation, self.clear_creation),
-        }.items():
-            routes.get(f"{NAMESPACE}/{field}")(get)
-            routes.post(f"{NAMESPACE}/{field}")(change)
-            routes.delete(f"{NAMESPACE}/{field}")(clear)
-        routes.get(f"{NAMESPACE}/backlogQuotaMap")(self.quotas)
-        routes.post(f"{NAMESPACE}/backlogQuota")(self.set_quota)
-        routes.delete(f"{NAMESPACE}/backlogQuota")(self.clear_quota)
-        routes.get(f"{NAMESPACE}/schemaCompatibilityStrategy")(self.strategy)
-        routes.put(f"{NAMESPACE}/schemaCompatibilityStrategy")(self.set_strategy)
-        routes.get(f"{NAMESPACE}/isAllowAutoUpdateSchema")(self.auto_update)
-        routes.post(f"{NAMESPACE}/isAllowAutoUpdateSchema")(self.set_auto_update)
-        routes.get(f"{NAMESPACE}/schemaValidationEnforced")(self.enforced)
-        routes.post(f"{NAMESPACE}/schemaValidationEnforced")(self.set_enforced)
+        """Add the routes, and those of each policy."""
+        super().add(routes)
+        for policy in POLICIES:
+            for method, path, endpoint, summary in policy.routes():
+                view = self._policy_view(policy, method, summary)
+                rule = f"{NAMESPACE}/{path}"
+                routes.add_url_rule(rule, endpoint, view, methods=[method])
 
-    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.POLICY)
+    @reads(f"{ADMIN}/namespaces/<tenant>", shapes.NAMES, "The names.", fails=POLICY_FAILS)
     def namespaces(self, tenant: str) -> Response:
         """Answer the namespaces of a tenant."""
-        self._door.administrator()
-        return answer(namespaces(self._administration, decode(tenant)))
+        self._authorizer.administrator()
+        return answer(self._administration.namespaces(decode(tenant)))
 
-    @operation(answers=answers_json(OBJECT, "The policies."), fails=shapes.POLICY)
+    @reads(NAMESPACE, dict, "The policies.", fails=POLICY_FAILS)
     def namespace(self, **path: str) -> Response:
         """Answer all policies of a namespace."""
-        return answer(words.tell_all(self._policies(path), self._defaults))
+        self._authorizer.administrator()
+        found = self._administration.namespace(namespace_name(**path))
+        return answer(pulsar_policies(found.policies, self._context.defaults))
 
-    @operation(
-        body=shapes.POLICIES, answers=answers_nothing(), fails=shapes.POLICY, refuses=shapes.REFUSED
-    )
+    @changes(f"PUT {NAMESPACE}", body=shapes.POLICIES, fails=POLICY_FAILS, refuses=shapes.REFUSED)
     def create_namespace(self, **path: str) -> Response:
         """Make a namespace of a tenant that exists."""
-        principal, name = self._door.administrator(), namespace_name(**path)
-        made = pb.CreateNamespace(namespace=name, policies=words.read_all(given_object()))
+        principal, name = self._authorizer.administrator(), namespace_name(**path)
         try:
-            self._administration.ask(pb.CommandAdmin(create_namespace=made), again=False)
+            self._administration.create_namespace(name, read_all(body_object()))
         except ConflictError:
             raise RefusedError(409, "Namespace already exists") from None
         _log.info("namespace-created", namespace=name, user=principal.name)
         return done()
 
-    @operation(
-        flag_of("force", "Delete its topics as well."),
-        answers=answers_nothing(),
-        fails=shapes.POLICY,
+    @changes(
+        f"DELETE {NAMESPACE}",
+        api.flag("force", "Delete its topics as well."),
+        fails=POLICY_FAILS,
         refuses=shapes.IN_USE,
     )
     def delete_namespace(self, **path: str) -> Response:
         """Delete a namespace, by force with all its topics."""
-        principal, name = self._door.administrator(), namespace_name(**path)
-        gone = pb.DeleteNamespace(namespace=name, force=flag("force"))
-        self._administration.ask(pb.CommandAdmin(delete_namespace=gone), again=False)
+        principal, name = self._authorizer.administrator(), namespace_name(**path)
+        self._administration.delete_namespace(name, force=flag("force"))
         _log.info("namespace-deleted", namespace=name, user=principal.name)
         return done()
 
-    @operation(
-        choice("mode", MODES, "Which topics."),
-        answers=answers_json(shapes.NAMES, "The names."),
-        fails=shapes.POLICY,
+    @reads(
+        f"{NAMESPACE}/topics",
+        shapes.NAMES,
+        "The names.",
+        api.choice("mode", MODES, "Which topics."),
+        fails=POLICY_FAILS,
     )
     def namespace_topics(self, **path: str) -> Response:
         """Answer the topics of a namespace that the caller may see, partitions by their names."""
-        principal, name = self._door.principal(), namespace_name(**path)
+        principal, name = self._authorizer.principal(), namespace_name(**path)
         mode = Query(request.environ).choice("mode", MODES, "PERSISTENT")
-        self._administration.ask(pb.CommandAdmin(get_namespace=name))
         names = self._administration.names(name, mode)
-        return answer(self._door.shown(principal, names))
+        return answer(self._authorizer.visible(principal, names))
 
-    @operation(answers=shapes.may_be_unset(shapes.RETENTION), fails=shapes.POLICY)
-    def retention(self, **path: str) -> Response:
-        """Answer the retention."""
-        return _policy(words.tell_retention(self._policies(path), self._defaults))
+    def _policy_view(
+        self, policy: NamespacePolicy, method: str, summary: str
+    ) -> Callable[..., Response]:
+        """Return what shows, clears or sets a policy, by the method of its route."""
+        if method == "GET":
+            reply = api.Reply(policy.answer, {api.JSON: policy.answer_form or policy.body})
 
-    @operation(body=shapes.body(shapes.RETENTION), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_retention(self, **path: str) -> Response:
-        """Set the retention."""
-        self._door.administrator()
-        return self._change(path, words.read_retention(given_object()))
+            def show(**path: str) -> Response:
+                self._authorizer.administrator()
+                found = self._administration.namespace(namespace_name(**path))
+                value = policy.show(found.policies, self._context.defaults)
+                return nothing() if value is None else answer(value)
 
-    @operation(answers=answers_nothing(), fails=shapes.POLICY)
-    def clear_retention(self, **path: str) -> Response:
-        """Have the retention be as settings say."""
-        return self._clear(path, "retention_ms", "retention_bytes")
+            return api.operation(answers={200: reply}, fails=POLICY_FAILS, summary=summary)(show)
+        if method == "DELETE":
 
-    @operation(answers=shapes.may_be_unset(shapes.FLAG), fails=shapes.POLICY)
-    def deduplication(self, **path: str) -> Response:
-        """Answer whether messages are deduplicated."""
-        policies = self._policies(path)
-        own = policies.HasField("deduplication")
-        return _policy(policies.deduplication if own else None)
+            def clear(**path: str) -> Response:
+                return self._change(path, dict.fromkeys(policy.fields))
 
-    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_deduplication(self, **path: str) -> Response:
-        """Say whether messages are deduplicated."""
-        self._door.administrator()
-        return self._change(path, pb.Policies(deduplication=given_flag()))
+            return changes(fails=POLICY_FAILS, summary=summary)(clear)
 
-    @operation(answers=answers_nothing(), fails=shapes.POLICY)
-    def clear_deduplication(self, **path: str) -> Response:
-        """Deduplicate as settings say."""
-        return self._clear(path, "deduplication")
+        def change(**path: str) -> Response:
+            self._authorizer.administrator()
+            value = body_json()
+            if policy.kinds:
+                query = Query(request.environ)
+                value = {query.choice("backlogQuotaType", policy.kinds, policy.kinds[0]): value}
+            return self._change(path, policy.read(value, "the body"))
 
-    @operation(answers=shapes.may_be_unset(shapes.CREATION), fails=shapes.POLICY)
-    def creation(self, **path: str) -> Response:
-        """Answer how topics come into being by being used."""
-        return _policy(words.tell_auto_creation(self._policies(path)))
+        kinds = [api.choice("backlogQuotaType", policy.kinds, "What is limited.")]
+        only = {412: "Only the size is limited, and the oldest messages are deleted."}
+        return changes(
+            *(kinds if policy.kinds else ()),
+            body=api.Body({api.JSON: policy.body}),
+            fails=POLICY_FAILS,
+            refuses=only if policy.kinds else {},
+            summary=summary,
+        )(change)
 
-    @operation(body=shapes.body(shapes.CREATION), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_creation(self, **path: str) -> Response:
-        """Say how topics come into being by being used."""
-        self._door.administrator()
-        return self._change(path, words.read_auto_creation(given_object()))
-
-    @operation(answers=answers_nothing(), fails=shapes.POLICY)
-    def clear_creation(self, **path: str) -> Response:
-        """Have topics come into being as settings say."""
-        return self._clear(path, "auto_create", "auto_partitions")
-
-    @operation(answers=answers_json(OBJECT, "The quota."), fails=shapes.POLICY)
-    def quotas(self, **path: str) -> Response:
-        """Answer the quota of backlogs."""
-        return answer(words.tell_quota(self._policies(path)))
-
-    @operation(
-        choice("backlogQuotaType", words.QUOTAS, "What is limited."),
-        body=shapes.body(shapes.QUOTA),
-        answers=answers_nothing(),
-        fails=shapes.POLICY,
-        refuses={412: "Only the size is limited, and the oldest messages go."},
-    )
-    def set_quota(self, **path: str) -> Response:
-        """Set the quota of backlogs."""
-        self._door.administrator()
-        kind = Query(request.environ).choice("backlogQuotaType", words.QUOTAS, words.STORAGE)
-        return self._change(path, words.read_quota(given_object(), kind))
-
-    @operation(answers=answers_nothing(), fails=shapes.POLICY)
-    def clear_quota(self, **path: str) -> Response:
-        """Have the quota be as settings say."""
-        return self._clear(path, "backlog_bytes")
-
-    @operation(answers=answers_json(TEXT, "The strategy."), fails=shapes.POLICY)
-    def strategy(self, **path: str) -> Response:
-        """Answer which schemas may follow one another."""
-        return answer(words.tell_strategy(self._policies(path)))
-
-    @operation(body=shapes.body(shapes.STRATEGY), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_strategy(self, **path: str) -> Response:
-        """Say which schemas may follow one another."""
-        self._door.administrator()
-        strategy = given()
-        if strategy in (None, words.UNDEFINED):
-            return self._clear(path, "schema_compatibility")
-        if not isinstance(strategy, str):
-            raise BadRequestError("the body is to be the name of a strategy")
-        return self._change(path, pb.Policies(schema_compatibility=strategy))
-
-    @operation(answers=answers_json(shapes.FLAG, "Whether they may."), fails=shapes.POLICY)
-    def auto_update(self, **path: str) -> Response:
-        """Answer whether clients may bring new schemas."""
-        return answer(words.updates(self._policies(path)))
-
-    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_auto_update(self, **path: str) -> Response:
-        """Say whether clients may bring new schemas."""
-        self._door.administrator()
-        return self._change(path, pb.Policies(schema_auto_update=given_flag()))
-
-    @operation(answers=answers_json(shapes.FLAG, "Whether they do."), fails=shapes.POLICY)
-    def enforced(self, **path: str) -> Response:
-        """Answer whether producers need the schema that a topic has."""
-        return answer(self._policies(path).schema_validation_enforced)
-
-    @operation(body=shapes.body(shapes.FLAG), answers=answers_nothing(), fails=shapes.POLICY)
-    def set_enforced(self, **path: str) -> Response:
-        """Say whether producers need the schema that a topic has."""
-        self._door.administrator()
-        return self._change(path, pb.Policies(schema_validation_enforced=given_flag()))
-
-    def _policies(self, path: dict[str, str]) -> Any:
-        self._door.administrator()
-        command = pb.CommandAdmin(get_namespace=namespace_name(**path))
-        return self._administration.ask(command).namespaces[0].policies
-
-    def _clear(self, path: dict[str, str], *names: str) -> Response:
-        return self._change(path, pb.Policies(), *names)
-
-    def _change(self, path: dict[str, str], new: pb.Policies, *clear: str) -> Response:
-        principal, name = self._door.administrator(), namespace_name(**path)
-        change = pb.ChangePolicies(namespace=name, policies=new, clear=clear)
-        self._administration.ask(pb.CommandAdmin(change_policies=change))
-        changed = [field.name for field, _ in new.ListFields()]
-        _log.info(
-            "namespace-changed",
-            namespace=name,
-            changed=changed,
-            cleared=clear,
-            user=principal.name,
-        )
+    def _change(self, path: dict[str, str], change: Change) -> Response:
+        principal, name = self._authorizer.administrator(), namespace_name(**path)
+        self._administration.change_policies(name, change)
+        _log.info("namespace-changed", namespace=name, **_logged(change), user=principal.name)
         return done()
 
 
-def _policy(value: object) -> Response:
-    return nothing() if value is None else answer(value)
+def _logged(change: Change) -> dict[str, list[str]]:
+    return {
+        "changed": [name for name, value in change.items() if value is not None],
+        "cleared": [name for name, value in change.items() if value is None],
+    }
+
+
+class TenantViews(ResourceViews):
+    """The views of tenants."""
+
+    @reads(TENANT, shapes.NAMES, "The names.", fails=POLICY_FAILS)
+    def tenants(self) -> Response:
+        """Answer the names of all tenants."""
+        self._authorizer.administrator()
+        return answer([tenant.name for tenant in self._administration.tenants()])
+
+    @reads(f"{TENANT}/<tenant>", shapes.TENANT, "The tenant.", fails=POLICY_FAILS)
+    def tenant(self, tenant: str) -> Response:
+        """Answer a tenant's roles and clusters."""
+        self._authorizer.administrator()
+        name = decode(tenant)
+        found = next((one for one in self._administration.tenants() if one.name == name), None)
+        if found is None:
+            raise NamespaceNotFoundError("Tenant does not exist")
+        clusters = found.allowed_clusters or [CLUSTER]
+        return answer({"adminRoles": found.admin_roles, "allowedClusters": clusters})
+
+    @changes(
+        f"PUT {TENANT}/<tenant>",
+        body=shapes.NEW_TENANT,
+        fails=POLICY_FAILS,
+        refuses=shapes.REFUSED | shapes.NO_CLUSTER,
+    )
+    def create_tenant(self, tenant: str) -> Response:
+        """Make a tenant."""
+        principal = self._authorizer.administrator()
+        try:
+            self._administration.put_tenant(_tenant(tenant, body_object()), exists=False)
+        except ConflictError:
+            raise RefusedError(409, "Tenant already exist") from None
+        return self._changed("tenant-created", tenant, principal)
+
+    @changes(
+        f"POST {TENANT}/<tenant>",
+        body=shapes.NEW_TENANT,
+        fails=POLICY_FAILS,
+        refuses=shapes.NO_CLUSTER,
+    )
+    def update_tenant(self, tenant: str) -> Response:
+        """Change a tenant."""
+        principal = self._authorizer.administrator()
+        self._administration.put_tenant(_tenant(tenant, body_object()), exists=True)
+        return self._changed("tenant-updated", tenant, principal)
+
+    @changes(
+        f"DELETE {TENANT}/<tenant>",
+        api.flag("force", "Delete its namespaces as well."),
+        fails=POLICY_FAILS,
+        refuses=shapes.IN_USE,
+    )
+    def delete_tenant(self, tenant: str) -> Response:
+        """Delete a tenant, by force with all its namespaces."""
+        principal = self._authorizer.administrator()
+        if flag("force"):
+            for name in self._administration.namespaces(decode(tenant)):
+                self._administration.delete_namespace(name, force=True)
+        self._administration.delete_tenant(decode(tenant))
+        return self._changed("tenant-deleted", tenant, principal)
+
+    def _changed(self, event: str, tenant: str, principal: Principal) -> Response:
+        _log.info(event, tenant=decode(tenant), user=principal.name)
+        return done()
+
+
+def _tenant(segment: str, body: dict[str, Any]) -> Tenant:
+    """Return the tenant of Pulsar's TenantInfo; raise RefusedError, BadRequestError."""
+    clusters = _names(body, "allowedClusters")
+    if not clusters:
+        raise RefusedError(412, "Clusters cannot be null")
+    if clusters != (CLUSTER,):
+        raise RefusedError(412, f"Clusters do not exist: there is {CLUSTER} alone")
+    return Tenant(decode(segment), _names(body, "adminRoles"), clusters)
+
+
+def _names(body: dict[str, Any], field: str) -> tuple[str, ...]:
+    value = body.get(field)
+    if value is None:
+        return ()
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise BadRequestError(f"{field}: expected a list of names")
+    return tuple(sorted(set(value)))

@@ -1,21 +1,22 @@
-"""Policies of namespaces, in Pulsar's words and in ours.
+"""Policies of namespaces: one table of them, in Pulsar's terms and in the router's.
 
-Pulsar's retention is about messages that every subscription acknowledged, and 0 has them go at
-once. Here it is about all messages, so that 0 would drop what nobody has read: it is refused.
-Pulsar's backlog quota has three ways to deal with what is too much; here the oldest messages go,
-which it calls consumer_backlog_eviction, and the others are refused rather than ignored.
+Pulsar's retention is about messages that every subscription acknowledged, and 0 has them deleted at
+once. Here it is about all messages, so that 0 would delete unread messages: it is refused.
+Pulsar's backlog quota has three ways to deal with what is too much; here the oldest messages are
+deleted, which it calls consumer_backlog_eviction, and the others are refused rather than ignored.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.errors import BadRequestError
+from router.admin_model import NamespacePolicies
+from router.errors import BadJsonError, BadRequestError
 from router.settings import Settings
-from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.paths import whole
-from router.wire.pulsar import pulsar_pb2 as pb
+from router.web.openapi.description import Form
+from router.web.pulsar_admin import shapes
+from router.web.pulsar_admin.views import RefusedError, whole
 
 MINUTE: Final = 60_000
 MB: Final = 1 << 20
@@ -23,8 +24,11 @@ EVICTION: Final = "consumer_backlog_eviction"
 STORAGE: Final = "destination_storage"
 QUOTAS: Final = (STORAGE, "message_age")
 UNDEFINED: Final = "UNDEFINED"
-MOST: Final = 2**42
+MAX_POLICY_VALUE: Final = 2**42
 """Minutes, megabytes; no number above it fits when it is turned into milliseconds or bytes."""
+
+Change = dict[str, Any]
+"""Fields of NamespacePolicies with their new values; None: as settings say."""
 
 
 class Defaults(NamedTuple):
@@ -35,7 +39,7 @@ class Defaults(NamedTuple):
     strategy: str
 
     @classmethod
-    def of(cls, settings: Settings) -> Defaults:
+    def from_settings(cls, settings: Settings) -> Defaults:
         """Return what settings say."""
         return cls(
             round(settings.seconds("retention.time") * 1000),
@@ -44,147 +48,236 @@ class Defaults(NamedTuple):
         )
 
 
-def read_retention(body: Mapping[str, Any]) -> pb.Policies:
-    """Return Pulsar's RetentionPolicies as ours; raise BadRequestError."""
-    minutes = whole(body.get("retentionTimeInMinutes"), "retentionTimeInMinutes")
-    megabytes = whole(body.get("retentionSizeInMB"), "retentionSizeInMB")
+class NamespacePolicy(NamedTuple):
+    """A policy as Pulsar's paths and JSON have it; `fields` are those of NamespacePolicies.
+
+    `key` is its name in Pulsar's Policies, `subject` what it decides, in words. `read` returns the
+    change that a JSON value asks for, and raises BadRequestError; its second argument names the
+    value. `show` returns the JSON value, None: the namespace has none of its own. `setter` is the
+    method that sets it, and `clears`: DELETE clears it. `shown` are path and endpoint of GET, where
+    they are others. `kinds`: a query parameter of this policy, which names the kind that a body is
+    of; in Policies and in answers the value is an object by kind.
+    """
+
+    key: str
+    fields: tuple[str, ...]
+    path: str
+    name: str
+    subject: str
+    body: Form
+    read: Callable[[object, str], Change]
+    show: Callable[[NamespacePolicies, Defaults], object]
+    setter: str = "POST"
+    clears: bool = True
+    shown: tuple[str, str] | None = None
+    answer: str = "The policy; no body where the namespace has none."
+    answer_form: Form | None = None
+    kinds: tuple[str, ...] = ()
+
+    def routes(self) -> Iterator[tuple[str, str, str, str]]:
+        """Yield method, path below the namespace, endpoint and summary of each route."""
+        yield "GET", *(self.shown or (self.path, self.name)), f"Answer {self.subject}."
+        yield self.setter, self.path, f"set_{self.name}", f"Set {self.subject}."
+        if self.clears:
+            yield "DELETE", self.path, f"clear_{self.name}", f"Let settings decide {self.subject}."
+
+
+def _object(value: object, what: str) -> Mapping[str, Any]:
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping):
+        raise BadJsonError(f"{what}: expected a JSON object")
+    return value
+
+
+def _read_retention(value: object, what: str) -> Change:
+    fields = _object(value, what)
+    minutes = whole(fields.get("retentionTimeInMinutes"), "retentionTimeInMinutes")
+    megabytes = whole(fields.get("retentionSizeInMB"), "retentionSizeInMB")
     if 0 in {minutes, megabytes}:
         raise BadRequestError(
-            "Invalid retention policy: retention is about all messages here, so that 0 would drop"
-            " what nobody has read; -1 is without bound"
+            "Invalid retention policy: retention is about all messages here, so that 0 would delete"
+            " unread messages; -1 is without bound"
         )
-    if max(minutes, megabytes) > MOST:
+    if max(minutes, megabytes) > MAX_POLICY_VALUE:
         raise BadRequestError("Invalid retention policy: use -1 for no bound")
-    return pb.Policies(
-        retention_ms=minutes * MINUTE if minutes > 0 else -1,
-        retention_bytes=megabytes * MB if megabytes > 0 else -1,
-    )
+    return {
+        "retention_ms": minutes * MINUTE if minutes > 0 else -1,
+        "retention_bytes": megabytes * MB if megabytes > 0 else -1,
+    }
 
 
-def tell_retention(policies: Any, defaults: Defaults) -> dict[str, int] | None:
-    """Return our retention as Pulsar's, None: the namespace has none of its own."""
-    if not (policies.HasField("retention_ms") or policies.HasField("retention_bytes")):
+def _show_retention(policies: NamespacePolicies, defaults: Defaults) -> object:
+    ms, size = policies.retention_ms, policies.retention_bytes
+    if ms is None and size is None:
         return None
-    ms = policies.retention_ms if policies.HasField("retention_ms") else defaults.retention_ms
-    size = (
-        policies.retention_bytes
-        if policies.HasField("retention_bytes")
-        else defaults.retention_bytes
-    )
+    ms = defaults.retention_ms if ms is None else ms
+    size = defaults.retention_bytes if size is None else size
     return {
         "retentionTimeInMinutes": -1 if ms < 0 else -(-ms // MINUTE),
         "retentionSizeInMB": -1 if size < 0 else -(-size // MB),
     }
 
 
-def read_quota(body: Mapping[str, Any], kind: str = STORAGE) -> pb.Policies:
-    """Return Pulsar's BacklogQuota as ours; raise BadRequestError."""
-    policy, time = body.get("policy"), body.get("limitTime")
+def read_quota(value: object, kind: str = STORAGE) -> Change:
+    """Return the change that Pulsar's BacklogQuota of a kind is; raise BadRequestError."""
+    fields = _object(value, kind)
+    time = fields.get("limitTime")
     timed = time is not None and whole(time, "limitTime") > 0
-    if kind != STORAGE or policy != EVICTION or timed:
+    if kind != STORAGE or fields.get("policy") != EVICTION or timed:
         raise RefusedError(
             412,
-            f"a backlog is limited by its size alone ({STORAGE}), and then the oldest messages go"
-            f" ({EVICTION})",
+            f"a backlog is limited by its size alone ({STORAGE}), and then the oldest messages are"
+            f" deleted ({EVICTION})",
         )
-    size = body.get("limitSize", body.get("limit"))
-    return pb.Policies(backlog_bytes=whole(size, "limitSize"))
+    return {"backlog_bytes": whole(fields.get("limitSize", fields.get("limit")), "limitSize")}
 
 
-def tell_quota(policies: Any) -> dict[str, Any]:
-    """Return our quota as Pulsar's map."""
-    if not policies.HasField("backlog_bytes"):
-        return {}
+def _read_quotas(value: object, what: str) -> Change:
+    change: Change = {}
+    for kind, quota in _object(value, what).items():
+        change |= read_quota(quota, kind)
+    return change
+
+
+def _show_quotas(policies: NamespacePolicies, _: Defaults) -> object:
     size = policies.backlog_bytes
+    if size is None:
+        return {}
     return {STORAGE: {"limit": size, "limitSize": size, "limitTime": -1, "policy": EVICTION}}
 
 
-def read_auto_creation(body: Mapping[str, Any]) -> pb.Policies:
-    """Return Pulsar's AutoTopicCreationOverride as ours; raise BadRequestError."""
-    allowed, kind = body.get("allowAutoTopicCreation"), body.get("topicType")
+def _read_creation(value: object, what: str) -> Change:
+    fields = _object(value, what)
+    allowed, kind = fields.get("allowAutoTopicCreation"), fields.get("topicType")
     if not isinstance(allowed, bool) or (
         allowed and kind not in {"partitioned", "non-partitioned"}
     ):
         raise BadRequestError("allowAutoTopicCreation: expected true or false, and a topicType")
     partitions = 0
     if kind == "partitioned":
-        partitions = whole(body.get("defaultNumPartitions"), "defaultNumPartitions", 1)
-    return pb.Policies(auto_create=allowed, auto_partitions=min(partitions, 2**31))
+        partitions = whole(fields.get("defaultNumPartitions"), "defaultNumPartitions", 1)
+    return {"auto_create": allowed, "auto_partitions": min(partitions, 2**31)}
 
 
-def tell_auto_creation(policies: Any) -> dict[str, Any] | None:
-    """Return our policies as Pulsar's, None: the namespace has none of its own."""
-    if not policies.HasField("auto_create"):
+def _show_creation(policies: NamespacePolicies, _: Defaults) -> object:
+    if policies.auto_create is None:
         return None
-    told: dict[str, Any] = {"allowAutoTopicCreation": policies.auto_create}
+    fields: dict[str, Any] = {"allowAutoTopicCreation": policies.auto_create}
     if policies.auto_create:
         partitions = policies.auto_partitions
-        told["topicType"] = "partitioned" if partitions else "non-partitioned"
+        fields["topicType"] = "partitioned" if partitions else "non-partitioned"
         if partitions:
-            told["defaultNumPartitions"] = partitions
-    return told
+            fields["defaultNumPartitions"] = partitions
+    return fields
 
 
-def tell_strategy(policies: Any) -> str:
-    """Return a namespace's own strategy for schemas."""
-    return str(policies.schema_compatibility) or UNDEFINED
+def _read_strategy(value: object, what: str) -> Change:
+    if value in (None, UNDEFINED):
+        return {"schema_compatibility": None}
+    if not isinstance(value, str):
+        raise BadRequestError(f"{what}: expected the name of a strategy")
+    return {"schema_compatibility": value}
 
 
-def read_all(body: Mapping[str, Any]) -> pb.Policies:
-    """Return what a new namespace is given of Pulsar's Policies; raise BadRequestError.
+def _read_flag(field: str) -> Callable[[object, str], Change]:
+    def read(value: object, what: str) -> Change:
+        if not isinstance(value, bool):
+            raise BadRequestError(f"{what}: expected true or false")
+        return {field: value}
 
-    What means nothing here (bundles, clusters, rates) is left out of account.
+    return read
+
+
+POLICIES: Final = (
+    NamespacePolicy(
+        "retention_policies",
+        ("retention_ms", "retention_bytes"),
+        *("retention", "retention", "the retention"),
+        shapes.RETENTION,
+        _read_retention,
+        _show_retention,
+    ),
+    NamespacePolicy(
+        "deduplicationEnabled",
+        ("deduplication",),
+        *("deduplication", "deduplication", "whether messages are deduplicated"),
+        bool,
+        _read_flag("deduplication"),
+        lambda policies, _: policies.deduplication,
+    ),
+    NamespacePolicy(
+        "autoTopicCreationOverride",
+        ("auto_create", "auto_partitions"),
+        *("autoTopicCreation", "creation", "how topics are created by their first use"),
+        shapes.CREATION,
+        _read_creation,
+        _show_creation,
+    ),
+    NamespacePolicy(
+        "backlog_quota_map",
+        ("backlog_bytes",),
+        *("backlogQuota", "quota", "the quota of backlogs"),
+        shapes.QUOTA,
+        _read_quotas,
+        _show_quotas,
+        shown=("backlogQuotaMap", "quotas"),
+        answer="The quota.",
+        answer_form=dict,
+        kinds=QUOTAS,
+    ),
+    NamespacePolicy(
+        "schema_compatibility_strategy",
+        ("schema_compatibility",),
+        *("schemaCompatibilityStrategy", "strategy", "which schemas may follow one another"),
+        shapes.STRATEGY,
+        _read_strategy,
+        lambda policies, _: policies.schema_compatibility or UNDEFINED,
+        setter="PUT",
+        clears=False,
+        answer="The strategy.",
+        answer_form=str,
+    ),
+    NamespacePolicy(
+        "is_allow_auto_update_schema",
+        ("schema_auto_update",),
+        *("isAllowAutoUpdateSchema", "auto_update", "whether clients may add schemas"),
+        bool,
+        _read_flag("schema_auto_update"),
+        lambda policies, _: policies.schema_auto_update is not False,
+        clears=False,
+        answer="Whether they may.",
+    ),
+    NamespacePolicy(
+        "schema_validation_enforced",
+        ("schema_validation_enforced",),
+        *("schemaValidationEnforced", "enforced", "whether producers need a topic's schema"),
+        bool,
+        _read_flag("schema_validation_enforced"),
+        lambda policies, _: bool(policies.schema_validation_enforced),
+        clears=False,
+        answer="Whether they do.",
+    ),
+)
+
+
+def read_all(body: Mapping[str, Any]) -> NamespacePolicies:
+    """Return the policies of a new namespace from Pulsar's Policies; raise BadRequestError.
+
+    What means nothing here (bundles, clusters, rates) is ignored.
     """
-    made = pb.Policies()
-    if body.get("retention_policies") is not None:
-        made.MergeFrom(read_retention(_object(body, "retention_policies")))
-    for kind in _object(body, "backlog_quota_map"):
-        made.MergeFrom(read_quota(_object(_object(body, "backlog_quota_map"), kind), kind))
-    if body.get("autoTopicCreationOverride") is not None:
-        made.MergeFrom(read_auto_creation(_object(body, "autoTopicCreationOverride")))
-    strategy = body.get("schema_compatibility_strategy")
-    if strategy is not None and strategy != UNDEFINED:
-        made.schema_compatibility = str(strategy)
-    for theirs, ours in _FLAGS.items():
-        if isinstance(value := body.get(theirs), bool):
-            setattr(made, ours, value)
-    return made
+    change: Change = {}
+    for policy in POLICIES:
+        if (value := body.get(policy.key)) is not None:
+            change |= policy.read(value, policy.key)
+    return NamespacePolicies(**change)
 
 
-def tell_all(policies: Any, defaults: Defaults) -> dict[str, Any]:
+def pulsar_policies(policies: NamespacePolicies, defaults: Defaults) -> dict[str, Any]:
     """Return a namespace's policies as Pulsar's Policies."""
-    told: dict[str, Any] = {
+    fields = {policy.key: policy.show(policies, defaults) for policy in POLICIES}
+    return {
         "replication_clusters": ["standalone"],
         "bundles": {"boundaries": ["0x00000000", "0xffffffff"], "numBundles": 1},
-        "backlog_quota_map": tell_quota(policies),
-        "schema_compatibility_strategy": tell_strategy(policies),
-        "is_allow_auto_update_schema": updates(policies),
-        "schema_validation_enforced": policies.schema_validation_enforced,
         "deleted": False,
-    }
-    if (retention := tell_retention(policies, defaults)) is not None:
-        told["retention_policies"] = retention
-    if policies.HasField("deduplication"):
-        told["deduplicationEnabled"] = policies.deduplication
-    if (auto := tell_auto_creation(policies)) is not None:
-        told["autoTopicCreationOverride"] = auto
-    return told
-
-
-def updates(policies: Any) -> bool:
-    """Return whether clients may bring new schemas."""
-    return not policies.HasField("schema_auto_update") or bool(policies.schema_auto_update)
-
-
-def _object(body: Mapping[str, Any], field: str) -> Mapping[str, Any]:
-    value = body.get(field) or {}
-    if not isinstance(value, Mapping):
-        raise BadRequestError(f"{field}: expected an object")
-    return value
-
-
-_FLAGS: Final = {
-    "deduplicationEnabled": "deduplication",
-    "is_allow_auto_update_schema": "schema_auto_update",
-    "schema_validation_enforced": "schema_validation_enforced",
-}
+    } | {key: value for key, value in fields.items() if value is not None}

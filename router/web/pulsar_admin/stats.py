@@ -1,36 +1,47 @@
 """What a topic holds, as Pulsar's statistics: one topic or partition, or all partitions together.
 
-Rates are not kept here, and left out rather than told as 0; counters count what is stored now.
+Rates are not kept here, and left out rather than answered as 0; counters count what is stored now.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
-from router.backends.embedded.administration import Administration
+from router.admin_model import ClientInfo, CursorDescription
 from router.errors import TopicNotFoundError
-from router.model import NOT_PARTITIONED, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    PERSISTENT,
+    PartitionStats,
+    SubscriptionStats,
+    TopicInfo,
+    TopicName,
+)
+from router.node.administration import Administration
 from router.wire.pulsar import pulsar_pb2 as pb
+
+P = TypeVar("P", PartitionStats, SubscriptionStats, CursorDescription, ClientInfo)
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What the broker tells of a topic; of a partition where one was named."""
+    """What there is of a topic, or of a partition where one was named."""
 
-    info: Any
-    partitions: list[Any]
-    subscriptions: list[Any]
-    cursors: list[Any]
-    clients: list[Any]
+    info: TopicInfo
+    partitions: Sequence[PartitionStats]
+    subscriptions: Sequence[SubscriptionStats]
+    cursors: Sequence[CursorDescription]
+    clients: Sequence[ClientInfo]
 
     def of(self, partition: int) -> Found:
         """Return what is about one partition."""
 
-        def only(all_of_them: Iterable[Any]) -> list[Any]:
-            return [one for one in all_of_them if one.partition == partition]
+        def only(found: Iterable[P]) -> list[P]:
+            return [one for one in found if one.partition == partition]
 
         return Found(
             self.info,
@@ -41,25 +52,18 @@ class Found:
         )
 
 
-class Looking:
-    """Asks the broker for all that it tells of topics, page by page."""
+class TopicInspection:
+    """Collects what the broker answers about a topic."""
 
     def __init__(self, administration: Administration) -> None:
         self._administration = administration
 
-    def info(self, topic: TopicName) -> Any:
-        """Return name, partitions and properties of a topic; raise TopicNotFoundError."""
-        return self._describe(topic).info
-
     def whole(self, topic: TopicName) -> Found:
         """Return what there is of a topic, not of a partition; raise TopicNotFoundError."""
-        stats = self._describe(topic)
-        persistent = topic.domain == "persistent"
-        cursors = list(self.cursors(topic)) if persistent else []
-        clients = list(self._clients(topic))
-        return Found(
-            stats.info, list(stats.partitions), list(stats.subscriptions), cursors, clients
-        )
+        stats = self._administration.describe(topic)
+        cursors = self._administration.cursors(topic) if topic.domain == PERSISTENT else ()
+        clients = list(self._administration.clients(topic))
+        return Found(stats.info, stats.partitions, stats.subscriptions, list(cursors), clients)
 
     def one(self, topic: TopicName) -> Found:
         """Return what there is of a topic without partitions, or of the partition that is named.
@@ -72,50 +76,19 @@ class Looking:
             raise TopicNotFoundError(f"Topic {topic} not found, or it is partitioned: name one")
         return found
 
-    def cursors(self, topic: TopicName) -> Iterator[Any]:
-        """Yield where the subscriptions of a topic stand; raise TopicNotFoundError."""
-        asked, more = pb.DescribeCursors(topic=str(topic)), True
-        while more:
-            page = self._administration.ask(pb.CommandAdmin(describe_cursors=asked))
-            yield from page.cursors
-            if more := page.more:
-                asked.after_partition = page.cursors[-1].partition
-                asked.after_subscription = page.cursors[-1].subscription
-
     def subscriptions(self, topic: TopicName) -> list[str]:
         """Return the names of a topic's subscriptions; raise TopicNotFoundError."""
-        if topic.domain != "persistent":
-            return sorted({one.name for one in self._describe(topic).subscriptions})
-        return sorted({cursor.subscription for cursor in self.cursors(topic)})
-
-    def _describe(self, topic: TopicName) -> Any:
-        asked = pb.TopicRef(topic=str(topic))
-        answer = first = self._administration.ask(pb.CommandAdmin(describe_topic=asked))
-        while answer.more:
-            last = answer.stats.subscriptions[-1]
-            asked.after_partition, asked.after_subscription = last.partition, last.name
-            answer = self._administration.ask(pb.CommandAdmin(describe_topic=asked))
-            first.stats.subscriptions.extend(answer.stats.subscriptions)
-        return first.stats
-
-    def _clients(self, topic: TopicName) -> Iterator[Any]:
-        asked, more = pb.DescribeClients(topic=str(topic)), True
-        while more:
-            page = self._administration.ask(pb.CommandAdmin(describe_clients=asked))
-            yield from page.clients
-            asked.after += len(page.clients)
-            more = page.more
+        if topic.domain != PERSISTENT:
+            return sorted({one.name for one in self._administration.describe(topic).subscriptions})
+        return sorted({cursor.subscription for cursor in self._administration.cursors(topic)})
 
     def _place(self, topic: TopicName) -> tuple[TopicName, int]:
         """Return a topic and the index of the partition that its name may stand for."""
-        local, mark, index = topic.local.rpartition("-partition-")
-        if mark and index.isascii() and index.isdigit():
-            parent = TopicName(topic.tenant, topic.namespace, local, topic.domain)
-            try:
-                self.info(parent)
-            except TopicNotFoundError:
-                return topic, NOT_PARTITIONED
-            return parent, int(index)
+        part = topic.parent()
+        if part is not None:
+            with suppress(TopicNotFoundError):
+                self._administration.describe(part[0])
+                return part
         return topic, NOT_PARTITIONED
 
 
@@ -123,7 +96,7 @@ def topic_stats(found: Found) -> dict[str, Any]:
     """Return Pulsar's TopicStats."""
     messages = sum(partition.messages for partition in found.partitions)
     size = sum(partition.bytes for partition in found.partitions)
-    producers = [client for client in found.clients if not client.HasField("subscription")]
+    producers = [client for client in found.clients if client.subscription is None]
     names = sorted({one.name for one in found.subscriptions})
     return {
         "msgInCounter": messages,
@@ -138,25 +111,25 @@ def topic_stats(found: Found) -> dict[str, Any]:
 
 
 def partitioned_stats(topic: TopicName, found: Found, *, each: bool) -> dict[str, Any]:
-    """Return Pulsar's PartitionedTopicStats, with those of each partition where asked for."""
+    """Return Pulsar's PartitionedTopicStats, with those of each partition if `each`."""
     return topic_stats(found) | {
         "metadata": metadata(found.info),
         "partitions": _each(topic, found, topic_stats) if each else {},
     }
 
 
-def metadata(info: Any) -> dict[str, Any]:
+def metadata(info: TopicInfo) -> dict[str, Any]:
     """Return Pulsar's PartitionedTopicMetadata."""
-    told: dict[str, Any] = {"partitions": info.partitions, "deleted": False}
-    if properties := {pair.key: pair.value for pair in info.properties}:
-        told["properties"] = properties
-    return told
+    fields: dict[str, Any] = {"partitions": info.partitions, "deleted": False}
+    if info.properties:
+        fields["properties"] = info.properties
+    return fields
 
 
 def internal_stats(found: Found) -> dict[str, Any]:
     """Return Pulsar's PersistentTopicInternalStats of one partition."""
     (partition,) = found.partitions
-    ledger, entries = partition.ledger_id, partition.next_entry - partition.first_entry
+    ledger, entries = partition.ledger, partition.next_entry - partition.first_entry
     return {
         "entriesAddedCounter": partition.next_entry,
         "numberOfEntries": entries,
@@ -168,7 +141,7 @@ def internal_stats(found: Found) -> dict[str, Any]:
             {"ledgerId": ledger, "entries": entries, "size": partition.bytes, "offloaded": False}
         ],
         "cursors": {cursor.subscription: _cursor(cursor) for cursor in found.cursors},
-        "properties": {pair.key: pair.value for pair in found.info.properties},
+        "properties": found.info.properties,
     }
 
 
@@ -179,23 +152,28 @@ def partitioned_internal_stats(topic: TopicName, found: Found) -> dict[str, Any]
 
 
 def _each(
-    topic: TopicName, found: Found, tell: Callable[[Found], dict[str, Any]]
+    topic: TopicName, found: Found, shown: Callable[[Found], dict[str, Any]]
 ) -> Mapping[str, dict[str, Any]]:
     return {
-        str(topic.partition(partition.partition)): tell(found.of(partition.partition))
+        str(topic.partition(partition.partition)): shown(found.of(partition.partition))
         for partition in found.partitions
     }
 
 
-def _publisher(client: Any) -> dict[str, Any]:
+def _client(client: ClientInfo) -> dict[str, Any]:
     return {
-        "producerName": client.name,
-        "producerId": client.id,
         "address": client.address,
         "clientVersion": client.version,
-        "accessMode": pb.ProducerAccessMode.Name(client.access),
         "connectedSince": moment(client.connected_ms),
-        "metadata": _metadata(client),
+        "metadata": client.metadata,
+    }
+
+
+def _publisher(client: ClientInfo) -> dict[str, Any]:
+    return _client(client) | {
+        "producerName": client.name,
+        "producerId": client.id,
+        "accessMode": pb.ProducerAccessMode.Name(client.access or 0),
         "supportsPartialProducer": False,
     }
 
@@ -213,29 +191,19 @@ def _subscription(found: Found, name: str) -> dict[str, Any]:
         "consumers": [_consumer(client) for client in consumers],
         "isDurable": any(one.durable for one in own),
         "isReplicated": any(cursor.replicated for cursor in cursors),
-        "subscriptionProperties": {
-            pair.key: pair.value for cursor in cursors[:1] for pair in cursor.properties
-        },
+        "subscriptionProperties": cursors[0].properties if cursors else {},
     }
 
 
-def _consumer(client: Any) -> dict[str, Any]:
-    return {
+def _consumer(client: ClientInfo) -> dict[str, Any]:
+    return _client(client) | {
         "consumerName": client.name,
         "availablePermits": client.permits,
         "unackedMessages": client.unacked,
-        "address": client.address,
-        "clientVersion": client.version,
-        "connectedSince": moment(client.connected_ms),
-        "metadata": _metadata(client),
     }
 
 
-def _metadata(client: Any) -> dict[str, str]:
-    return {pair.key: pair.value for pair in client.metadata}
-
-
-def _cursor(cursor: Any) -> dict[str, Any]:
+def _cursor(cursor: CursorDescription) -> dict[str, Any]:
     ledger = cursor.ledger_id
     # An interval is open where it begins, as Pulsar writes them.
     ranges = ",".join(f"({ledger}:{r.first - 1}..{ledger}:{r.last}]" for r in cursor.acknowledged)

@@ -1,216 +1,162 @@
 """`/admin/v2/persistent` and `/non-persistent`: topics listed, made, grown, ended, deleted.
 
-A topic that is not persistent comes into being by being used and cannot be made here; everything
+A topic that is not persistent is created by its first use and cannot be made here; everything
 else that makes no sense without a log is refused by the broker with 405.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Final
 
 import structlog
-from flask import Blueprint, Response
+from flask import Response
 
-from router.backends.embedded.administration import Administration
 from router.errors import BadRequestError, TopicNotFoundError
-from router.model import TopicName
-from router.services.manage import Topics
-from router.services.rights import Rights, TopicRights
+from router.model import PERSISTENT, Position, TopicName
+from router.services.rights import TopicRights
 from router.web.access import Right
-from router.web.openapi.description import (
-    OBJECT,
-    answers_json,
-    answers_nothing,
-    operation,
-)
+from router.web.forms import answer
+from router.web.openapi.description import answers_json, operation
 from router.web.openapi.description import flag as flag_of
 from router.web.pulsar_admin import shapes, stats
-from router.web.pulsar_admin.door import Door, Entered
-from router.web.pulsar_admin.errors import RefusedError
-from router.web.pulsar_admin.paths import (
+from router.web.pulsar_admin.context import AuthorizedTopic, ResourceViews
+from router.web.pulsar_admin.shapes import CHANGE_FAILS, changes, reads
+from router.web.pulsar_admin.views import (
     TOPIC,
     TOPICS,
-    answer,
+    RefusedError,
+    body_json,
     done,
     flag,
-    given,
     namespace_name,
     texts,
     whole,
 )
-from router.wire.pulsar import pulsar_pb2 as pb
 
-MOST_PARTITIONS = 1_000
+MAX_PARTITIONS: Final = 1_000
+_FORCE: Final = flag_of("force", "Delete it while it is used.")
 
 _log = structlog.get_logger(__name__)
 
 
-class TopicViews:
+class TopicViews(ResourceViews):
     """The views of topics."""
 
-    def __init__(
-        self, door: Door, administration: Administration, rights: Rights, topics: Topics
-    ) -> None:
-        self._door = door
-        self._administration = administration
-        self._looking = stats.Looking(administration)
-        self._rights = rights
-        self._topics = topics
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        routes.get(TOPICS)(self.topics)
-        routes.get(f"{TOPICS}/partitioned")(self.partitioned_topics)
-        routes.put(TOPIC)(self.create_topic)
-        routes.delete(TOPIC)(self.delete_topic)
-        routes.get(f"{TOPIC}/partitions")(self.partitions)
-        routes.put(f"{TOPIC}/partitions")(self.create_partitioned)
-        routes.post(f"{TOPIC}/partitions")(self.update_partitions)
-        routes.delete(f"{TOPIC}/partitions")(self.delete_partitioned)
-        routes.get(f"{TOPIC}/properties")(self.topic_properties)
-        routes.get(f"{TOPIC}/stats")(self.topic_stats)
-        routes.get(f"{TOPIC}/partitioned-stats")(self.partitioned_stats)
-        routes.get(f"{TOPIC}/internalStats")(self.internal_stats)
-        routes.get(f"{TOPIC}/partitioned-internalStats")(self.partitioned_internal_stats)
-        routes.post(f"{TOPIC}/terminate")(self.terminate)
-        routes.post(f"{TOPIC}/terminate/partitions")(self.terminate_partitions)
-        routes.put(f"{TOPIC}/unload")(self.unload)
-
-    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.LOOKING)
+    @reads(TOPICS, shapes.NAMES, "The names.")
     def topics(self, domain: str, **path: str) -> Response:
         """Answer the topics of a namespace that the caller may see, partitions by their names."""
-        principal, name = self._door.principal(), namespace_name(**path)
-        self._administration.ask(pb.CommandAdmin(get_namespace=name))
-        mode = "PERSISTENT" if domain == "persistent" else "NON_PERSISTENT"
-        return answer(self._door.shown(principal, self._administration.names(name, mode)))
+        principal, name = self._authorizer.principal(), namespace_name(**path)
+        mode = "PERSISTENT" if domain == PERSISTENT else "NON_PERSISTENT"
+        return answer(self._authorizer.visible(principal, self._administration.names(name, mode)))
 
-    @operation(answers=answers_json(shapes.NAMES, "The names."), fails=shapes.LOOKING)
+    @reads(f"{TOPICS}/partitioned", shapes.NAMES, "The names.")
     def partitioned_topics(self, domain: str, **path: str) -> Response:
         """Answer the partitioned topics of a namespace that the caller may see."""
-        principal, name = self._door.principal(), namespace_name(**path)
-        self._administration.ask(pb.CommandAdmin(get_namespace=name))
-        asked, more, found = pb.ListTopics(namespace=name), domain == "persistent", list[str]()
-        while more:
-            page = self._administration.ask(pb.CommandAdmin(list_topics=asked))
-            found += [info.topic for info in page.topics if info.partitions]
-            if more := page.more:
-                asked.after = page.topics[-1].topic
-        return answer(self._door.shown(principal, found))
+        principal, listed = (
+            self._authorizer.principal(),
+            self._administration.topics(namespace_name(**path)),
+        )
+        # Only persistent topics are listed.
+        found = [str(info.topic) for info in listed if info.partitions and domain == PERSISTENT]
+        return answer(self._authorizer.visible(principal, found))
 
-    @operation(
-        body=shapes.PROPERTIES,
-        answers=answers_nothing(),
-        fails=shapes.MANAGING,
-        refuses=shapes.REFUSED,
-    )
+    @changes(f"PUT {TOPIC}", body=shapes.PROPERTIES, refuses=shapes.REFUSED)
     def create_topic(self, **path: str) -> Response:
         """Make a topic without partitions, with the properties in the body."""
-        entered = self._enter(Right.CREATE, path)
-        self._create(entered, 0, texts(given() or {}, "the body"))
-        return done()
+        authorized = self._authorizer.topic(Right.CREATE, path)
+        return self._create(authorized, 0, texts(body_json() or {}, "the body"))
 
-    @operation(
+    @changes(
+        f"PUT {TOPIC}/partitions",
         body=shapes.PARTITIONS,
-        answers=answers_nothing(),
-        fails=shapes.MANAGING,
         refuses=shapes.REFUSED | shapes.TOO_FEW,
     )
     def create_partitioned(self, **path: str) -> Response:
         """Make a partitioned topic: the body is a number, or a number with properties."""
-        entered = self._enter(Right.CREATE, path)
-        wish, properties = given(), {}
-        if isinstance(wish, dict):
-            properties = texts(wish.get("properties") or {}, "properties")
-            wish = wish.get("partitions")
-        self._create(entered, _partitions(wish), properties)
-        return done()
+        authorized = self._authorizer.topic(Right.CREATE, path)
+        values, properties = body_json(), {}
+        if isinstance(values, dict):
+            properties = texts(values.get("properties") or {}, "properties")
+            values = values.get("partitions")
+        return self._create(authorized, _partitions(values), properties)
 
-    @operation(
+    @changes(
+        f"POST {TOPIC}/partitions",
         body=shapes.PARTITION_COUNT,
-        answers=answers_nothing(),
-        fails=shapes.MANAGING,
         refuses=shapes.TOO_FEW | {409: "The topic is not partitioned.", 422: "The topic has more."},
     )
     def update_partitions(self, **path: str) -> Response:
         """Give a partitioned topic more partitions."""
-        principal, name = self._enter(Right.MANAGE, path)
-        wanted = _partitions(given())
+        principal, name = self._authorizer.topic(Right.MANAGE, path)
+        count = _partitions(body_json())
         try:
-            has = self._looking.info(name).partitions
+            has = self._administration.describe(name).info.partitions
         except TopicNotFoundError:
             has = 0
         if not has:
             raise RefusedError(409, f"Topic {name} is not the partitioned topic.")
-        if wanted < has:
+        if count < has:
             raise RefusedError(
-                422, f"Desired partitions {wanted} can't be less than the current partitions {has}."
+                422, f"Desired partitions {count} can't be less than the current partitions {has}."
             )
-        grown = pb.UpdatePartitions(topic=str(name), partitions=wanted)
-        self._administration.ask(pb.CommandAdmin(update_partitions=grown))
-        self._topics.forget(name)
-        _log.info("topic-grown", topic=str(name), partitions=wanted, user=principal.name)
+        self._administration.grow(name, count)
+        self._context.topics.forget(name)
+        _log.info("topic-grown", topic=str(name), partitions=count, user=principal.name)
         return done()
 
-    @operation(
-        flag_of("force", "Delete it while it is used."),
-        answers=answers_nothing(),
-        fails=shapes.MANAGING,
+    @changes(
+        f"DELETE {TOPIC}",
+        _FORCE,
         refuses=shapes.IN_USE | {409: "The topic is partitioned."},
     )
     def delete_topic(self, **path: str) -> Response:
-        """Delete a topic without partitions that nobody uses, by force also one in use."""
-        entered = self._enter(Right.DELETE, path)
-        if self._looking.info(entered.topic).partitions:
-            raise RefusedError(
-                409, f"Topic {entered.topic} is partitioned: …/partitions deletes it"
-            )
-        return self._delete(entered, force=flag("force"))
+        """Delete a topic without partitions; with `force`, one that is in use too."""
+        authorized = self._authorizer.topic(Right.DELETE, path)
+        name = authorized.topic
+        if self._administration.describe(name).info.partitions:
+            raise RefusedError(409, f"Topic {name} is partitioned: …/partitions deletes it")
+        return self._delete(authorized, force=flag("force"))
 
-    @operation(
-        flag_of("force", "Delete it while it is used."),
-        answers=answers_nothing(),
-        fails=shapes.MANAGING,
-        refuses=shapes.IN_USE,
-    )
+    @changes(f"DELETE {TOPIC}/partitions", _FORCE, refuses=shapes.IN_USE)
     def delete_partitioned(self, **path: str) -> Response:
-        """Delete a partitioned topic that nobody uses, by force also one in use."""
-        entered = self._enter(Right.DELETE, path)
-        force = flag("force")
-        if not self._looking.info(entered.topic).partitions:
-            raise RefusedError(404, f"Partitioned Topic {entered.topic} not found")
-        return self._delete(entered, force=force)
+        """Delete a partitioned topic; with `force`, one that is in use too."""
+        authorized, force = self._authorizer.topic(Right.DELETE, path), flag("force")
+        if not self._administration.describe(authorized.topic).info.partitions:
+            raise RefusedError(404, f"Partitioned Topic {authorized.topic} not found")
+        return self._delete(authorized, force=force)
 
-    @operation(
+    @reads(
+        f"{TOPIC}/partitions",
+        dict,
+        "The number.",
         flag_of(
             "checkAllowAutoCreation", "Answer for a missing topic what its first use would make."
         ),
-        answers=answers_json(OBJECT, "The number."),
-        fails=shapes.LOOKING,
     )
     def partitions(self, **path: str) -> Response:
-        """Answer how many partitions a topic has; that is also how clients look for it."""
-        name = self._enter(Right.VIEW, path).topic
-        count = self._administration.partitions(str(name), create=flag("checkAllowAutoCreation"))
-        if count:
-            return answer(stats.metadata(self._looking.info(name)))
+        """Answer how many partitions a topic has; clients also find it by this."""
+        name = self._topic(Right.VIEW, path)
+        if self._administration.partitions(name, create=flag("checkAllowAutoCreation")):
+            return answer(stats.metadata(self._administration.describe(name).info))
         return answer({"partitions": 0, "deleted": False})
 
-    @operation(answers=answers_json(OBJECT, "The properties."), fails=shapes.LOOKING)
+    @reads(f"{TOPIC}/properties", dict, "The properties.")
     def topic_properties(self, **path: str) -> Response:
         """Answer the properties that a topic was made with."""
-        info = self._looking.info(self._enter(Right.VIEW, path).topic)
-        return answer({pair.key: pair.value for pair in info.properties})
+        info = self._administration.describe(self._topic(Right.VIEW, path)).info
+        return answer(info.properties)
 
-    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
+    @reads(f"{TOPIC}/stats", dict, "The statistics.")
     def topic_stats(self, **path: str) -> Response:
-        """Answer what a topic or a partition holds, and who uses it."""
-        return answer(stats.topic_stats(self._looking.one(self._enter(Right.VIEW, path).topic)))
+        """Answer what a topic or a partition holds, and which clients it has."""
+        return answer(stats.topic_stats(self._inspection.one(self._topic(Right.VIEW, path))))
 
-    @operation(
+    @reads(
+        f"{TOPIC}/partitioned-stats",
+        dict,
+        "The statistics.",
         flag_of("perPartition", "Answer those of each partition too."),
-        answers=answers_json(OBJECT, "The statistics."),
-        fails=shapes.LOOKING,
     )
     def partitioned_stats(self, **path: str) -> Response:
         """Answer what a partitioned topic holds, all in all and by partition."""
@@ -218,104 +164,97 @@ class TopicViews:
         name, found = self._partitioned(path)
         return answer(stats.partitioned_stats(name, found, each=each))
 
-    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
+    @reads(f"{TOPIC}/internalStats", dict, "The statistics.")
     def internal_stats(self, **path: str) -> Response:
         """Answer where a topic or a partition and its cursors stand."""
-        return answer(stats.internal_stats(self._looking.one(self._enter(Right.VIEW, path).topic)))
+        return answer(stats.internal_stats(self._inspection.one(self._topic(Right.VIEW, path))))
 
-    @operation(answers=answers_json(OBJECT, "The statistics."), fails=shapes.LOOKING)
+    @reads(f"{TOPIC}/partitioned-internalStats", dict, "The statistics.")
     def partitioned_internal_stats(self, **path: str) -> Response:
         """Answer where the partitions of a topic and their cursors stand."""
         return answer(stats.partitioned_internal_stats(*self._partitioned(path)))
 
     @operation(
+        f"POST {TOPIC}/terminate",
         answers=answers_json(shapes.MESSAGE_ID, "The last message's id."),
-        fails=shapes.MANAGING,
+        fails=CHANGE_FAILS,
         refuses={405: "The topic is partitioned."},
     )
     def terminate(self, **path: str) -> Response:
         """Let a topic take no more messages; answer the last one."""
-        entered = self._enter(Right.MANAGE, path)
-        if self._administration.partitions(str(entered.topic)):
+        authorized = self._authorizer.topic(Right.MANAGE, path)
+        if self._administration.partitions(authorized.topic):
             raise RefusedError(405, "Termination of a partitioned topic is not allowed")
-        (last,) = self._terminate(entered)
+        (last,) = self._terminate(authorized)
         return answer(message_id(last))
 
     @operation(
-        answers=answers_json(OBJECT, "The last message's id by partition."),
-        fails=shapes.MANAGING,
+        f"POST {TOPIC}/terminate/partitions",
+        answers=answers_json(dict, "The last message's id by partition."),
+        fails=CHANGE_FAILS,
         refuses={405: "The topic is not partitioned."},
     )
     def terminate_partitions(self, **path: str) -> Response:
         """Let a partitioned topic take no more messages; answer the last one of each partition."""
-        entered = self._enter(Right.MANAGE, path)
-        if not self._administration.partitions(str(entered.topic)):
-            raise RefusedError(405, f"Topic {entered.topic} is not partitioned")
-        return answer({str(last.partition): message_id(last) for last in self._terminate(entered)})
+        authorized = self._authorizer.topic(Right.MANAGE, path)
+        if not self._administration.partitions(authorized.topic):
+            raise RefusedError(405, f"Topic {authorized.topic} is not partitioned")
+        ended = self._terminate(authorized)
+        return answer({str(last.partition): message_id(last) for last in ended})
 
-    @operation(answers=answers_nothing(), fails=shapes.MANAGING)
+    @changes(f"PUT {TOPIC}/unload")
     def unload(self, **path: str) -> Response:
         """Do nothing, successfully: no other broker could serve the topic."""
-        self._looking.one(self._enter(Right.MANAGE, path).topic)
+        self._inspection.one(self._topic(Right.MANAGE, path))
         return done()
 
-    def _enter(self, right: Right, path: Mapping[str, str]) -> Entered:
-        return self._door.topic(right, path)
-
     def _partitioned(self, path: Mapping[str, str]) -> tuple[TopicName, stats.Found]:
-        name = self._enter(Right.VIEW, path).topic
-        found = self._looking.whole(name)
+        name = self._topic(Right.VIEW, path)
+        found = self._inspection.whole(name)
         if not found.info.partitions:
             raise RefusedError(404, f"Partitioned Topic {name} not found")
         return name, found
 
-    def _create(self, entered: Entered, partitions: int, properties: Mapping[str, str]) -> None:
-        principal, name = entered
-        made = pb.CreateTopic(
-            topic=str(name),
-            partitions=partitions,
-            properties=[pb.KeyValue(key=key, value=value) for key, value in properties.items()],
-        )
+    def _create(
+        self, authorized: AuthorizedTopic, partitions: int, properties: Mapping[str, str]
+    ) -> Response:
+        principal, name = authorized
 
         def make() -> bool:
-            self._administration.ask(pb.CommandAdmin(create_topic=made), again=False)
+            self._administration.create_topic(name, partitions, properties)
             return True
 
-        owner = TopicRights(principal.name)
+        rights, topics = self._context.rights, self._context.topics
         try:
-            self._rights.create(name, owner, lambda: self._topics.exists(name), make)
+            rights.create(name, TopicRights(principal.name), lambda: topics.exists(name), make)
         finally:
-            self._topics.forget(name)
+            topics.forget(name)
         _log.info("topic-created", topic=str(name), partitions=partitions, user=principal.name)
+        return done()
 
-    def _delete(self, entered: Entered, *, force: bool) -> Response:
-        principal, name = entered
-        if not force:
-            found = self._looking.whole(name)
-            if found.clients:
-                raise RefusedError(412, "Topic has active producers/subscriptions")
-        command = pb.CommandAdmin(delete_topic=pb.TopicRef(topic=str(name)))
+    def _delete(self, authorized: AuthorizedTopic, *, force: bool) -> Response:
+        principal, name = authorized
+        if not force and self._inspection.whole(name).clients:
+            raise RefusedError(412, "Topic has active producers/subscriptions")
         try:
-            self._rights.delete(name, lambda: self._administration.ask(command, again=False))
+            self._context.rights.delete(name, lambda: self._administration.delete_topic(name))
         finally:
-            self._topics.forget(name)
+            self._context.topics.forget(name)
         _log.info("topic-deleted", topic=str(name), user=principal.name)
         return done()
 
-    def _terminate(self, entered: Entered) -> Any:
-        principal, name = entered
-        command = pb.CommandAdmin(terminate_topic=pb.TopicRef(topic=str(name)))
-        last = self._administration.ask(command).last_positions
+    def _terminate(self, authorized: AuthorizedTopic) -> list[Position]:
+        principal, name = authorized
+        last = self._administration.terminate(name)
         _log.info("topic-terminated", topic=str(name), user=principal.name)
         return last
 
 
-def message_id(place: Any, batch_index: int = -1) -> dict[str, int]:
-    """Return Pulsar's MessageIdImpl; entry -1 where there is none."""
-    entry = place.entryId if place.entryId < 2**63 else -1
+def message_id(place: Position, batch_index: int = -1) -> dict[str, int]:
+    """Return Pulsar's MessageIdImpl."""
     return {
-        "ledgerId": place.ledgerId,
-        "entryId": entry,
+        "ledgerId": place.ledger,
+        "entryId": place.entry,
         "partitionIndex": place.partition,
         "batchIndex": batch_index,
         "batchSize": 0,
@@ -327,6 +266,6 @@ def _partitions(value: object) -> int:
     count = whole(value, "partitions")
     if count < 1:
         raise RefusedError(406, "Number of partitions should be more than 0")
-    if count > MOST_PARTITIONS:
-        raise BadRequestError(f"a topic has at most {MOST_PARTITIONS} partitions, not {count}")
+    if count > MAX_PARTITIONS:
+        raise BadRequestError(f"a topic has at most {MAX_PARTITIONS} partitions, not {count}")
     return count

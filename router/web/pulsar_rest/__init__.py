@@ -10,17 +10,17 @@ from __future__ import annotations
 
 from flask import Blueprint
 
-from router.services.fetch import Fetcher
-from router.services.produce import Producing
+from router.services.fetch.fetcher import Fetcher
+from router.services.publish import Publisher
 from router.services.read import Reading
+from router.web.openapi.description import add_converters
 from router.web.pulsar_rest import paths
-from router.web.pulsar_rest.consumers import ConsumerViews
-from router.web.pulsar_rest.cursor import CursorViews
+from router.web.pulsar_rest.consumers import ConsumerViews, CursorViews
 from router.web.pulsar_rest.errors import Failures
-from router.web.pulsar_rest.produce import Parts, ProduceViews
+from router.web.pulsar_rest.produce import ProduceViews, RestContext
 from router.web.pulsar_rest.read import FetchDefaults, ReadViews
 
-__all__ = ["FetchDefaults", "Parts", "PulsarRest"]
+__all__ = ["FetchDefaults", "PulsarRest", "RestContext"]
 
 
 class PulsarRest:
@@ -28,25 +28,25 @@ class PulsarRest:
 
     def __init__(
         self,
-        parts: Parts,
-        services: tuple[Producing, Reading, Fetcher],
+        context: RestContext,
+        services: tuple[Publisher, Reading, Fetcher],
         defaults: FetchDefaults,
         failures: Failures,
     ) -> None:
-        producing, reading, fetcher = services
+        publisher, reading, fetcher = services
         self._failures = failures
         self._views = (
-            ProduceViews(parts, producing),
-            ReadViews(parts, reading, defaults),
-            ConsumerViews(parts, fetcher, reading, defaults),
-            CursorViews(parts, fetcher, reading),
+            ProduceViews(context, publisher),
+            ReadViews(context, reading, defaults),
+            ConsumerViews(context, fetcher, reading, defaults),
+            CursorViews(context, fetcher, reading),
         )
 
     def blueprint(self) -> Blueprint:
         """Return the routes."""
         routes = Blueprint("pulsar_rest", __name__)
-        paths.converters(routes)
+        add_converters(routes, paths.CONVERTERS)
         for views in self._views:
-            views.add(routes)
+            paths.add(routes, views)
         self._failures.register(routes)
         return routes

@@ -2,84 +2,82 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final
 
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.backends import Start
-from router.errors import BadReadOptionError, RouterError
-from router.model import Schema, SchemaType, Stored, Subscription, TopicName, check_consumer_name
-from router.services.fetch import Fetcher, FetchingConsumer, Member, ReadSchema
+from router.errors import BadReadOptionError, BadRequestError
+from router.model import (
+    NOT_PARTITIONED,
+    CursorState,
+    Position,
+    Schema,
+    SchemaType,
+    Stored,
+    Subscription,
+    TopicName,
+    check_consumer_name,
+)
+from router.services.fetch.consumers import Member, NewConsumer, ReadSchema
+from router.services.fetch.fetcher import Fetcher, FetchingConsumer
 from router.services.groups import moment
 from router.services.read import ReadBounds, Reading
 from router.web import addresses, forms, offload, streams
-from router.web.access import Right
-from router.web.names import consumer_name
-from router.web.openapi.description import (
-    EVENTS,
-    JSON,
-    Reply,
-    answers_json,
-    answers_nothing,
-    operation,
-)
-from router.web.openapi.description import moment as moment_of
-from router.web.parameters import Query
-from router.web.pulsar_rest import dialects, ids, paths, schemas, shapes
+from router.web.openapi import description as api
+from router.web.pulsar_rest import dialects, ids, schemas, shapes
 from router.web.pulsar_rest.dialects import Dialect
-from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
-from router.web.pulsar_rest.produce import Parts, json_body, messages_answer
-from router.web.pulsar_rest.read import FetchDefaults, failure, held
-from router.web.pulsar_rest.values import Shown
+from router.web.pulsar_rest.errors import bad
+from router.web.pulsar_rest.produce import RestContext, json_body, messages_answer
+from router.web.pulsar_rest.read import FetchDefaults, Named, failure, named_in, received
+from router.web.pulsar_rest.values import MessageFormatter
+from router.web.requests import Query, consumer_name
+
+MAX_IDS: Final = 10_000
+MAX_REMAINING: Final = 10_000_000
+"""Messages of the batches in which a request acknowledges some: each that is left takes a bit."""
+_CUMULATIVE: Final = {"individual": False, "cumulative": True}
 
 
 class ConsumerViews:
     """The views of consumers."""
 
     def __init__(
-        self, parts: Parts, fetcher: Fetcher, reading: Reading, defaults: FetchDefaults
+        self, context: RestContext, fetcher: Fetcher, reading: Reading, defaults: FetchDefaults
     ) -> None:
-        self._parts = parts
+        self._context = context
         self._fetcher = fetcher
         self._reading = reading
         self._defaults = defaults
 
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes; PIP 64 spells `consumer` and `consumers`, and both are taken."""
-        at = "/subscription/<subscription>"
-        paths.route(routes, "POST", at, self.create)
-        for word in ("consumer", "consumers"):
-            one = f"{at}/{word}/<consumer>"
-            paths.route(routes, "GET", f"{one}/messages", self.fetch)
-            paths.route(routes, "DELETE", one, self.delete)
-
-    @operation(
-        moment_of("start", "Where a subscription begins that does not exist yet."),
+    @api.operation(
+        "POST <topic>/subscription/<subscription>",
+        api.moment("start", "Where a subscription begins that does not exist yet."),
         body=shapes.CREATED,
-        answers=answers_json(shapes.CONSUMER, "The consumer."),
+        answers=api.answers_json(shapes.CONSUMER, "The consumer."),
         fails=(
             *shapes.CONSUME_FAILS,
             "consumer-exists",
             "subscription-limit",
             "incompatible-schema",
         ),
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def create(
-        self, domain: str, tenant: str, namespace: str, topic: str, subscription: str
-    ) -> Response:
+    def create(self, subscription: str, **path: str) -> Response:
         """Create a consumer, and its subscription where there is none."""
         environ = request.environ
-        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
-        group = Subscription(name, consumer_name(subscription, "subscription"))
-        body = json_body(environ, self._parts.reader)
+        group = self._context.group(path, subscription)
+        body = json_body(environ, self._context.reader)
         if body is None:
             body = {}
         if not isinstance(body, dict):
-            raise RefusedError(BAD_MESSAGES, "The body is no JSON object.")
+            raise bad("The body is no JSON object.")
         begin = _start(Query(environ), body)
         names = (_named(body, "name"), _named(body, "id"))
-        member = self._fetcher.create(group, *names, begin, self._named_schema(name, body))
+        new = NewConsumer(*names, begin, self._named_schema(group.topic, body))
+        member = self._fetcher.create(group, new)
         return forms.answer(
             {
                 "id": member.id,
@@ -89,73 +87,57 @@ class ConsumerViews:
             }
         )
 
-    @operation(
+    @api.operation(
+        "GET <topic>/subscription/<subscription>/consumer/<consumer>/messages",
+        "GET <topic>/subscription/<subscription>/consumers/<consumer>/messages",
         *shapes.FETCHING,
-        answers={
-            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: EVENTS}),
-        },
+        answers=shapes.ANSWERED,
         fails=shapes.CONSUME_FAILS,
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def fetch(
-        self,
-        domain: str,
-        tenant: str,
-        namespace: str,
-        topic: str,
-        subscription: str,
-        consumer: str,
-    ) -> Response:
+    def fetch(self, subscription: str, consumer: str, **path: str) -> Response:
         """Answer messages that no other consumer of the subscription was given."""
         environ = request.environ
-        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
-        group = Subscription(name, consumer_name(subscription, "subscription"))
+        group = self._context.group(path, subscription)
         consumer = consumer_name(consumer, "consumer")
         query = Query(environ)
-        bounds, named = self._defaults.bounds(query), _named_in(query)
-        if streams.wanted(environ):
+        bounds, named = self._defaults.bounds(query), named_in(query)
+        if streams.is_requested(environ):
             return self._stream(group, consumer, named, bounds)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
         fetching = self._fetcher.consumer(group, consumer)
-        shown = self._shown(fetching, named)
-        with self._parts.tracing.receiving(environ, group.topic.local, group.name) as operation:
-            messages = held(environ, lambda caller: self._fetcher.fetch(fetching, bounds, caller))
-            operation.received(messages)
-        told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
-        return messages_answer(self._parts.unsent, told)
+        formatter = self._formatter(fetching, named)
+        fields = received(
+            self._context,
+            group,
+            formatter,
+            lambda caller: self._fetcher.fetch(fetching, bounds, caller),
+        )
+        return messages_answer(self._context.unsent, fields)
 
-    @operation(answers=answers_nothing("The consumer is deleted."), fails=shapes.CONSUME_FAILS)
-    def delete(
-        self,
-        domain: str,
-        tenant: str,
-        namespace: str,
-        topic: str,
-        subscription: str,
-        consumer: str,
-    ) -> Response:
+    @api.operation(
+        "DELETE <topic>/subscription/<subscription>/consumer/<consumer>",
+        "DELETE <topic>/subscription/<subscription>/consumers/<consumer>",
+        answers=api.answers_nothing("The consumer is deleted."),
+        fails=shapes.CONSUME_FAILS,
+    )
+    def delete(self, subscription: str, consumer: str, **path: str) -> Response:
         """Remove a consumer; what it did not acknowledge is given to others."""
-        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
-        group = Subscription(name, consumer_name(subscription, "subscription"))
+        group = self._context.group(path, subscription)
         self._fetcher.delete(group, consumer_name(consumer, "consumer"))
         return Response(status=204)
 
-    def _allowed(self, topic: TopicName) -> TopicName:
-        access = self._parts.access
-        access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
-        return topic
-
     def _named_schema(self, topic: TopicName, body: dict[str, Any]) -> ReadSchema | None:
         """Return the schema that a body names for reading, None: it names none."""
-        wish = dialects.schema_wish(body, dialects.dialect_of(body))
-        if not wish.given():
+        requested = dialects.requested_schema(body, dialects.dialect_of(body))
+        if not requested.given():
             return None
-        chosen = schemas.choose(self._parts.schemas, topic, wish, Dialect.PIP)
+        chosen = schemas.choose(self._context.schemas, topic, requested, Dialect.PIP)
         as_bytes = chosen.schema is not None and chosen.schema.type is SchemaType.NONE
         return ReadSchema(chosen.number(), as_bytes)
 
-    def _shown(self, consumer: FetchingConsumer, named: _Named | None) -> Shown:
+    def _formatter(self, consumer: FetchingConsumer, named: Named | None) -> MessageFormatter:
         """Return how messages are shown: by what the query names, else the consumer's schema."""
         topic, schema = consumer.subscription.topic, consumer.member.schema
         by: Schema | None = None
@@ -164,20 +146,20 @@ class ConsumerViews:
         elif schema.as_bytes:
             by = Schema(SchemaType.NONE)
         elif schema.version is not None:
-            by = self._parts.schemas.find(topic, schemas.version_of(schema.version))
-        return Shown(topic, self._parts.schemas, by)
+            by = self._context.schemas.find(topic, schemas.version_of(schema.version))
+        return MessageFormatter(topic, self._context.schemas, by)
 
     def _base_uri(self, member: Member) -> str:
         return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
 
     def _stream(
-        self, group: Subscription, consumer: str, named: _Named | None, bounds: ReadBounds
+        self, group: Subscription, consumer: str, named: Named | None, bounds: ReadBounds
     ) -> Response:
-        shown = self._shown(self._fetcher.consumer(group, consumer), named)
+        formatter = self._formatter(self._fetcher.consumer(group, consumer), named)
         # A piece of a stream waits for a slow client uncounted: it has the size of all streams'.
         piece = min(bounds.max_bytes, self._reading.options.chunk)
 
-        def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.Words]:
+        def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.EventFormat]:
             source = self._reading.repeated(
                 lambda wait: self._fetcher.fetch(
                     self._fetcher.consumer(group, consumer),
@@ -186,31 +168,20 @@ class ConsumerViews:
                 ),
                 mailbox,
             )
-            return source, _Fetched(shown)
+            return source, streams.EventFormat(_FetchedIds(), formatter.line, failure)
 
         return streams.answer(request.environ, begin, self._defaults.write_timeout)
 
 
-class _Fetched:
-    """Events of a consumer: where it goes on says its cursor, not the event."""
+class _FetchedIds:
+    """The ids of events of a consumer: its cursor says where it goes on, not the event."""
 
-    def __init__(self, shown: Shown) -> None:
-        self._shown = shown
-
-    def place(self) -> None:
+    def begin(self) -> None:
         """Return nothing."""
 
-    def event(self, stored: Stored) -> tuple[str, bytes]:
-        """Return a message's id and the message."""
-        return ids.write(stored.position), self._shown.line(stored)
-
     def behind(self, stored: Stored) -> str:
-        """Return where to go on behind a message that is not sent."""
+        """Return a message's id."""
         return ids.write(stored.position)
-
-    def failure(self, error: RouterError) -> bytes:
-        """Return a failure."""
-        return failure(error)
 
 
 def _named(body: dict[str, Any], word: str) -> str | None:
@@ -218,26 +189,107 @@ def _named(body: dict[str, Any], word: str) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str):
-        raise RefusedError(BAD_MESSAGES, f"{word}: expected a text")
+        raise bad(f"{word}: expected a text")
     return check_consumer_name(name, "consumer")
-
-
-class _Named(NamedTuple):
-    """What a query says of the schema to read by; None: values without one are texts."""
-
-    schema: Schema | None
-
-
-def _named_in(query: Query) -> _Named | None:
-    text = query.text("schema_type")
-    return None if text is None else _Named(schemas.named(text))
 
 
 def _start(query: Query, body: dict[str, Any]) -> Start | int:
     """Return where a new subscription begins: as Apache Pulsar's, at what comes from now on."""
-    asked, given = query.moment("start"), body.get("start")
+    start_given, given = query.moment("start"), body.get("start")
     if given is None:
-        return Start.LATEST if asked is None else asked
+        return Start.LATEST if start_given is None else start_given
     if not isinstance(given, str | int) or isinstance(given, bool):
         raise BadReadOptionError("start: expected earliest, latest, or a time.")
     return moment("start", str(given))
+
+
+class CursorViews:
+    """The views of cursors."""
+
+    def __init__(self, context: RestContext, fetcher: Fetcher, reading: Reading) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._reading = reading
+
+    @api.operation(
+        "GET <topic>/subscription/<subscription>/cursor",
+        answers=api.answers_json(shapes.CURSOR, "Where it stands."),
+        fails=shapes.CONSUME_FAILS,
+        refuses=shapes.NUMBERED,
+    )
+    def cursor(self, subscription: str, **path: str) -> Response:
+        """Answer where a subscription stands on each partition."""
+        group = self._context.group(path, subscription)
+        states = self._fetcher.cursors(group)
+        fields = {
+            "backlog": sum(state.backlog for state in states),
+            "partitions": [_state(state) for state in sorted(states, key=lambda s: s.partition)],
+        }
+        return forms.answer({"cursor": fields})
+
+    @api.operation(
+        "POST <topic>/subscription/<subscription>/cursor",
+        body=shapes.ACKNOWLEDGED,
+        answers=api.answers_nothing("The messages are acknowledged."),
+        fails=shapes.CONSUME_FAILS,
+        refuses=shapes.NUMBERED,
+    )
+    def acknowledge(self, subscription: str, **path: str) -> Response:
+        """Acknowledge messages, each alone or with all before it in its partition."""
+        group = self._context.group(path, subscription)
+        body = json_body(request.environ, self._context.reader)
+        if not isinstance(body, dict):
+            raise bad("The body is no JSON object.")
+        cumulative = _kind(body)
+        positions = _positions(body)
+        known = self._reading.partitions(group.topic)
+        positions = [_own(position, known) for position in positions]
+        if positions:
+            self._fetcher.acknowledge(group, positions, cumulative=cumulative)
+        return Response(status=204)
+
+
+def _kind(body: dict[str, Any]) -> bool:
+    kind = body.get("type", "individual")
+    found = _CUMULATIVE.get(kind.lower()) if isinstance(kind, str) else None
+    if found is None:
+        raise bad("type: expected individual or cumulative")
+    return found
+
+
+def _positions(body: dict[str, Any]) -> list[Position]:
+    given = body.get("messageIds")
+    if not isinstance(given, list) or len(given) > MAX_IDS:
+        raise bad(f"messageIds: expected a list of at most {MAX_IDS} ids")
+    try:
+        # What a publish answers for a message that failed: there is nothing to acknowledge.
+        positions = [ids.read(text) for text in given if text is not None]
+    except BadRequestError as error:
+        raise bad(f"messageIds: {error}") from error
+    batches = {(p.ledger, p.entry, p.partition): p.batch_size for p in positions}
+    if sum(batches.values()) > MAX_REMAINING:
+        raise bad(
+            f"messageIds: they are of batches of more than {MAX_REMAINING} messages; send fewer",
+        )
+    return positions
+
+
+def _own(position: Position, partitions: Sequence[int]) -> Position:
+    """Return a position as the store knows it: those of a plain topic are of no partition."""
+    if position.partition in partitions:
+        return position
+    if list(partitions) == [NOT_PARTITIONED] and position.partition == 0:
+        return replace(position, partition=NOT_PARTITIONED)
+    raise bad(f"messageIds: the topic has no partition {position.partition}")
+
+
+def _state(state: CursorState) -> dict[str, object]:
+    mark = state.mark_delete
+    return {
+        "partition": max(state.partition, 0),
+        "markDelete": None if mark is None else ids.write(mark),
+        "acknowledged": [
+            {"from": ids.write(first), "to": ids.write(last)} for first, last in state.acknowledged
+        ],
+        "backlog": state.backlog,
+    }

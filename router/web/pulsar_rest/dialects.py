@@ -17,9 +17,9 @@ from typing import Any, Final
 from router.errors import RouterError
 from router.model import LOCAL_CLUSTER, REQUEST_PRODUCER, Position
 from router.quoting import quoted
-from router.services.produce import Result
+from router.services.publish import MessageResult
 from router.web.pulsar_rest import ids
-from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError, class_of, number_of
+from router.web.pulsar_rest.errors import bad, class_of, number_of
 
 MAX_TIME: Final = 2**63 - 1
 MAX_PROPERTIES: Final = 1_000
@@ -45,7 +45,7 @@ NO_VERSION: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
-class SchemaWish:
+class RequestedSchema:
     """What a request says of the schema: a version, or a type with definitions, or nothing."""
 
     type: str | None = None
@@ -79,7 +79,7 @@ class Request:
     """A request to produce."""
 
     dialect: Dialect
-    schema: SchemaWish
+    schema: RequestedSchema
     producer: str | None
     messages: list[Sent]
 
@@ -87,19 +87,19 @@ class Request:
 def read(body: object, dialect: Dialect, most: int) -> Request:
     """Read the body of a request to produce, of this dialect; raise RefusedError."""
     if not isinstance(body, dict):
-        raise _bad("the body is no JSON object")
+        raise bad("the body is no JSON object")
     messages = body.get("messages")
     if not isinstance(messages, list):
-        raise _bad("messages: expected a list of messages")
+        raise bad("messages: expected a list of messages")
     if len(messages) > most:
-        raise _bad(f"messages: {len(messages)} of them, of at most {most} (publish.max_messages)")
+        raise bad(f"messages: {len(messages)} of them, of at most {most} (publish.max_messages)")
     for number, message in enumerate(messages):
         if not isinstance(message, dict):
-            raise _bad(f"messages[{number}] is no object")
+            raise bad(f"messages[{number}] is no object")
     word = _OF_MESSAGE[dialect]
     return Request(
         dialect,
-        schema_wish(body, dialect),
+        requested_schema(body, dialect),
         _producer(body, dialect),
         [_sent(f"messages[{number}]", sent, word) for number, sent in enumerate(messages)],
     )
@@ -122,14 +122,14 @@ def dialect_of(body: object) -> Dialect:
         for dialect in Dialect
     }
     if used[Dialect.PIP] and used[Dialect.PULSAR]:
-        raise _bad(
+        raise bad(
             f"{used[Dialect.PIP][0]} is a word of PIP 64 and {used[Dialect.PULSAR][0]} one of"
             " Apache Pulsar's dialect: use those of one"
         )
     return Dialect.PULSAR if used[Dialect.PULSAR] else Dialect.PIP
 
 
-def schema_wish(body: Mapping[str, Any], dialect: Dialect) -> SchemaWish:
+def requested_schema(body: Mapping[str, Any], dialect: Dialect) -> RequestedSchema:
     """Read what a body says of the schema; raise RefusedError."""
     pulsar = dialect is Dialect.PULSAR
     words = _OF_REQUEST[dialect]
@@ -139,8 +139,8 @@ def schema_wish(body: Mapping[str, Any], dialect: Dialect) -> SchemaWish:
     key, value = (body.get(word) for word in (words[1:3] if pulsar else words[2:4]))
     kind = None if pulsar else body.get("schema_type")
     if kind is not None and not isinstance(kind, str):
-        raise _bad("schema_type: expected a text")
-    return SchemaWish(
+        raise bad("schema_type: expected a text")
+    return RequestedSchema(
         kind or None,
         None if version == NO_VERSION else version,
         # Apache Pulsar's own client classes write empty texts for none.
@@ -149,7 +149,9 @@ def schema_wish(body: Mapping[str, Any], dialect: Dialect) -> SchemaWish:
     )
 
 
-def answer(dialect: Dialect, results: list[Result], version: int | None) -> dict[str, object]:
+def answer(
+    dialect: Dialect, results: list[MessageResult], version: int | None
+) -> dict[str, object]:
     """Return the answer to a request, in its dialect."""
     if dialect is Dialect.PULSAR:
         shown = NO_VERSION if version is None else version
@@ -158,7 +160,7 @@ def answer(dialect: Dialect, results: list[Result], version: int | None) -> dict
     return {"schema_version": version, "messageIds": [_message_id(result) for result in results]}
 
 
-def _message_id(result: Result) -> dict[str, object]:
+def _message_id(result: MessageResult) -> dict[str, object]:
     position, error = result.position, result.error
     if position is None or error is not None:
         found = error or RouterError()
@@ -166,7 +168,7 @@ def _message_id(result: Result) -> dict[str, object]:
             "partition": None,
             "messageId": None,
             "error_code": class_of(found),
-            "error": _told(found),
+            "error": _error_text(found),
         }
     return {
         "partition": max(position.partition, 0),
@@ -176,14 +178,14 @@ def _message_id(result: Result) -> dict[str, object]:
     }
 
 
-def _published(result: Result, version: int) -> dict[str, object]:
+def _published(result: MessageResult, version: int) -> dict[str, object]:
     position, error = result.position, result.error
     if position is None or error is not None:
         found = error or RouterError()
         return {
             "messageId": None,
             "errorCode": class_of(found),
-            "errorMsg": _told(found),
+            "errorMsg": _error_text(found),
             "schemaVersion": version,
         }
     return {
@@ -198,7 +200,7 @@ def _known(position: Position) -> bool:
     return position.ledger >= 0
 
 
-def _told(error: RouterError) -> str:
+def _error_text(error: RouterError) -> str:
     return f"{number_of(error)}: {error}"
 
 
@@ -208,9 +210,9 @@ def _producer(body: Mapping[str, Any], dialect: Dialect) -> str | None:
     if name is None or name == "":
         return None
     if not isinstance(name, str) or len(name) > 249:
-        raise _bad(f"{word}: expected a text of at most 249 characters")
+        raise bad(f"{word}: expected a text of at most 249 characters")
     if name.startswith(REQUEST_PRODUCER):
-        raise _bad(f"{word}: names that begin with {REQUEST_PRODUCER} are the router's own")
+        raise bad(f"{word}: names that begin with {REQUEST_PRODUCER} are the router's own")
     return name
 
 
@@ -236,12 +238,12 @@ def _clusters(at: str, message: Mapping[str, Any]) -> tuple[str, ...]:
     if named is None:
         named = []
     if not isinstance(named, list) or len(named) > MAX_CLUSTERS:
-        raise _bad(f"{at}.replicationClusters: expected a list of at most {MAX_CLUSTERS} names")
+        raise bad(f"{at}.replicationClusters: expected a list of at most {MAX_CLUSTERS} names")
     for name in named:
         if not (isinstance(name, str) and _CLUSTER.fullmatch(name)):
-            raise _bad(f"{at}.replicationClusters: {quoted(name)} is no name of a cluster")
+            raise bad(f"{at}.replicationClusters: {quoted(name)} is no name of a cluster")
     if disabled is not None and not isinstance(disabled, bool):
-        raise _bad(f"{at}.disableReplication: expected true or false")
+        raise bad(f"{at}.disableReplication: expected true or false")
     return (*named, LOCAL_CLUSTER) if disabled else tuple(named)
 
 
@@ -249,10 +251,10 @@ def _properties(at: str, given: object) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, dict) or len(given) > MAX_PROPERTIES:
-        raise _bad(f"{at}.properties: expected an object of at most {MAX_PROPERTIES} texts")
+        raise bad(f"{at}.properties: expected an object of at most {MAX_PROPERTIES} texts")
     for name, value in given.items():
         if not isinstance(value, str):
-            raise _bad(f"{at}.properties: {quoted(name)} is no text")
+            raise bad(f"{at}.properties: {quoted(name)} is no text")
     return given
 
 
@@ -270,9 +272,5 @@ def _number(name: str, value: object, least: int = 0) -> int:
     if isinstance(value, str) and _WHOLE.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MAX_TIME:
-        raise _bad(f"{name}: expected a whole number from {least} on")
+        raise bad(f"{name}: expected a whole number from {least} on")
     return value
-
-
-def _bad(sentence: str) -> RefusedError:
-    return RefusedError(BAD_MESSAGES, sentence)

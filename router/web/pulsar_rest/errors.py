@@ -14,8 +14,8 @@ from typing import Final
 from flask import Response, request
 
 from router.errors import BadRequestError, RouterError
-from router.web import failures
-from router.web.dmaap_errors import TABLE, retry_after
+from router.web.dmaap.errors import TABLE, retry_after
+from router.web.errors import FailureAnswers, failure_answer
 
 DIALECT: Final = "router.pulsar_rest"
 """Where a view leaves in the environment that the request speaks Apache Pulsar's dialect."""
@@ -60,6 +60,11 @@ class RefusedError(BadRequestError):
         self.number = number
 
 
+def bad(sentence: str) -> RefusedError:
+    """Return the fault of a body that is not what its messages have to be."""
+    return RefusedError(BAD_MESSAGES, sentence)
+
+
 def number_of(error: RouterError) -> int:
     """Return the number of a failure; its first three digits are the status."""
     if isinstance(error, RefusedError):
@@ -82,8 +87,11 @@ def class_of(error: RouterError) -> int:
     return RETRIABLE if error.retriable else NOT_RETRIABLE
 
 
-class Failures(failures.Failures):
+class Failures(FailureAnswers):
     """Turns what the views of PIP 64 raise into answers."""
+
+    def __init__(self, forbidden_status: int) -> None:
+        self._forbidden = forbidden_status
 
     def failed(self, error: RouterError) -> Response:
         """Answer a failure."""
@@ -95,7 +103,7 @@ class Failures(failures.Failures):
         after = retry_after(error, TABLE[error.code])
         if status == 503:
             after = after or "1"
-        return failures.told(error, status, body, after)
+        return failure_answer(error, status, body, after)
 
     def _number(self, error: RouterError) -> int:
         number = number_of(error)

@@ -21,12 +21,12 @@ from router.backends import Start
 from router.errors import BadRequestError
 from router.model import NOT_PARTITIONED, Position
 from router.quoting import quoted
-from router.services.read import After, Whence
+from router.services.read import After, StartPosition
 from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb
 
-LONGEST: Final = 200
-MOST_MARKS: Final = 500
+MAX_ID_CHARACTERS: Final = 200
+MAX_MARKS: Final = 500
 MAX_NUMBER: Final = 2**63
 MAX_INDEX: Final = 2**31
 _COLONS: Final = re.compile(
@@ -55,7 +55,7 @@ def write_colons(position: Position) -> str:
 
 def read(text: object) -> Position:
     """Read an id in either form; raise BadRequestError."""
-    if not isinstance(text, str) or len(text) > LONGEST:
+    if not isinstance(text, str) or len(text) > MAX_ID_CHARACTERS:
         raise BadRequestError(f"{quoted(text)} is no message id")
     if colons := _COLONS.fullmatch(text):
         ledger, entry, partition, index = (int(found or -1) for found in colons.groups())
@@ -78,7 +78,7 @@ def read(text: object) -> Position:
     return _checked(position, text)
 
 
-def write_mark(whence: Whence) -> str:
+def write_mark(whence: StartPosition) -> str:
     """Return where reading goes on, as a text."""
     if isinstance(whence, Start):
         return f"@{whence.value}"
@@ -89,22 +89,22 @@ def write_mark(whence: Whence) -> str:
     return f"@{_place(whence)}"
 
 
-def read_marks(text: str) -> list[Whence]:
+def read_marks(text: str) -> list[StartPosition]:
     """Read marks, or the id of the message to go on behind; raise BadRequestError."""
     if "." not in text and "@" not in text:
         return [After(read(text))]
-    marks = text.split(",", MOST_MARKS)
-    if len(marks) > MOST_MARKS:
-        raise BadRequestError(f"a place has at most {MOST_MARKS} partitions")
+    marks = text.split(",", MAX_MARKS)
+    if len(marks) > MAX_MARKS:
+        raise BadRequestError(f"a place has at most {MAX_MARKS} partitions")
     return [_read_mark(mark) for mark in marks]
 
 
-def write_marks(whences: Sequence[Whence]) -> str:
+def write_marks(whences: Sequence[StartPosition]) -> str:
     """Return where reading goes on in each partition, as a text."""
     return ",".join(write_mark(whence) for whence in whences)
 
 
-def _read_mark(text: str) -> Whence:
+def _read_mark(text: str) -> StartPosition:
     if text in {"@earliest", "@latest"}:
         return Start(text[1:])
     if time := _TIME.fullmatch(text):

@@ -7,23 +7,23 @@ front every namespace is reachable.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from flask import Blueprint
 from werkzeug.routing import BaseConverter
 
-from router.errors import BadNameError
-from router.model import TopicName
-from router.quoting import quoted
-from router.web.names import decode
+from router.model import NON_PERSISTENT, PERSISTENT, TopicName
+from router.web.openapi.description import routes_of
+from router.web.requests import decode
 
-SHORT: Final = "/topics/<pip64_tenant:tenant>/<pip64_namespace:namespace>/<topic>"
-LONG: Final = (
-    "/topics/persistent/<pip64_tenant:tenant>/<namespace>/<topic>",
-    "/topics/non-persistent/<pip64_tenant:tenant>/<namespace>/<topic>",
-)
-NON_PERSISTENT: Final = "non-persistent"
+_SHORT: Final = "<pip64_tenant:tenant>/<pip64_namespace:namespace>/<topic>"
+_LONG: Final = "<pip64_tenant:tenant>/<namespace>/<topic>"
+# The forms of a topic's path and the domain of each, with what ends the names of their endpoints.
+_FORMS: Final = {
+    (f"/topics/{_SHORT}", PERSISTENT): "",
+    (f"/topics/persistent/{_LONG}", PERSISTENT): "_long",
+    (f"/topics/non-persistent/{_LONG}", NON_PERSISTENT): "_np",
+}
 
 
 class _Tenant(BaseConverter):
@@ -36,35 +36,24 @@ class _Namespace(BaseConverter):
     regex = r"(?!(?:producers|consumers|groups)$)[^/]+"
 
 
-def converters(routes: Blueprint) -> None:
-    """Have the application know the names that paths use; before any route is added."""
-
-    def add(state: Any) -> None:
-        state.app.url_map.converters["pip64_tenant"] = _Tenant
-        state.app.url_map.converters["pip64_namespace"] = _Namespace
-
-    routes.record(add)
+CONVERTERS: Final = {"pip64_tenant": _Tenant, "pip64_namespace": _Namespace}
 
 
-def route(routes: Blueprint, method: str, below: str, view: Callable[..., Any]) -> None:
-    """Add a route below a topic, in all its forms."""
-    for at, prefix in enumerate((SHORT, *LONG)):
-        defaults = {"domain": NON_PERSISTENT if at == 2 else "persistent"}
-        endpoint = view.__name__ if at == 0 else f"{view.__name__}_{'long' if at == 1 else 'np'}"
-        routes.add_url_rule(
-            prefix + below, endpoint + _suffix(below), view, methods=[method], defaults=defaults
-        )
-
-
-def _suffix(below: str) -> str:
-    # One view may serve two spellings of a path; the endpoints of routes are unique.
-    return "_plural" if "/consumers/" in below else ""
+def add(routes: Blueprint, views: object) -> None:
+    """Add the routes of an object's methods, where `<topic>` stands for each form of its path."""
+    for method, below, endpoint, view in routes_of(views):
+        for (prefix, domain), form in _FORMS.items():
+            # One view may serve two spellings of a path; the endpoints of routes are unique.
+            suffix = form + ("_plural" if "/consumers/" in below else "")
+            routes.add_url_rule(
+                prefix + below.removeprefix("<topic>"),
+                endpoint + suffix,
+                view,
+                methods=[method],
+                defaults={"domain": domain},
+            )
 
 
 def topic_name(domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
     """Return the topic that a path names; raise BadNameError."""
-    parts = [decode(part) for part in (tenant, namespace, topic)]
-    for part in parts:
-        if "/" in part:
-            raise BadNameError(f"{quoted(part)}: a name in a path holds no slash")
-    return TopicName.parse(f"{domain}://{'/'.join(parts)}")
+    return TopicName.from_segments(domain, decode(tenant), decode(namespace), decode(topic))

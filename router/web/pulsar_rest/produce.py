@@ -4,37 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
 import orjson
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.errors import BadRequestError, BatchTooLargeError
-from router.model import Principal, TopicName
+from router.model import Principal, Subscription, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.produce import Outgoing, Producing, Sender
+from router.services.publish import Outgoing, Publisher, Sender
 from router.services.topic_schemas import TopicSchemas
-from router.waiting import Offload, finish
-from router.web import bodies, forms, intake, trace_context
+from router.steps import Offload, run_blocking
+from router.web import bodies, forms, requests, tracing
 from router.web.access import Access, Right
-from router.web.openapi.description import (
-    answers_json,
-    operation,
-)
-from router.web.parameters import number
+from router.web.openapi import description as api
 from router.web.pulsar_rest import dialects, paths, schemas, shapes, values
-from router.web.pulsar_rest.errors import (
-    BAD_MESSAGES,
-    DIALECT,
-    PULSAR,
-    TOPIC_NOT_FOUND,
-    RefusedError,
-)
+from router.web.pulsar_rest.errors import DIALECT, PULSAR, TOPIC_NOT_FOUND, RefusedError, bad
+from router.web.requests import consumer_name, number
 from router.web.tracing import Tracing
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
-
 
 MESSAGE_BYTES: Final = 1_500
 """What a message takes beside its value: as it was parsed, as it is stored, and in the answer."""
@@ -43,7 +31,7 @@ MAX_NESTED_PER_MESSAGE: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Parts:
+class RestContext:
     """What the views of PIP 64 share."""
 
     access: Access
@@ -53,99 +41,107 @@ class Parts:
     wall_ms: Callable[[], int]
     tracing: Tracing
 
+    def readable(self, path: Mapping[str, str]) -> TopicName:
+        """Return the topic that a path names, which the client may read.
+
+        Raises BadNameError, UnauthenticatedError, ForbiddenError.
+        """
+        topic = paths.topic_name(**path)
+        self.access.authorize(self.access.principal(request.environ), topic, Right.SUBSCRIBE)
+        return topic
+
+    def group(self, path: Mapping[str, str], subscription: str) -> Subscription:
+        """Return a subscription of a topic that the client may read; raise as `readable` does."""
+        return Subscription(self.readable(path), consumer_name(subscription, "subscription"))
+
 
 class ProduceViews:
     """The views that store messages."""
 
-    def __init__(self, parts: Parts, producing: Producing) -> None:
-        self._parts = parts
-        self._producing = producing
+    def __init__(self, context: RestContext, publisher: Publisher) -> None:
+        self._context = context
+        self._publisher = publisher
 
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        paths.route(routes, "POST", "", self.produce)
-        paths.route(routes, "POST", "/partitions/<partition>", self.produce_to_partition)
-
-    @operation(
+    @api.operation(
+        "POST <topic>",
         *shapes.SENDING,
         body=shapes.PRODUCED,
-        answers=answers_json(shapes.STORED, "Which messages are stored, and which are not."),
+        answers=api.answers_json(shapes.STORED, "Which messages are stored, and which are not."),
         fails=shapes.PRODUCE_FAILS,
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def produce(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+    def produce(self, **path: str) -> Response:
         """Store messages; each where it says, or by its key, or in turn."""
-        return self._produce(paths.topic_name(domain, tenant, namespace, topic), None)
+        return self._produce(paths.topic_name(**path), None)
 
-    @operation(
+    @api.operation(
+        "POST <topic>/partitions/<partition>",
         *shapes.SENDING,
         body=shapes.PRODUCED,
-        answers=answers_json(shapes.STORED, "Which messages are stored, and which are not."),
+        answers=api.answers_json(shapes.STORED, "Which messages are stored, and which are not."),
         fails=shapes.PRODUCE_FAILS,
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def produce_to_partition(
-        self, domain: str, tenant: str, namespace: str, topic: str, partition: str
-    ) -> Response:
+    def produce_to_partition(self, partition: str, **path: str) -> Response:
         """Store messages in one partition."""
-        name = paths.topic_name(domain, tenant, namespace, topic)
+        name = paths.topic_name(**path)
         return self._produce(name, number("partition", partition))
 
     def _produce(self, topic: TopicName, partition: int | None) -> Response:
-        parts, environ = self._parts, request.environ
-        principal = parts.access.principal(environ)
-        parts.access.demand(principal, topic, Right.PUBLISH)
-        key = intake.idempotency_key(environ)
-        body = _body(environ, parts.reader)
-        reserved, offload = finish(parts.reader.reserve(body, MESSAGE_BYTES))
+        context, environ = self._context, request.environ
+        principal = context.access.principal(environ)
+        context.access.authorize(principal, topic, Right.PUBLISH)
+        key = requests.idempotency_key(environ)
+        body = _body(environ, context.reader)
+        reserved, offload = run_blocking(context.reader.reserve(body, MESSAGE_BYTES))
         with reserved:
-            document, most = offload(_loaded, body, parts.reader.bounds)
+            document, most = offload(_loaded, body, context.reader.bounds)
             del body
             reserved.shrink(most)
             dialect = offload(dialects.dialect_of, document)
             if dialect is dialects.Dialect.PULSAR:
                 environ[DIALECT] = PULSAR
-            wanted = offload(dialects.read, document, dialect, parts.reader.bounds.messages)
+            sent = offload(dialects.read, document, dialect, context.reader.bounds.messages)
             del document
-            sender = Sender(wanted.producer, _identity(principal, topic, key))
-            with parts.tracing.publishing(environ, topic.local) as operation:
-                operation.stored(len(wanted.messages))
-                return self._stored(wanted, topic, partition, sender, offload)
+            sender = Sender(sent.producer, _identity(principal, topic, key))
+            with context.tracing.publishing(environ, topic.local) as operation:
+                operation.stored(len(sent.messages))
+                return self._stored(sent, topic, partition, sender, offload)
 
     def _stored(
         self,
-        wanted: dialects.Request,
+        sent: dialects.Request,
         topic: TopicName,
         partition: int | None,
         sender: Sender,
         offload: Offload,
     ) -> Response:
         """Store the messages of a request; return its answer."""
-        parts = self._parts
-        count = self._producing.partitions(topic)
+        context = self._context
+        count = self._publisher.partitions(topic)
         if partition is not None and partition >= max(count, 1):
             raise RefusedError(
                 TOPIC_NOT_FOUND, f"Topic not found: it has no partition {partition}, but {count}."
             )
-        chosen = schemas.choose(parts.schemas, topic, wanted.schema, wanted.dialect)
-        messages = offload(values.outgoing, wanted, chosen, partition, parts.wall_ms())
-        if context := trace_context.of_request(request.environ):
-            longest = parts.reader.bounds.message
-            messages = offload(_traced, messages, context, longest)
+        chosen = schemas.choose(context.schemas, topic, sent.schema, sent.dialect)
+        messages = offload(values.outgoing, sent, chosen, partition, context.wall_ms())
+        if trace := tracing.of_request(request.environ):
+            longest = context.reader.bounds.message
+            messages = offload(_traced, messages, trace, longest)
         try:
-            results = self._producing.produce(topic, messages, sender)
+            results = self._publisher.produce(topic, messages, sender)
         except BadRequestError as error:
-            raise RefusedError(BAD_MESSAGES, str(error)) from error
-        answer = offload(dialects.answer, wanted.dialect, results, chosen.number())
+            raise bad(str(error)) from error
+        answer = offload(dialects.answer, sent.dialect, results, chosen.number())
         return offload(forms.answer, answer)
 
 
-def messages_answer(unsent: MemoryBudget, told: dict[str, object]) -> Response:
+def messages_answer(unsent: MemoryBudget, fields: dict[str, object]) -> Response:
     """Return an answer with messages, which counts as unsent until it is out.
 
     Raises OverloadedError if there is no memory for it.
     """
-    answer = forms.answer(told)
+    answer = forms.answer(fields)
     reserved = unsent.try_reserve(len(answer.get_data()))
     if reserved is None:
         raise unsent.overloaded()
@@ -156,19 +152,19 @@ def messages_answer(unsent: MemoryBudget, told: dict[str, object]) -> Response:
 def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
     """Return the JSON of a body, None: there is none; raise RefusedError for what is no JSON."""
     body = _body(environ, reader)
-    reserved, offload = finish(reader.reserve(body, MESSAGE_BYTES))
+    reserved, offload = run_blocking(reader.reserve(body, MESSAGE_BYTES))
     with reserved:
         return offload(_loaded, body, reader.bounds)[0]
 
 
 def _body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> bodies.Body:
     encoding = environ.get("HTTP_CONTENT_ENCODING", "")
-    return bodies.Body(bodies.JSON, encoding, intake.body(environ, reader.bounds.batch))
+    return bodies.Body(bodies.JSON, encoding, requests.body(environ, reader.bounds.batch))
 
 
 def _traced(messages: list[Outgoing], context: Mapping[str, str], longest: int) -> list[Outgoing]:
     """Return messages that carry the context of their request's trace."""
-    traced = trace_context.add([outgoing.message for outgoing in messages], context, longest)
+    traced = tracing.add([outgoing.message for outgoing in messages], context, longest)
     return [replace(old, message=new) for old, new in zip(messages, traced, strict=True)]
 
 
@@ -184,7 +180,7 @@ def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
     try:
         return orjson.loads(data), len(data) + MESSAGE_BYTES * nested
     except orjson.JSONDecodeError as error:
-        raise RefusedError(BAD_MESSAGES, f"The body is no JSON: {error}") from error
+        raise bad(f"The body is no JSON: {error}") from error
 
 
 def _identity(principal: Principal, topic: TopicName, key: str | None) -> tuple[str, ...] | None:

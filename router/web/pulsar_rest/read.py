@@ -4,60 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import NamedTuple
+from wsgiref.types import WSGIEnvironment
 
 import orjson
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.backends import Start
 from router.errors import BadReadOptionError, BadRequestError, RouterError
-from router.model import NOT_PARTITIONED, Position, Stored, TopicName
+from router.model import NOT_PARTITIONED, Position, Schema, Stored, Subscription, TopicName
 from router.services.consume import PollMailbox
 from router.services.groups import moment
-from router.services.read import After, Feed, ReadBounds, Reading, Whence
-from router.settings import Settings
+from router.services.read import After, Feed, ReadBounds, Reading, StartPosition
+from router.settings.options import SettingsOptions, from_setting
 from router.web import forms, offload, streams
-from router.web.access import Right
-from router.web.openapi.description import (
-    EVENTS,
-    JSON,
-    Reply,
-    operation,
-    text,
-)
-from router.web.openapi.description import flag as flag_of
-from router.web.openapi.description import moment as moment_of
-from router.web.openapi.names import ID, PLACE
-from router.web.parameters import BYTES, MILLISECONDS, Query, number
-from router.web.pulsar_rest import ids, paths, schemas, shapes
+from router.web.openapi import description as api
+from router.web.pulsar_rest import ids, schemas, shapes
 from router.web.pulsar_rest.errors import number_of
-from router.web.pulsar_rest.produce import Parts, messages_answer
-from router.web.pulsar_rest.values import Shown
-
-if TYPE_CHECKING:
-    from _typeshed.wsgi import WSGIEnvironment
+from router.web.pulsar_rest.produce import RestContext, messages_answer
+from router.web.pulsar_rest.values import MessageFormatter
+from router.web.requests import BYTES, MILLISECONDS, Query, number
 
 
 @dataclass(frozen=True, slots=True)
-class FetchDefaults:
+class FetchDefaults(SettingsOptions):
     """What a reading request takes when it does not say, and at most; times in seconds."""
 
-    timeout: float
-    max_timeout: float
-    limit: int
-    max_bytes: int
-    write_timeout: float
-
-    @classmethod
-    def of(cls, settings: Settings) -> FetchDefaults:
-        """Read them."""
-        return cls(
-            settings.seconds("consume.timeout"),
-            settings.seconds("consume.max_timeout"),
-            settings.number("consume.limit"),
-            settings.number("consume.max_bytes"),
-            settings.seconds("stream.write_timeout"),
-        )
+    timeout: float = from_setting("consume.timeout")
+    max_timeout: float = from_setting("consume.max_timeout")
+    limit: int = from_setting("consume.limit")
+    max_bytes: int = from_setting("consume.max_bytes")
+    write_timeout: float = from_setting("stream.write_timeout")
 
     def bounds(self, query: Query) -> ReadBounds:
         """Return what a request asks for; raise BadReadOptionError."""
@@ -77,11 +54,11 @@ class Places:
     def __init__(self, feed: Feed, *, single: bool) -> None:
         self._feed = feed
         self._single = single
-        self._partitions = sorted(feed.whence)
+        self._partitions = sorted(feed.positions)
 
     def begin(self) -> str:
         """Return where the stream begins."""
-        return ids.write_marks([self._feed.whence[partition] for partition in self._partitions])
+        return ids.write_marks([self._feed.positions[partition] for partition in self._partitions])
 
     def behind(self, stored: Stored) -> str:
         """Return where to go on behind a message."""
@@ -89,130 +66,101 @@ class Places:
         return ids.write(stored.position) if self._single else self.begin()
 
 
-class TopicEvents:
-    """Events of a topic whose messages are shown by their schemas."""
-
-    def __init__(self, places: Places, shown: Shown) -> None:
-        self._places = places
-        self._shown = shown
-
-    def place(self) -> str:
-        """Return where the stream begins."""
-        return self._places.begin()
-
-    def event(self, stored: Stored) -> tuple[str, bytes]:
-        """Return where to go on behind a message, and the message."""
-        return self._places.behind(stored), self._shown.line(stored)
-
-    def behind(self, stored: Stored) -> str:
-        """Return where to go on behind a message that is not sent."""
-        return self._places.behind(stored)
-
-    def failure(self, error: RouterError) -> bytes:
-        """Return a failure."""
-        return failure(error)
-
-
 class ReadViews:
     """The views that read without a subscription."""
 
-    def __init__(self, parts: Parts, reading: Reading, defaults: FetchDefaults) -> None:
-        self._parts = parts
+    def __init__(self, context: RestContext, reading: Reading, defaults: FetchDefaults) -> None:
+        self._context = context
         self._reading = reading
         self._defaults = defaults
 
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes."""
-        paths.route(routes, "GET", "/partitions/<partition>/messages", self.read_partition)
-        paths.route(routes, "GET", "/messages", self.stream_topic)
-
-    @operation(
+    @api.operation(
+        "GET <topic>/partitions/<partition>/messages",
         *shapes.FETCHING,
         *shapes.RESUMING,
-        text("start", "A message's id, which is included, `earliest`, `latest` or a time.", PLACE),
-        text("after", "A message's id, which is not included.", f"^{ID}$"),
-        flag_of("include_schema", "Add the schemas that the messages were written by."),
-        answers={
-            200: Reply("Messages.", {JSON: shapes.MESSAGES, streams.MIMETYPE: EVENTS}),
-        },
+        api.text(
+            "start", "A message's id, which is included, `earliest`, `latest` or a time.", api.PLACE
+        ),
+        api.text("after", "A message's id, which is not included.", f"^{api.ID}$"),
+        api.flag("include_schema", "Add the schemas that the messages were written by."),
+        answers=shapes.ANSWERED,
         fails=(*shapes.READ_FAILS, "message-over-max-bytes"),
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def read_partition(
-        self, domain: str, tenant: str, namespace: str, topic: str, partition: str
-    ) -> Response:
+    def read_partition(self, partition: str, **path: str) -> Response:
         """Answer messages of a partition from a position on, once or as a stream."""
         environ = request.environ
-        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
+        name = self._context.readable(path)
         query = Query(environ)
-        bounds, shown = self._defaults.bounds(query), self._shown(name, query)
+        bounds, formatter = self._defaults.bounds(query), self._formatter(name, query)
         with_schemas = query.flag("include_schema", default=False)
         found = self._reading.partition(name, number("partition", partition))
         begin = start(query, found)
-        if streams.wanted(environ):
+        if streams.is_requested(environ):
             starts = resumed(environ, query, [found]) or {found: begin}
-            return self._stream(shown, starts, query, single=True)
+            return self._stream(formatter, starts, query, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        with self._parts.tracing.receiving(environ, name.local, "") as operation:
-            messages = held(
-                environ, lambda caller: self._reading.read(name, found, begin, bounds, caller)
-            )
-            operation.received(messages)
-        told: dict[str, object] = {"messages": [shown.message(stored) for stored in messages]}
+        fields = received(
+            self._context,
+            Subscription(name, ""),
+            formatter,
+            lambda caller: self._reading.read(name, found, begin, bounds, caller),
+        )
         if with_schemas:
-            told["schemas"] = shown.schemas()
-        return messages_answer(self._parts.unsent, told)
+            fields["schemas"] = formatter.schemas()
+        return messages_answer(self._context.unsent, fields)
 
-    @operation(
+    @api.operation(
+        "GET <topic>/messages",
         shapes.STREAM,
         *shapes.RESUMING,
         shapes.SCHEMA_TYPE,
-        moment_of("start", "Where the stream begins; the earliest if it does not say."),
-        text("after", "Refused: a message is in one partition."),
-        answers={200: Reply("Messages as server-sent events.", {streams.MIMETYPE: EVENTS})},
+        api.moment("start", "Where the stream begins; the earliest if it does not say."),
+        api.text("after", "Refused: a message is in one partition."),
+        answers={200: api.Reply("Messages as server-sent events.", {streams.MIMETYPE: api.EVENTS})},
         fails=shapes.READ_FAILS,
-        refuses={422: shapes.NUMBERED},
+        refuses=shapes.NUMBERED,
     )
-    def stream_topic(self, domain: str, tenant: str, namespace: str, topic: str) -> Response:
+    def stream_topic(self, **path: str) -> Response:
         """Answer the messages of all partitions as a stream."""
         environ = request.environ
-        name = self._allowed(paths.topic_name(domain, tenant, namespace, topic))
-        if not streams.wanted(environ):
+        name = self._context.readable(path)
+        if not streams.is_requested(environ):
             raise BadReadOptionError(
                 "A whole topic is read as a stream (?stream), or by partition."
             )
         query = Query(environ)
-        shown, given = self._shown(name, query), start(query, None)
+        formatter, given = self._formatter(name, query), start(query, None)
         partitions = streamed(self._reading.partitions(name))
         if isinstance(given, Position | After):
             raise BadReadOptionError("start: a message is in one partition; read that one.")
         begin = dict.fromkeys(partitions, given)
         starts = resumed(environ, query, partitions) or begin
         # A topic of one partition may have several when its reader comes back.
-        return self._stream(shown, starts, query, single=partitions == [NOT_PARTITIONED])
+        return self._stream(formatter, starts, query, single=partitions == [NOT_PARTITIONED])
 
-    def _allowed(self, topic: TopicName) -> TopicName:
-        access = self._parts.access
-        access.demand(access.principal(request.environ), topic, Right.SUBSCRIBE)
-        return topic
-
-    def _shown(self, topic: TopicName, query: Query) -> Shown:
-        text = query.text("schema_type")
-        named = None if text is None else schemas.named(text)
-        return Shown(topic, self._parts.schemas, named)
+    def _formatter(self, topic: TopicName, query: Query) -> MessageFormatter:
+        named = named_in(query)
+        by = None if named is None else named.schema
+        return MessageFormatter(topic, self._context.schemas, by)
 
     def _stream(
-        self, shown: Shown, starts: Mapping[int, Whence], query: Query, *, single: bool
+        self,
+        formatter: MessageFormatter,
+        starts: Mapping[int, StartPosition],
+        query: Query,
+        *,
+        single: bool,
     ) -> Response:
         pace = streams.pace(query)
 
         def begin(
             mailbox: PollMailbox, watch: offload.Watch
-        ) -> tuple[streams.Source, streams.Words]:
-            stream = self._reading.stream(shown.topic, starts, mailbox, watch)
+        ) -> tuple[streams.Source, streams.EventFormat]:
+            stream = self._reading.stream(formatter.topic, starts, mailbox, watch)
             places = Places(stream.feed, single=single)
-            return stream, TopicEvents(places, shown)
+            return stream, streams.EventFormat(places, formatter.line, failure)
 
         return streams.answer(request.environ, begin, self._defaults.write_timeout, pace)
 
@@ -222,20 +170,40 @@ def failure(error: RouterError) -> bytes:
     return orjson.dumps({"error_code": number_of(error), "message": str(error)})
 
 
-def held(
-    environ: WSGIEnvironment,
+class Named(NamedTuple):
+    """What a query says of the schema to read by; None: values without one are texts."""
+
+    schema: Schema | None
+
+
+def named_in(query: Query) -> Named | None:
+    """Return the schema that a query names, None: it names none; raise BadReadOptionError."""
+    text = query.text("schema_type")
+    return None if text is None else Named(schemas.named(text))
+
+
+def received(
+    context: RestContext,
+    group: Subscription,
+    formatter: MessageFormatter,
     take: Callable[[tuple[PollMailbox, offload.Watch]], Sequence[Stored]],
-) -> Sequence[Stored]:
-    """Have messages taken while the client is watched: when it leaves, the wait ends."""
-    mailbox = PollMailbox()
-    watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
-    try:
-        return take((mailbox, watch))
-    finally:
-        watch.close()
+) -> dict[str, object]:
+    """Take messages for an answer; when the client closes its connection, the wait ends.
+
+    The name of a reading's `group` is empty.
+    """
+    environ, mailbox = request.environ, PollMailbox()
+    with context.tracing.receiving(environ, group.topic.local, group.name) as operation:
+        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+        try:
+            messages = take((mailbox, watch))
+        finally:
+            watch.close()
+        operation.received(messages)
+    return {"messages": [formatter.message(stored) for stored in messages]}
 
 
-def start(query: Query, partition: int | None) -> Whence:
+def start(query: Query, partition: int | None) -> StartPosition:
     """Read where reading begins: `start`, which includes a message, or `after`, which does not.
 
     The earliest that is kept where neither is there. Raises BadReadOptionError.
@@ -261,16 +229,16 @@ def streamed(partitions: list[int]) -> list[int]:
 
     A client that came back with such a place would be refused.
     """
-    if len(partitions) > ids.MOST_MARKS:
+    if len(partitions) > ids.MAX_MARKS:
         raise BadReadOptionError(
-            f"A stream has at most {ids.MOST_MARKS} partitions, the topic {len(partitions)}."
+            f"A stream has at most {ids.MAX_MARKS} partitions, the topic {len(partitions)}."
         )
     return partitions
 
 
 def resumed(
     environ: WSGIEnvironment, query: Query, partitions: Sequence[int]
-) -> dict[int, Whence] | None:
+) -> dict[int, StartPosition] | None:
     """Return where a client that comes back goes on, None: it does not come back.
 
     Partitions that came since begin with their first message. Raises BadRequestError.
@@ -283,13 +251,13 @@ def resumed(
         raise BadRequestError(f"Last-Event-ID is of {len(marks)} partitions, of {len(partitions)}.")
     if len(marks) < len(partitions) and isinstance(marks[0], After) and "." not in last:
         raise BadRequestError("Last-Event-ID is of one partition; this stream has several.")
-    found: dict[int, Whence] = dict.fromkeys(partitions, Start.EARLIEST)
+    found: dict[int, StartPosition] = dict.fromkeys(partitions, Start.EARLIEST)
     for partition, mark in zip(partitions, marks, strict=False):
         found[partition] = _placed(mark, partition)
     return found
 
 
-def _placed(mark: Whence, partition: int) -> Whence:
+def _placed(mark: StartPosition, partition: int) -> StartPosition:
     if isinstance(mark, After):
         return After(replace(mark.position, partition=partition))
     return replace(mark, partition=partition) if isinstance(mark, Position) else mark

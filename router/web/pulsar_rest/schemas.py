@@ -1,7 +1,7 @@
 """The schema of a request: from what it says to a schema of the topic and a version of it.
 
-A schema is told by its version, by a type alone where the type says it all (STRING, INT32 and the
-like), or by *schema information*: an object, or its JSON text, with `type`, `schema` (the
+A schema is identified by its version, by a type alone where the type says it all (STRING, INT32
+and the like), or by *schema information*: an object, or its JSON text, with `type`, `schema` (the
 definition: base64 as Apache Pulsar writes it, the JSON itself, or its text), `properties` and
 `name`. With `schema_type`, `value_schema` may be the bare definition.
 """
@@ -15,17 +15,12 @@ from typing import Any, Final
 
 import orjson
 
-from router.errors import (
-    BadReadOptionError,
-    InvalidSchemaError,
-    RouterError,
-    SchemaNotFoundError,
-)
+from router.errors import BadReadOptionError, InvalidSchemaError, RouterError, SchemaNotFoundError
 from router.model import Schema, SchemaType, TopicName
 from router.quoting import said
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
-from router.web.pulsar_rest.dialects import Dialect, SchemaWish
+from router.web.pulsar_rest.dialects import Dialect, RequestedSchema
 from router.web.pulsar_rest.errors import (
     BAD_KEY_SCHEMA,
     BAD_VALUE_SCHEMA,
@@ -57,16 +52,18 @@ class Chosen:
         return number_of_version(self.version)
 
 
-def choose(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish, dialect: Dialect) -> Chosen:
+def choose(
+    schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema, dialect: Dialect
+) -> Chosen:
     """Return what a request's messages are written by, and register a schema that is new.
 
     Raises RefusedError, TopicNotFoundError, and what the store raises.
     """
-    if wish.version is not None:
-        return _known(schemas, topic, wish)
-    if not wish.given() and dialect is Dialect.PIP:
+    if requested.version is not None:
+        return _known(schemas, topic, requested)
+    if not requested.given() and dialect is Dialect.PIP:
         return Chosen(None)
-    schema = TEXT if not wish.given() else read(wish)
+    schema = TEXT if not requested.given() else read(requested)
     if schema is None:
         return Chosen(None)
     if schema.type is SchemaType.NONE:
@@ -77,25 +74,27 @@ def choose(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish, dialect: D
         raise RefusedError(BAD_VALUE_SCHEMA, str(error)) from error
 
 
-def read(wish: SchemaWish) -> Schema | None:
+def read(requested: RequestedSchema) -> Schema | None:
     """Return the schema that a request describes, None: it says that there is none.
 
     Raises RefusedError.
     """
-    kind = _kind(wish.type)
-    if kind is SchemaType.KEY_VALUE or (kind is None and wish.key is not None):
-        return _pair(wish)
-    if wish.key is not None:
+    kind = _kind(requested.type)
+    if kind is SchemaType.KEY_VALUE or (kind is None and requested.key is not None):
+        return _pair(requested)
+    if requested.key is not None:
         raise RefusedError(
-            BAD_KEY_SCHEMA, f"a schema for keys needs the type KEY_VALUE, not {wish.type}"
+            BAD_KEY_SCHEMA, f"a schema for keys needs the type KEY_VALUE, not {requested.type}"
         )
-    if kind is SchemaType.NONE and wish.value is None:
-        return None if (wish.type or "").upper() == "NONE" else Schema(SchemaType.NONE)
-    if wish.value is None:
+    if kind is SchemaType.NONE and requested.value is None:
+        return None if (requested.type or "").upper() == "NONE" else Schema(SchemaType.NONE)
+    if requested.value is None:
         if kind is None or kind in _DEFINED:
-            raise RefusedError(SCHEMA_MISSING, f"value_schema is missing; {wish.type} needs it")
+            raise RefusedError(
+                SCHEMA_MISSING, f"value_schema is missing; {requested.type} needs it"
+            )
         return _checked(Schema(kind, name=NAME), BAD_VALUE_SCHEMA)
-    return _checked(_information(wish.value, kind, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
+    return _checked(_information(requested.value, kind, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
 
 
 def named(text: str) -> Schema | None:
@@ -104,7 +103,7 @@ def named(text: str) -> Schema | None:
     NONE stands for bytes, None for no schema. Raises BadReadOptionError.
     """
     try:
-        return read(SchemaWish(type=text))
+        return read(RequestedSchema(type=text))
     except RefusedError as error:
         raise BadReadOptionError(
             f"schema_type: expected bytes, or a type that needs no definition ({error})."
@@ -121,19 +120,19 @@ def version_of(number: int) -> bytes:
     return number.to_bytes(VERSION_BYTES)
 
 
-def _known(schemas: TopicSchemas, topic: TopicName, wish: SchemaWish) -> Chosen:
-    version = version_of(wish.version or 0)
+def _known(schemas: TopicSchemas, topic: TopicName, requested: RequestedSchema) -> Chosen:
+    version = version_of(requested.version or 0)
     try:
         schema = schemas.get(topic, version)
     except SchemaNotFoundError as error:
         raise RefusedError(
-            BAD_VALUE_SCHEMA, f"the topic has no schema of version {wish.version}"
+            BAD_VALUE_SCHEMA, f"the topic has no schema of version {requested.version}"
         ) from error
-    kind = _kind(wish.type)
+    kind = _kind(requested.type)
     if kind is not None and kind is not schema.type:
         raise RefusedError(
             BAD_VALUE_SCHEMA,
-            f"version {wish.version} is a {schema.type.name} schema, not {wish.type}",
+            f"version {requested.version} is a {schema.type.name} schema, not {requested.type}",
         )
     return Chosen(schema, version)
 
@@ -148,12 +147,12 @@ def _kind(name: str | None) -> SchemaType | None:
         raise RefusedError(BAD_VALUE_SCHEMA, f"schema_type: {error}") from error
 
 
-def _pair(wish: SchemaWish) -> Schema:
-    for name, found in (("key_schema", wish.key), ("value_schema", wish.value)):
+def _pair(requested: RequestedSchema) -> Schema:
+    for name, found in (("key_schema", requested.key), ("value_schema", requested.value)):
         if found is None:
             raise RefusedError(PAIR_INCOMPLETE, f"a KEY_VALUE schema needs {name}")
-    key = _checked(_information(wish.key, None, BAD_KEY_SCHEMA), BAD_KEY_SCHEMA)
-    value = _checked(_information(wish.value, None, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
+    key = _checked(_information(requested.key, None, BAD_KEY_SCHEMA), BAD_KEY_SCHEMA)
+    value = _checked(_information(requested.value, None, BAD_VALUE_SCHEMA), BAD_VALUE_SCHEMA)
     # Separated, as Apache Pulsar's own REST calls have it: the key is the message's, and routes it.
     return _checked(pair_schema(key, value, separated=True), BAD_VALUE_SCHEMA)
 

@@ -4,198 +4,161 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.web.openapi.description import (
-    ANY,
-    JSON,
-    STORE,
-    TEXT,
-    TOPIC,
-    TRACED,
-    WHOLE,
-    Body,
-    Parameter,
-    Schema,
-    array,
-    flag,
-    header,
-    nullable,
-    number,
-    one_of,
-    shape,
-    text,
-)
-from router.web.openapi.names import MARKS
+from router.web import streams
+from router.web.openapi import description as api
 
-NUMBERED: Final = (
-    "42201, 42202, 42203, 42204 or 42205: the body is not what its schema or this page says."
-)
-_TIME: Final[Schema] = {"type": ["integer", "string", "null"]}
-_PROPERTIES: Final[Schema] = {"type": ["object", "null"], "additionalProperties": TEXT}
+NUMBERED: Final = {
+    422: "42201, 42202, 42203, 42204 or 42205: the body is not what its schema or this page says."
+}
+_TIME: Final = int | str | None
+_PROPERTIES: Final = {**api.schema(dict[str, str]), "type": ["object", "null"]}
 _COMMON: Final = {
-    "key": ANY,
+    "key": object,
     "properties": _PROPERTIES,
     "eventTime": _TIME,
     "sequenceId": _TIME,
     "deliverAt": _TIME,
     "deliverAfterMs": _TIME,
-    "replicationClusters": {"type": ["array", "null"], "items": TEXT},
-    "disableReplication": nullable("boolean"),
+    "replicationClusters": {"type": ["array", "null"], "items": api.schema(str)},
+    "disableReplication": bool | None,
 }
 _SCHEMA: Final = {
-    "schema_type": nullable("string"),
+    "schema_type": str | None,
     "schema_version": _TIME,
-    "key_schema": ANY,
-    "value_schema": ANY,
+    "key_schema": object,
+    "value_schema": object,
 }
-PRODUCED: Final = Body(
+PRODUCED: Final = api.Body(
     {
-        JSON: {
+        api.JSON: {
             "anyOf": [
-                shape(
-                    {"messages": array(shape({"value": ANY}, {**_COMMON, "partition": _TIME}))},
-                    {**_SCHEMA, "producer_name": nullable("string")},
+                api.shape(
+                    {"messages": [api.shape({"value": object}, {**_COMMON, "partition": _TIME})]},
+                    {**_SCHEMA, "producer_name": str | None},
                 ),
-                shape(
-                    {"messages": array(shape({"payload": ANY}, _COMMON))},
+                api.shape(
+                    {"messages": [api.shape({"payload": object}, _COMMON)]},
                     {
                         "schemaVersion": _TIME,
-                        "keySchema": ANY,
-                        "valueSchema": ANY,
-                        "producerName": nullable("string"),
+                        "keySchema": object,
+                        "valueSchema": object,
+                        "producerName": str | None,
                     },
                 ),
             ]
         }
     },
     "In PIP 64's words, or in those of Apache Pulsar (`payload`).",
-    examples={JSON: {"messages": [{"value": "hello", "key": "k"}]}},
+    examples={api.JSON: {"messages": [{"value": "hello", "key": "k"}]}},
 )
-STORED: Final[Schema] = {
+STORED: Final[api.Schema] = {
     "anyOf": [
-        shape(
+        api.shape(
             {
-                "schema_version": nullable("integer"),
-                "messageIds": array(
-                    shape(
+                "schema_version": int | None,
+                "messageIds": [
+                    api.shape(
                         {
-                            "partition": nullable("integer"),
-                            "messageId": nullable("string"),
-                            "error_code": nullable("integer"),
-                            "error": nullable("string"),
+                            "partition": int | None,
+                            "messageId": str | None,
+                            "error_code": int | None,
+                            "error": str | None,
                         }
                     )
-                ),
+                ],
             }
         ),
-        shape({"messagePublishResults": array({"type": "object"}), "schemaVersion": ANY}),
+        api.shape({"messagePublishResults": [dict], "schemaVersion": object}),
     ]
 }
-MESSAGES: Final = shape(
+MESSAGES: Final = api.shape(
     {
-        "messages": array(
-            shape(
+        "messages": [
+            api.shape(
                 {
-                    "messageId": TEXT,
-                    "key": ANY,
-                    "value": ANY,
-                    "partition": WHOLE,
-                    "properties": {"type": "object", "additionalProperties": TEXT},
-                    "eventTime": nullable("integer"),
-                    "sequenceId": nullable("integer"),
-                    "publishTime": WHOLE,
-                    "redeliveryCount": WHOLE,
-                    "schemaVersion": nullable("integer"),
+                    "messageId": str,
+                    "key": object,
+                    "value": object,
+                    "partition": int,
+                    "properties": dict[str, str],
+                    "eventTime": int | None,
+                    "sequenceId": int | None,
+                    "publishTime": int,
+                    "redeliveryCount": int,
+                    "schemaVersion": int | None,
                 }
             )
-        )
+        ]
     },
-    {"schemas": {"type": ["object", "array"]}},
+    {"schemas": dict | list},
 )
-CREATED: Final = Body(
+CREATED: Final = api.Body(
     {
-        JSON: shape(
-            {},
-            {
-                "name": nullable("string"),
-                "id": nullable("string"),
-                "start": {"type": ["string", "integer", "null"]},
-                **_SCHEMA,
-            },
+        api.JSON: api.shape(
+            {}, {"name": str | None, "id": str | None, "start": str | int | None, **_SCHEMA}
         )
     },
     "The consumer; an empty body has it named by the router.",
     required=False,
-    examples={JSON: {"name": "worker-1", "start": "earliest"}},
+    examples={api.JSON: {"name": "worker-1", "start": "earliest"}},
 )
-CONSUMER: Final = shape(
-    {"id": TEXT, "name": TEXT, "base_uri": TEXT, "schema_version": nullable("integer")}
-)
-ACKNOWLEDGED: Final = Body(
+CONSUMER: Final = api.shape({"id": str, "name": str, "base_uri": str, "schema_version": int | None})
+ACKNOWLEDGED: Final = api.Body(
     {
-        JSON: shape(
-            {"messageIds": array(nullable("string"))},
-            {"type": one_of(("individual", "cumulative"))},
+        api.JSON: api.shape(
+            {"messageIds": [str | None]}, {"type": api.one_of(("individual", "cumulative"))}
         )
     },
     "The messages, each alone or with all before it in its partition.",
-    examples={JSON: {"type": "individual", "messageIds": []}},
+    examples={api.JSON: {"type": "individual", "messageIds": []}},
 )
-CURSOR: Final = shape(
+CURSOR: Final = api.shape(
     {
-        "cursor": shape(
+        "cursor": api.shape(
             {
-                "backlog": WHOLE,
-                "partitions": array(
-                    shape(
+                "backlog": int,
+                "partitions": [
+                    api.shape(
                         {
-                            "partition": WHOLE,
-                            "markDelete": nullable("string"),
-                            "acknowledged": array(shape({"from": TEXT, "to": TEXT})),
-                            "backlog": WHOLE,
+                            "partition": int,
+                            "markDelete": str | None,
+                            "acknowledged": [api.shape({"from": str, "to": str})],
+                            "backlog": int,
                         }
                     )
-                ),
+                ],
             }
         )
     }
 )
+ANSWERED: Final = {
+    200: api.Reply("Messages.", {api.JSON: MESSAGES, streams.MIMETYPE: api.EVENTS}),
+}
 SENDING: Final = (
-    header("Idempotency-Key", "A repeat with the same key is not stored again."),
-    header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
-    *TRACED,
+    api.header("Idempotency-Key", "A repeat with the same key is not stored again."),
+    api.header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
+    *api.TRACED,
 )
-SCHEMA_TYPE: Final = text(
+SCHEMA_TYPE: Final = api.text(
     "schema_type",
     "How values without a schema are read: `bytes`, or a type without a definition, in any case.",
     "^(bytes|NONE|STRING|BOOLEAN|INT8|INT16|INT32|INT64|FLOAT|DOUBLE|DATE|TIME|TIMESTAMP)$",
 )
-STREAM: Final = flag("stream", "Answer server-sent events.")
-FETCHING: Final[tuple[Parameter, ...]] = (
-    number("timeout", "Milliseconds to wait for a message, at most `consume.max_timeout`."),
-    number("max_messages", "Most messages to answer; 0 is the default, `consume.limit`."),
-    number("max_bytes", "Most bytes of messages to answer; 0 is the default."),
+STREAM: Final = api.flag("stream", "Answer server-sent events.")
+FETCHING: Final[tuple[api.Parameter, ...]] = (
+    api.number("timeout", "Milliseconds to wait for a message, at most `consume.max_timeout`."),
+    api.number("max_messages", "Most messages to answer; 0 is the default, `consume.limit`."),
+    api.number("max_bytes", "Most bytes of messages to answer; 0 is the default."),
     SCHEMA_TYPE,
     STREAM,
 )
 RESUMING: Final = (
-    number("sample", "Messages a second of a stream at most; what is left out is counted."),
-    text("last_event_id", "The same as the header `Last-Event-ID`.", MARKS),
-    header("Last-Event-ID", "Where to go on: the id of the last event that the client had."),
+    api.number("sample", "Messages a second of a stream at most; what is left out is counted."),
+    api.text("last_event_id", "The same as the header `Last-Event-ID`.", api.MARKS),
+    api.header("Last-Event-ID", "Where to go on: the id of the last event that the client had."),
 )
-PRODUCE_FAILS: Final = (
-    *TOPIC,
-    *STORE,
-    "message-too-large",
-    "not-allowed",
-    "publish-refused",
-    "disk-full",
-    "topic-terminated",
-    "topic-held",
-    "quota-exceeded",
-    "outcome-unknown",
-    "incompatible-schema",
-)
-READ_FAILS: Final = (*TOPIC, *STORE, "not-supported", "not-allowed", "read-failed")
+PRODUCE_FAILS: Final = (*api.TOPIC, *api.STORE, *api.APPEND, "not-allowed", "incompatible-schema")
+READ_FAILS: Final = (*api.TOPIC, *api.STORE, "not-supported", "not-allowed", "read-failed")
 CONSUME_FAILS: Final = (
     *READ_FAILS,
     "subscription-not-found",

@@ -23,29 +23,18 @@ from router.errors import PayloadMismatchError, RouterError
 from router.model import LOCAL_CLUSTER, Message, Schema, SchemaType, Stored, TopicName
 from router.quoting import quoted
 from router.schemas import decode, decode_pair, encode, encode_pair, halves
-from router.services.produce import Outgoing
+from router.services.publish import Outgoing
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, Request, Sent
-from router.web.pulsar_rest.errors import BAD_MESSAGES, RefusedError
+from router.web.pulsar_rest.errors import RefusedError, bad
 from router.web.pulsar_rest.schemas import VERSION_BYTES, Chosen, number_of_version
 
 _BASE64: Final = "base64"
+# What is no text: numbers, truth values and times, of which JSON has each.
 _PARSED: Final = frozenset(
-    {
-        SchemaType.JSON,
-        SchemaType.AVRO,
-        SchemaType.BOOLEAN,
-        SchemaType.INT8,
-        SchemaType.INT16,
-        SchemaType.INT32,
-        SchemaType.INT64,
-        SchemaType.FLOAT,
-        SchemaType.DOUBLE,
-        SchemaType.DATE,
-        SchemaType.TIME,
-        SchemaType.TIMESTAMP,
-    }
+    {SchemaType.JSON, SchemaType.AVRO}
+    | {kind for kind in SchemaType if SchemaType.BOOLEAN <= kind <= SchemaType.TIMESTAMP}
 )
 _NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
@@ -150,10 +139,10 @@ def _text(value: object, what: str) -> bytes:
 
 
 def _bad(number: int, sentence: str) -> RefusedError:
-    return RefusedError(BAD_MESSAGES, f"messages[{number}]: {sentence}")
+    return bad(f"messages[{number}]: {sentence}")
 
 
-class Shown:
+class MessageFormatter:
     """Messages of one topic as answers show them.
 
     `named`: the schema that the reader named. NONE, which requests call `bytes`, shows keys and

@@ -1,6 +1,7 @@
-"""How a worker of gunicorn's serves HTTP: by our own reading of it, or by gunicorn's.
+"""How our gunicorn worker serves HTTP.
 
-`listening` has what both share: accepting, TLS, the graceful stop. `stock` is gunicorn's gevent
-worker with its own parser, `llhttp` is ours: `wire` moves bytes, `head` reads heads, `body` bodies,
-`environ` says it in WSGI's words, `answer` writes, `connection` puts them in order.
+`llhttp` accepts and stops, `connection` serves the requests of one client in order and suspends it
+while it waits, `request` reads heads, `stream` moves bytes and writes answers, `chunked` reads
+bodies in chunks, and `bounds` says what a client may take. `web.thread_worker` is the fallback
+without gevent.
 """

@@ -2,12 +2,12 @@
 
 | bound | answer |
 | --- | --- |
-| request line over LINE bytes | 414 |
-| a field over FIELD bytes, more than FIELDS of them, a head over HEAD bytes | 431 |
+| request line over MAX_LINE_BYTES | 414 |
+| a field over MAX_FIELD_BYTES, over MAX_FIELDS of them, a head over MAX_HEAD_BYTES | 431 |
 | a head that is not complete `head_timeout` after its first byte | 408 |
 | a body that is not complete `body_timeout` after its first read | 400 |
 | a connection too many, of one address or in all, where none is idle | 503 |
-| no request for KEEPALIVE seconds, no progress of an answer for `write_timeout` | none |
+| no request for KEEPALIVE_SECONDS seconds, no progress of an answer for `write_timeout` | none |
 
 The connection ends with each of them.
 """
@@ -20,18 +20,22 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, IPv6Network, ip_address
 from typing import Any, Final
 
-LINE: Final = 4094
-FIELD: Final = 8190
-FIELDS: Final = 100
-HEAD: Final = 64 * 1024
-KEEPALIVE: Final = 75  # longer than the 60 s after which nginx gives up an idle upstream connection
-# A body that nobody wanted is read up to here, so that the connection goes on; else it ends.
-DRAIN: Final = 256 * 1024
-DRAIN_TIME: Final = 5.0
-# So long, and for so much, a refused client may send on before it looks at its answer.
-LINGER: Final = 2.0
-LINGER_BYTES: Final = 64 << 20
-SLOWEST: Final = 10 * 1024  # bytes a second that the reader of a long answer takes at least
+MAX_LINE_BYTES: Final = 4094
+MAX_FIELD_BYTES: Final = 8190
+MAX_FIELDS: Final = 100
+MAX_HEAD_BYTES: Final = 64 * 1024
+KEEPALIVE_SECONDS: Final = (
+    75  # longer than the 60 s after which nginx gives up an idle upstream connection
+)
+# What the application did not read of a body is read up to here, so that the connection goes on.
+MAX_DRAINED_BYTES: Final = 256 * 1024
+DRAIN_SECONDS: Final = 5.0
+# So long, and so much, a refused client may send on before it reads its answer.
+LINGER_SECONDS: Final = 2.0
+MAX_LINGER_BYTES: Final = 64 << 20
+MIN_BYTES_PER_SECOND: Final = (
+    10 * 1024
+)  # bytes a second that the reader of a long answer takes at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,7 @@ class Bounds:
     proxies: Sequence[IPv4Network | IPv6Network] = ()
 
 
-class Crowd:
+class ConnectionLimiter:
     """How many connections each address has; those of trusted proxies are not counted."""
 
     def __init__(self, bounds: Bounds) -> None:

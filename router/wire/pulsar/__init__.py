@@ -1,5 +1,6 @@
 """The Pulsar binary protocol without I/O: frames, payloads, batches and compression."""
 
+from router.wire import ProtocolError
 from router.wire.pulsar.batches import (
     MAX_BATCH,
     OURS,
@@ -31,7 +32,7 @@ from router.wire.pulsar.payloads import (
     split_payload,
     verify_checksum,
 )
-from router.wire.pulsar.strict import ProtocolError
+from router.wire.pulsar.strict import StrictReader
 
 __all__ = [
     "FRAME_LIMIT",
@@ -44,6 +45,7 @@ __all__ = [
     "OversizedError",
     "Payload",
     "ProtocolError",
+    "StrictReader",
     "Unpacked",
     "broker_entry_prefix",
     "command",

@@ -8,6 +8,7 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from router.model import NO_PROPERTIES
+from router.wire import ProtocolError
 from router.wire.pulsar.batches import (
     KEY_TAG,
     MAX_BATCH,
@@ -18,7 +19,6 @@ from router.wire.pulsar.batches import (
 )
 from router.wire.pulsar.payloads import split_payload
 from router.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
-from router.wire.pulsar.strict import ProtocolError
 
 _SIZE: Final = Struct(">I")
 _KEY: Final = KEY_TAG[0]

@@ -9,6 +9,7 @@ import cramjam
 import lz4.block
 import zstandard
 
+from router.wire import ProtocolError
 from router.wire.pulsar.pulsar_pb2 import (
     LZ4,
     NONE,
@@ -17,7 +18,6 @@ from router.wire.pulsar.pulsar_pb2 import (
     ZSTD,
     CompressionType,
 )
-from router.wire.pulsar.strict import ProtocolError
 
 # LZ4 and SNAPPY are raw blocks, ZLIB a zlib stream, ZSTD one standard frame. Whatever a header
 # declares is compared with the limit before a library sees it, since the libraries allocate what

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import DecodeError
 
+from router.wire import ProtocolError
 from router.wire.pulsar.pulsar_pb2 import BaseCommand
 from router.wire.pulsar.strict import (
     SMALL,
-    ProtocolError,
     TextCheck,
     check_count,
     incomplete,
@@ -45,15 +45,14 @@ class Body(NamedTuple):
 def _bodies() -> dict[int, Body]:
     # A type and the field of its body have the same number; a few types are only names to us.
     fields = BaseCommand.DESCRIPTOR.fields_by_number
-    checks = {
-        number: TextCheck(fields[number].message_type)
-        for number in BaseCommand.Type.values()
-        if number in fields
-    }
-    return {
-        number: Body(fields[number].name, None if check.idle else check, number in _PAYLOAD_TYPES)
-        for number, check in checks.items()
-    }
+    bodies = {}
+    for number in BaseCommand.Type.values():
+        if (field := fields.get(number)) is not None:
+            # The content of an extension is checked where it is read.
+            check = TextCheck(field.message_type) if field.message_type is not None else None
+            text = None if check is None or check.idle else check
+            bodies[number] = Body(field.name, text, number in _PAYLOAD_TYPES)
+    return bodies
 
 
 _BODIES: Final = _bodies()

@@ -8,14 +8,17 @@ from struct import Struct
 from typing import Final, NamedTuple
 
 from crc32c import crc32c
+from google.protobuf.message import DecodeError
 
+from router.wire import ProtocolError
 from router.wire.pulsar.pulsar_pb2 import BrokerEntryMetadata, MessageMetadata
 from router.wire.pulsar.strict import (
+    SMALL,
     SOUND,
     TEXT_SOUND,
     UNPROVEN,
-    ProtocolError,
     StrictReader,
+    incomplete,
 )
 
 # [0x0e02 u16][size u32][BrokerEntryMetadata] [0x0e01 u16][CRC32-C u32] [size u32][MessageMetadata]
@@ -113,7 +116,20 @@ def read_sound(payload: bytes) -> MessageMetadata | None:
     covered = (
         payload[_TAGGED.size :] if len(payload) < _SHORT else memoryview(payload)[_TAGGED.size :]
     )
-    return _METADATA.read(payload[_CHECKED.size : body]) if crc32c(covered) == checksum else None
+    if crc32c(covered) != checksum:
+        return None
+    metadata = payload[_CHECKED.size : body]
+    # Most of what clients send is proven, and is not read by way of the strict reader.
+    proof = _prove(metadata) if len(metadata) <= SMALL else UNPROVEN
+    if proof == UNPROVEN:
+        return _METADATA.read(metadata)
+    try:
+        found = MessageMetadata.FromString(metadata)
+    except DecodeError as error:
+        raise ProtocolError("MessageMetadata cannot be parsed") from error
+    if proof < SOUND and not found.IsInitialized():
+        raise incomplete(found)
+    return found
 
 
 def split_payload(payload: bytes | memoryview) -> Payload:

@@ -10,6 +10,13 @@ from tests.interop.world import SOON, World, drain, receive
 
 AT_ONCE: dict[str, Any] = {"negative_ack_redelivery_delay_ms": 100}
 
+KINDS = {
+    "exclusive": pulsar.ConsumerType.Exclusive,
+    "shared": pulsar.ConsumerType.Shared,
+    "failover": pulsar.ConsumerType.Failover,
+    "key_shared": pulsar.ConsumerType.KeyShared,
+}
+
 
 def refused_by_one_of_several(world: World) -> object:
     topic = world.topic()
@@ -61,12 +68,7 @@ def refused_within_a_batch_by_index(world: World) -> object:
 
 def all_again_when_asked(world: World) -> object:
     seen = {}
-    for name, kind in (
-        ("exclusive", pulsar.ConsumerType.Exclusive),
-        ("shared", pulsar.ConsumerType.Shared),
-        ("failover", pulsar.ConsumerType.Failover),
-        ("key_shared", pulsar.ConsumerType.KeyShared),
-    ):
+    for name, kind in KINDS.items():
         topic = world.topic(name)
         consumer = world.consumer(topic, consumer_type=kind)
         world.publish(topic, 3)
@@ -89,12 +91,7 @@ def not_acknowledged_in_time(world: World) -> object:
 
 def left_by_a_consumer_that_closes(world: World) -> object:
     seen = {}
-    for name, kind in (
-        ("exclusive", pulsar.ConsumerType.Exclusive),
-        ("shared", pulsar.ConsumerType.Shared),
-        ("failover", pulsar.ConsumerType.Failover),
-        ("key_shared", pulsar.ConsumerType.KeyShared),
-    ):
+    for name, kind in KINDS.items():
         topic = world.topic(name)
         first = world.consumer(topic, consumer_type=kind)
         world.publish(topic, 2)

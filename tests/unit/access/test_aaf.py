@@ -43,7 +43,7 @@ def permissions(tmp_path: Path) -> Permissions:
 
 
 def granted(permissions: Permissions, user: str, right: Right) -> list[str]:
-    return [topic for topic in TOPICS if permissions.allow(user, topic, right)]
+    return [topic for topic in TOPICS if permissions.allows(user, topic, right)]
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_permission_grants_what_aaf_means_by_it(
 
 def test_administrators_may_create_and_destroy_everywhere(permissions: Permissions) -> None:
     users = {line.split()[0] for line in FILE.splitlines() if line and line[0] != "#"}
-    assert {user for user in users if permissions.everywhere(user, Right.MANAGE)} == {
+    assert {user for user in users if permissions.allows_all(user, Right.MANAGE)} == {
         "root",
         "chief",
     }

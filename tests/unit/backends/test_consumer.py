@@ -21,10 +21,10 @@ from router.model import UNDECODED, Message, Position
 from router.wire.pulsar import pack
 from router.wire.pulsar import pulsar_pb2 as pb
 from tests.processes import wait_until
-from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 BYTES = 1 << 30
-NOWHERE = 2**64 - 1
+NO_POSITION = 2**64 - 1
 
 
 class Bell:
@@ -89,7 +89,7 @@ class Partition:
 
 def _where(entry: int) -> pb.MessageIdData:
     if entry < 0:
-        return pb.MessageIdData(ledgerId=NOWHERE, entryId=NOWHERE)
+        return pb.MessageIdData(ledgerId=NO_POSITION, entryId=NO_POSITION)
     return pb.MessageIdData(ledgerId=1, entryId=entry)
 
 
@@ -174,7 +174,7 @@ def test_entries_that_never_come_are_not_waited_for_twice(empty: Partition) -> N
     assert empty.receive() == [b"1"]
     began = time.monotonic()
     assert empty.receive() == []
-    assert time.monotonic() - began < consumers.QUIET
+    assert time.monotonic() - began < consumers.QUIET_SECONDS
 
 
 def test_what_is_acknowledged_already_is_not_waited_for(
@@ -252,7 +252,7 @@ def test_a_cut_connection_wakes_and_ends_the_consumer(empty: Partition) -> None:
 
 
 def test_a_consumer_that_the_broker_closes_is_ended(empty: Partition) -> None:
-    closed = pb.CommandCloseConsumer(consumer_id=5, request_id=NOWHERE)
+    closed = pb.CommandCloseConsumer(consumer_id=5, request_id=NO_POSITION)
     empty.broker.side.send(T.CLOSE_CONSUMER, close_consumer=closed)
     assert empty.bell.event.wait(WAIT)
     with pytest.raises(BackendUnavailableError):
@@ -314,7 +314,7 @@ def test_an_acknowledgement_that_meets_the_end_of_its_consumer_is_refused_at_onc
     empty: Partition,
 ) -> None:
     def close(side: Side, _command: Any, _payload: bytes) -> None:
-        closed = pb.CommandCloseConsumer(consumer_id=5, request_id=NOWHERE)
+        closed = pb.CommandCloseConsumer(consumer_id=5, request_id=NO_POSITION)
         side.send(T.CLOSE_CONSUMER, close_consumer=closed)
 
     empty.broker.on[T.ACK] = close

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends.pulsar.cursors import (
-    MOST_BYTES,
+    MAX_COMMAND_BYTES,
     in_commands,
     message_ids,
     told_by_broker,
@@ -15,6 +15,7 @@ from router.backends.pulsar.cursors import (
 )
 from router.errors import BadRequestError
 from router.model import Position
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 
 
@@ -54,12 +55,12 @@ def test_message_ids_go_in_portions() -> None:
 
 
 def test_a_broker_tells_of_ranges_and_of_parts_of_entries() -> None:
-    state = pb.CursorState(
+    state = npb.CursorState(
         partition=2,
         subscription="g",
         ledger_id=7,
         mark_delete=3,
-        acknowledged=[pb.EntryRange(first=9, last=11)],
+        acknowledged=[npb.EntryRange(first=9, last=11)],
         partial=[pb.MessageIdData(ledgerId=7, entryId=5, ack_set=[0b0100], batch_size=4)],
         backlog=6,
     )
@@ -74,7 +75,7 @@ def test_a_broker_tells_of_ranges_and_of_parts_of_entries() -> None:
 
 def test_messages_that_a_brokers_ack_set_has_no_words_for_are_acknowledged() -> None:
     part = pb.MessageIdData(ledgerId=7, entryId=5, ack_set=[-2], batch_size=100)
-    told = told_by_broker(pb.CursorState(ledger_id=7, mark_delete=4, partial=[part]))
+    told = told_by_broker(npb.CursorState(ledger_id=7, mark_delete=4, partial=[part]))
     assert told.acknowledged == (
         (Position(7, 5, 0, 0), Position(7, 5, 0, 0)),
         (Position(7, 5, 0, 64), Position(7, 5, 0, 99)),
@@ -104,4 +105,4 @@ def test_portions_of_large_batches_are_bounded_in_bytes() -> None:
     places = message_ids([Position(3, n, -1, 0, 100_000) for n in range(120)], cumulative=False)
     portions = list(in_commands(places, 1_000))
     assert [p.entryId for some in portions for p in some] == list(range(120))
-    assert max(sum(p.ByteSize() for p in some) for some in portions) <= MOST_BYTES
+    assert max(sum(p.ByteSize() for p in some) for some in portions) <= MAX_COMMAND_BYTES

@@ -21,7 +21,7 @@ from router.errors import (
 from router.model import NOT_PARTITIONED, Message, Position, TopicName
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar import read_metadata, unpack
-from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 NOW = 1_700_000_000_000
 
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, **bounds: Any) -> None:
         self.broker = FakeBroker()
         self.link = self.broker.link()
-        self.producers = Producers(OneBroker(self.link), lambda: NOW, **bounds)
+        self.producers = Producers(OneBroker(self.link), lambda: NOW * 1_000_000, **bounds)
 
     def publish(
         self,

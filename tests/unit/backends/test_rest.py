@@ -362,6 +362,7 @@ class Stalling(Handler):
     do_GET = answer  # noqa: N815 - the name that the library calls
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("status", "pieces"), [(500, 1), (200, 1), (200, 100)])
 def test_an_answer_that_does_not_end_is_unavailability(
     admin: RestAdmin, service: Service, status: int, pieces: int

@@ -17,7 +17,7 @@ from router.errors import BackendUnavailableError, NotAllowedError, TopicNotFoun
 from router.model import Schema, SchemaType, TopicName
 from router.settings import load
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 Lookup = pb.CommandLookupTopicResponse
 

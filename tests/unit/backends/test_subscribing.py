@@ -1,28 +1,23 @@
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from router.backends import Backend, Start
-from router.backends.embedded import BrokerNode
+from router.backends import Backend, NullMailbox, Start
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.routes import OneBroker
-from router.backends.pulsar.service import ServiceAdmin
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
-from router.model import NOT_PARTITIONED, Subscription, TopicName
+from router.model import NOT_PARTITIONED, ConsumerId, Grant, Subscription, TopicName
+from router.node.client import BrokerNode
+from router.wire import node as wire_node
+from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.backends.fake_broker import WAIT, FakeBroker, Side, T
+from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side, T
 
 GROUP = Subscription(TopicName.parse("t"), "g")
-
-
-class Bell:
-    def wake(self) -> None:
-        """Ring for nobody."""
 
 
 @pytest.fixture
@@ -35,7 +30,7 @@ def broker() -> FakeBroker:
 @pytest.fixture
 def backend(broker: FakeBroker) -> Iterator[Backend]:
     routes = OneBroker(broker.link(), own=True)
-    backend = PulsarBackend(routes, BrokerAdmin(routes.service), lambda: 0)
+    backend = PulsarBackend(routes, None, lambda: 0)
     yield backend
     backend.close()
 
@@ -62,7 +57,7 @@ def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
     if react is not None:
         broker.on[T.SUBSCRIBE] = react
     routes = OneBroker(broker.link(), own=True)
-    ServiceAdmin(routes, "").subscribe(GROUP, Start.EARLIEST, time.monotonic() + WAIT)
+    PulsarBackend(routes, None, lambda: 0).subscribe(GROUP, Start.EARLIEST, WAIT)
     topics = [command.subscribe.topic for command in broker.of(T.SUBSCRIBE)]
     positions = {command.subscribe.initialPosition for command in broker.of(T.SUBSCRIBE)}
     if react is None:
@@ -86,7 +81,7 @@ def test_a_broker_that_does_not_serve_the_topic_yet_is_asked_again(broker: FakeB
     broker.server_version = "Pulsar Server4.2.4"
     broker.on[T.SUBSCRIBE] = not_yet
     routes = OneBroker(broker.link(), own=True)
-    ServiceAdmin(routes, "").subscribe(GROUP, Start.EARLIEST, time.monotonic() + WAIT)
+    PulsarBackend(routes, None, lambda: 0).subscribe(GROUP, Start.EARLIEST, WAIT)
     asked = [command.subscribe.topic[-1] for command in broker.of(T.SUBSCRIBE)]
     routes.close()
     assert asked == ["0", "0", "1", "2"]
@@ -102,7 +97,7 @@ def test_a_foreign_broker_ends_subscriptions_by_consumers_that_unsubscribe(
     broker.server_version = "Pulsar Server4.2.4"
     broker.on[T.UNSUBSCRIBE] = success
     routes = OneBroker(broker.link(), own=True)
-    ServiceAdmin(routes, "").unsubscribe(GROUP, time.monotonic() + WAIT)
+    PulsarBackend(routes, None, lambda: 0).unsubscribe(GROUP, WAIT)
     opened = [command.subscribe.consumer_id for command in broker.of(T.SUBSCRIBE)]
     ended = [command.unsubscribe.consumer_id for command in broker.of(T.UNSUBSCRIBE)]
     routes.close()
@@ -115,7 +110,7 @@ def test_a_subscription_that_somebody_reads_is_not_ended(broker: FakeBroker) -> 
     broker.on[T.SUBSCRIBE] = busy
     routes = OneBroker(broker.link(), own=True)
     with pytest.raises(SubscriptionBusyError):
-        ServiceAdmin(routes, "").unsubscribe(GROUP, time.monotonic() + WAIT)
+        PulsarBackend(routes, None, lambda: 0).unsubscribe(GROUP, WAIT)
     routes.close()
     assert broker.of(T.UNSUBSCRIBE) == []
 
@@ -129,7 +124,7 @@ def test_a_consumer_on_its_way_out_is_waited_for(broker: FakeBroker, backend: Ba
             side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
 
     broker.on[T.SUBSCRIBE] = busy_once
-    backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), WAIT).close()
+    backend.consume(Grant(GROUP, NOT_PARTITIONED, 1), NullMailbox(), WAIT).close()
     assert len(broker.of(T.SUBSCRIBE)) == 2
 
 
@@ -144,9 +139,10 @@ def test_a_broker_that_waits_for_the_last_holder_is_asked_to_let_it_go(broker: F
             broker.on[T.SUBSCRIBE] = answered
 
     answered = broker.on.pop(T.SUBSCRIBE)
+    broker.server_version = "Pulsar Server4.2.4"
     routes = OneBroker(broker.link(), own=True)
     backend = PulsarBackend(routes, Evicting(routes.service), lambda: 0)
-    backend.consume(GROUP, 2, 1, Bell(), WAIT).close()
+    backend.consume(Grant(GROUP, 2, 1), NullMailbox(), WAIT).close()
     backend.close()
     names = [command.subscribe.consumer_name for command in broker.of(T.SUBSCRIBE)]
     assert evicted == [(GROUP, 2, names[0])]
@@ -160,7 +156,7 @@ def test_a_broker_that_waits_for_the_last_holder_is_asked_to_let_it_go(broker: F
 def test_a_consumer_that_stays_is_said_to_be_busy(broker: FakeBroker, backend: Backend) -> None:
     broker.on[T.SUBSCRIBE] = busy
     with pytest.raises(SubscriptionBusyError):
-        backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), 0.2)
+        backend.consume(Grant(GROUP, NOT_PARTITIONED, 1), NullMailbox(), 0.2)
 
 
 def test_a_consumer_is_opened_on_the_next_connection(broker: FakeBroker, backend: Backend) -> None:
@@ -172,7 +168,7 @@ def test_a_consumer_is_opened_on_the_next_connection(broker: FakeBroker, backend
             side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
 
     broker.on[T.SUBSCRIBE] = cut_the_first
-    backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), WAIT).close()
+    backend.consume(Grant(GROUP, NOT_PARTITIONED, 1), NullMailbox(), WAIT).close()
     assert len(broker.sides) == 2
 
 
@@ -181,7 +177,7 @@ def test_a_consumer_that_was_not_opened_in_time_is_closed_at_the_broker(
 ) -> None:
     del broker.on[T.SUBSCRIBE]
     with pytest.raises(BackendTimeoutError):
-        backend.consume(GROUP, NOT_PARTITIONED, 1, Bell(), 0.1)
+        backend.consume(Grant(GROUP, NOT_PARTITIONED, 1), NullMailbox(), 0.1)
     broker.wait_for(T.CLOSE_CONSUMER)
 
 
@@ -195,34 +191,36 @@ def test_a_broker_that_does_not_answer_is_not_ready(broker: FakeBroker, backend:
 def test_a_claim_without_an_answer_is_withdrawn(broker: FakeBroker) -> None:
     node = BrokerNode(broker.link(), 10)
     with pytest.raises(BackendTimeoutError):
-        node.claim(GROUP, "c", 0, Bell(), 0.1)
-    (released,) = broker.wait_for(T.RELEASE)
-    (claimed,) = broker.of(T.CLAIM)
+        node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), 0.1)
+    (released,) = broker.wait_for("release")
+    (claimed,) = broker.of_the_node("claim")
     node.close()
-    assert released.release.claim_id == claimed.claim.claim_id
+    assert released.claim_id == claimed.claim_id
 
 
 def test_a_claim_is_repeated_on_the_next_connection_until_its_deadline(
     broker: FakeBroker,
 ) -> None:
-    broker.on[T.CLAIM] = lambda side, _command, _payload: side.cut()
+    broker.on["claim"] = lambda side, _command, _payload: side.cut()
     node = BrokerNode(broker.link(), 10)
     with pytest.raises((BackendUnavailableError, BackendTimeoutError)):
-        node.claim(GROUP, "c", 0, Bell(), 0.2)
+        node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), 0.2)
     node.close()
-    assert len(broker.of(T.CLAIM)) > 1
+    assert len(broker.of_the_node("claim")) > 1
 
 
 def test_a_refused_claim_is_raised_as_what_it_means(broker: FakeBroker) -> None:
     def refuse(side: Side, command: Any, _payload: bytes) -> None:
-        update = pb.CommandClaimUpdate(
-            claim_id=command.claim.claim_id, code="subscription-busy", message="too many polls"
+        update = npb.CommandClaimUpdate(
+            claim_id=wire_node.read(command.extension).claim.claim_id,
+            code="subscription-busy",
+            message="too many polls",
         )
-        side.send(T.CLAIM_UPDATE, claim_update=update)
+        side.send_raw(wire_node.frame(claim_update=update))
 
-    broker.on[T.CLAIM] = refuse
+    broker.on["claim"] = refuse
     node = BrokerNode(broker.link(), 10)
     with pytest.raises(SubscriptionBusyError, match="too many polls"):
-        node.claim(GROUP, "c", 0, Bell(), WAIT)
+        node.claim(ConsumerId(GROUP, "c"), 0, NullMailbox(), WAIT)
     node.close()
-    assert broker.of(T.RELEASE) == []
+    assert broker.of_the_node("release") == []

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
-from router.broker.counters import Counters
-from router.broker.leases import Leases
+from router.broker.node.counters import Counters
+from router.broker.node.leases import Leases
+from router.broker.node.rpc import NodeSession
 from router.coordination import Lease, Listener, RemoteGroup
 from router.errors import FencedError
+from router.wire import node as node_protocol
+from router.wire.node import node_pb2 as npb
+from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.leasing import TOPIC
+from tests.unit.broker.node.leasing import TOPIC, rpc_of
 
 SESSION = 6.0
 BEAT = SESSION / 6
@@ -83,7 +88,7 @@ class World:
     def tell_ids(self) -> None:
         for node in self.nodes:
             others = frozenset(consumer for other, consumer in self.ids if other is not node)
-            node.hear(lambda n=node, o=others: n.listener.others(TOPIC, "g", o))  # type: ignore[misc] # defaults
+            node.hear(lambda n=node, o=others: n.listener.remote_members(TOPIC, "g", o))  # type: ignore[misc] # defaults
 
 
 class Node:
@@ -107,9 +112,9 @@ class Node:
         self.broken: object | None = None
         self._arrival = 0.0
         self._numbers = itertools.count(1)
-        self.leases = Leases(
-            1, IDLE, self, Counters(lambda: world.now), lambda: world.now, self.later
-        )
+        counters = Counters(lambda: world.now)
+        self.leases = Leases(1, IDLE, self, counters, lambda: world.now, self.later)
+        self.rpc = rpc_of(self.leases, counters)
         world.later(0.0, self._beat)
 
     @property
@@ -174,7 +179,7 @@ class Node:
         lost, self.holds = self.holds, set()
         for lease in lost:
             self.listener.lost(lease)
-        self.listener.troubled()
+        self.listener.availability_changed()
 
     def up(self) -> None:
         """Connect again, in a new session if the old one is over: say all that is wished for."""
@@ -188,7 +193,7 @@ class Node:
         for lease, entry in self.leaving:
             self.say(lambda x=lease, e=entry: self.world.leave(self, x, e))  # type: ignore[misc] # defaults
         self._say_ids()
-        self.listener.troubled()
+        self.listener.availability_changed()
 
     def stands(self, lease: Lease, entry: int, place: int, crowded: bool) -> None:
         if self.entries.get(lease) != entry:
@@ -199,7 +204,7 @@ class Node:
             self.holds.add(lease)
             self.listener.held(lease)
         if not place and crowded:
-            self.listener.wanted(lease)
+            self.listener.contended(lease)
 
     def listen(self, listener: Listener) -> None:
         self.told = listener
@@ -234,13 +239,13 @@ class Node:
     def holder(self, lease: Lease) -> str | None:
         return None
 
-    async def look(self, topic: str, subscription: str) -> RemoteGroup:
+    async def remote_group(self, topic: str, subscription: str) -> RemoteGroup:
         return RemoteGroup()
 
-    def sure(self) -> bool:
+    def is_valid(self) -> bool:
         return self.connection is not None and self.world.now < self.sure_until
 
-    def trouble(self) -> str | None:
+    def unavailable_reason(self) -> str | None:
         return "away" if self.connection is None else None
 
     async def close(self) -> None:
@@ -258,19 +263,27 @@ class Poller:
     ever: set[int] = field(default_factory=set)
     claim_id: int = 0
     polling: bool = False
+    administers: bool = True
+
+    def __post_init__(self) -> None:
+        self.session = NodeSession(self, self.node.rpc)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        raise AssertionError(work)
 
     def poll(self) -> None:
         self.claim_id += 1
         self.polling = True
         self.granted, self.ever = {}, set()
-        command = pb.CommandClaim(
+        command = npb.CommandClaim(
             claim_id=self.claim_id,
             topic=TOPIC,
             subscription="g",
             consumer=self.consumer,
             partitions=PARTITIONS,
         )
-        self.node.later(0.0, lambda: self.node.leases.claim(self, command))
+        frame = Frame(node_protocol.extension(claim=command), b"")
+        self.node.later(0.0, lambda: self.session.handle(frame))
 
     def end(self) -> None:
         self.polling = False
@@ -278,7 +291,7 @@ class Poller:
         self.granted = {}
 
     def send(self, command: pb.BaseCommand) -> None:
-        update = command.claim_update
+        update = node_protocol.read(command.extension).claim_update
         if update.claim_id != self.claim_id or not self.polling:
             return
         for partition in update.withdrawn:
@@ -290,12 +303,13 @@ class Poller:
             self._release(revoked)
 
     def _release(self, partitions: list[int]) -> None:
-        command = pb.CommandRelease(
+        command = npb.CommandRelease(
             claim_id=self.claim_id,
             partitions=partitions,
             generations=[self.granted.pop(partition) for partition in partitions],
         )
-        self.node.later(0.01, lambda: self.node.leases.release(self, command))
+        frame = Frame(node_protocol.extension(release=command), b"")
+        self.node.later(0.01, lambda: self.session.handle(frame))
 
     def may_acknowledge(self, partition: int) -> bool:
         """Ask the node as a worker does before it commits."""

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.broker import descriptors
-from router.broker.ledger import StoreOptions
-from router.broker.pulsar import ListenerOptions
+from router.broker.storage import StoreOptions
+from router.broker.transport.context import TransportOptions
 from router.settings import load
 
 FOREVER = resource.RLIM_INFINITY
@@ -47,8 +47,8 @@ def under(monkeypatch: pytest.MonkeyPatch) -> Any:
     ("soft", "hard", "after"),
     [
         (1_024, 4_096, 4_096),
-        (1_024, 1 << 20, descriptors.MOST),
-        (1_024, FOREVER, descriptors.MOST),
+        (1_024, 1 << 20, descriptors.MAX_DESCRIPTORS),
+        (1_024, FOREVER, descriptors.MAX_DESCRIPTORS),
         (100_000, 1 << 20, 100_000),
         (FOREVER, FOREVER, FOREVER),
     ],
@@ -71,7 +71,7 @@ def test_clients_and_segments_leave_files_for_the_rest(limit: int, wanted: int) 
 def test_broker_takes_fewer_clients_than_settings_say_when_files_are_few(under: Any) -> None:
     under(1_024, 1_024)
     settings = load(None, {}, {})
-    assert ListenerOptions.from_settings(settings, "v").connections == 512
+    assert TransportOptions.from_settings(settings).max_connections == 512
     assert StoreOptions.from_settings(settings).open_files == 256
     under(FOREVER, FOREVER)
-    assert ListenerOptions.from_settings(settings, "v").connections == 10_000
+    assert TransportOptions.from_settings(settings).max_connections == 10_000

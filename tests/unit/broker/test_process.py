@@ -11,7 +11,6 @@ import signal
 import socket
 import stat
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -20,15 +19,16 @@ from pathlib import Path
 import pytest
 
 from router import node_socket, supervised
-from router.access.blacklist import KIND
-from router.broker.blacklist import Blacklist
-from router.broker.counters import Counters
-from router.broker.process import Service, own_samples
-from router.broker.registry import FileRegistry
+from router.access.addresses import BLACKLIST_RECORDS
+from router.broker.node.counters import Counters
+from router.broker.node.registry import FileRegistry
+from router.broker.process import Service
+from router.broker.running import own_samples
+from router.broker.transport.blacklist import Blacklist
 from router.resources import Resources
 from router.systemd import Notifier
 from tests.broker.raw import RawClient
-from tests.processes import wait_until
+from tests.processes import broker_starter, wait_until
 
 DEADLINE = 20.0
 
@@ -42,25 +42,8 @@ def data(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(data: Path) -> Iterator[Start]:
-    """Start a broker of the folder; what still runs in the end is killed."""
-    started: list[subprocess.Popen[str]] = []
-
-    def start(*arguments: str, **settings: str) -> subprocess.Popen[str]:
-        broker = subprocess.Popen(
-            [sys.executable, "-m", "router.broker", "--data", str(data), *arguments],
-            env=os.environ | {"ROUTER_CONFIG": ""} | settings,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        started.append(broker)
-        return broker
-
-    yield start
-    for broker in started:
-        if broker.poll() is None:
-            broker.kill()
-        broker.communicate()
+    with broker_starter(data) as start:
+        yield start
 
 
 def client(data: Path) -> socket.socket:
@@ -143,6 +126,7 @@ def test_broker_that_is_to_stay_waits_for_the_one_that_serves(data: Path, start:
     assert (data / "broker.lock").read_text() == f"{second.pid}\n"
 
 
+@pytest.mark.slow
 def test_spawned_broker_leaves_when_a_supervisor_takes_the_folder(data: Path, start: Start) -> None:
     broker = start(ROUTER_BROKER_LINGER="1h")
     with client(data), contextlib.closing(supervised.take(data)):
@@ -182,7 +166,7 @@ def test_broker_reads_the_blacklist_again_when_told_to_reload(tmp_path: Path) ->
         blacklist, changed = Blacklist(registry), asyncio.Event()
         blacklist.watch(changed.set)
         service = Service(Notifier(), blacklist)
-        await registry.put(KIND, "192.0.2.1", b"{}", None)
+        await registry.put(BLACKLIST_RECORDS, "192.0.2.1", b"{}", None)
         os.kill(os.getpid(), signal.SIGHUP)
         await asyncio.wait_for(changed.wait(), DEADLINE)
         assert blacklist.holds("192.0.2.1")

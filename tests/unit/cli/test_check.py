@@ -12,8 +12,8 @@ from click.testing import CliRunner, Result
 
 from router import node_socket, supervised
 from router.broker.folder import MARK
-from router.broker.ledger.check import Finding
-from router.broker.ledger.faults import StoreError
+from router.broker.storage.check import Finding
+from router.broker.storage.faults import StoreError
 from router.cli import check, main, preflight
 from router.settings import SETTINGS
 
@@ -172,7 +172,7 @@ def test_check_fails_on_a_marked_folder_until_it_is_repaired(tmp_path: Path) -> 
 def test_check_is_content_with_findings_that_mend_themselves(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check.told(tmp_path, [Finding("a torn tail", serious=False)]) == 0
+    assert check.report_findings(tmp_path, [Finding("a torn tail", serious=False)]) == 0
     assert "a torn tail" in capsys.readouterr().out
 
 

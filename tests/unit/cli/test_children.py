@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.folder import LOCK, MARK
-from router.cli import broker, front
+from router.cli import broker_child, front
 from router.cli.supervise import Exit, GaveUpError
 from router.errors import SettingError
 from router.settings import load
@@ -18,41 +18,41 @@ from router.settings import load
 
 @pytest.mark.parametrize("status", [-signal.SIGKILL, 0, 1, os.EX_IOERR, os.EX_TEMPFAIL])
 def test_broker_is_started_again_after(tmp_path: Path, status: int) -> None:
-    broker.judge(Exit(status, 1.0, 1), tmp_path)
+    broker_child.judge(Exit(status, 1.0, 1), tmp_path)
 
 
 @pytest.mark.parametrize("status", [-signal.SIGKILL, os.EX_IOERR, os.EX_TEMPFAIL])
 def test_broker_is_started_again_however_often_after(tmp_path: Path, status: int) -> None:
-    broker.judge(Exit(status, 0.1, 1_000), tmp_path)
+    broker_child.judge(Exit(status, 0.1, 1_000), tmp_path)
 
 
 @pytest.mark.parametrize("status", [os.EX_DATAERR, os.EX_CONFIG, os.EX_CANTCREAT, os.EX_USAGE])
 def test_broker_is_given_up_after(tmp_path: Path, status: int) -> None:
     with pytest.raises(GaveUpError, match="router check --data") as given_up:
-        broker.judge(Exit(status, 0.1, 1), tmp_path)
+        broker_child.judge(Exit(status, 0.1, 1), tmp_path)
     assert given_up.value.status >= os.EX_USAGE
 
 
 def test_broker_is_given_up_when_the_folder_is_marked(tmp_path: Path) -> None:
     (tmp_path / MARK).write_text("the disk failed")
     with pytest.raises(GaveUpError) as given_up:
-        broker.judge(Exit(os.EX_IOERR, 100.0, 0), tmp_path)
+        broker_child.judge(Exit(os.EX_IOERR, 100.0, 0), tmp_path)
     assert given_up.value.status == os.EX_IOERR
 
 
 def test_broker_is_given_up_when_it_dies_again_and_again(tmp_path: Path) -> None:
     with pytest.raises(GaveUpError, match="exit status 1"):
-        broker.judge(Exit(1, 0.1, broker.EARLY_DEATHS), tmp_path)
+        broker_child.judge(Exit(1, 0.1, broker_child.MAX_EARLY_DEATHS), tmp_path)
 
 
 def test_started_by_knows_whose_child_holds_the_folder(tmp_path: Path) -> None:
     lock = tmp_path / LOCK
-    assert not broker.started_by(tmp_path, os.getppid())
+    assert not broker_child.started_by(tmp_path, os.getppid())
     lock.write_text("not a number\n")
-    assert not broker.started_by(tmp_path, os.getppid())
+    assert not broker_child.started_by(tmp_path, os.getppid())
     lock.write_text(f"{os.getpid()}\n")
-    assert broker.started_by(tmp_path, os.getppid())
-    assert not broker.started_by(tmp_path, os.getpid())
+    assert broker_child.started_by(tmp_path, os.getppid())
+    assert not broker_child.started_by(tmp_path, os.getpid())
 
 
 @pytest.mark.parametrize("end", [Exit(-signal.SIGKILL, 0.1, 9), Exit(1, 0.1, 1), Exit(0, 1, 1)])
@@ -110,6 +110,6 @@ def test_broker_is_told_its_settings_where_other_users_do_not_see_them(
     monkeypatch.setattr(os, "execve", execute)
     flags = {"kafka.password": "hunter2", "data.dir": str(tmp_path)}
     with pytest.raises(SystemExit):
-        broker.run(load(None, {}, flags))
+        broker_child.run(load(None, {}, flags))
     assert str(tmp_path) in str(told)
     assert "hunter2" not in str(told)

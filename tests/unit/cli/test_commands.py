@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,11 +15,12 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends import Backend, Node, Reader
+from router.backends import Backend, Reader, opening
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.cli import lines, local, main, pub, status, store
+from router.cli import formats, local, main, pub, status
 from router.errors import BackendUnavailableError
 from router.model import Stored
+from router.node import Node
 from router.settings import Settings
 
 if TYPE_CHECKING:
@@ -31,10 +33,11 @@ def backend(monkeypatch: pytest.MonkeyPatch) -> MemoryBackend:
     made = MemoryBackend(auto_create=True, auto_partitions=0, wall_ms=lambda: 1)
     node = MemoryNode(idle=5.0, empty_polls_per_minute=0)
 
-    def open_parts(_settings: Settings) -> Iterator[tuple[Node, Backend]]:
+    @contextmanager
+    def opened(_settings: Settings) -> Iterator[tuple[Node, Backend]]:
         yield node, made
 
-    monkeypatch.setattr(store, "parts", open_parts)
+    monkeypatch.setattr(opening, "opened", opened)
     return made
 
 
@@ -122,7 +125,7 @@ def test_sub_goes_on_when_the_broker_comes_back(
     backend: MemoryBackend, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each reader of the store breaks after it gave a message."""
-    monkeypatch.setattr(local, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(local, "POLL_SECONDS", 0.01)
     for line in (b"a", b"b", b"c"):
         run("pub", "greetings", given=line)
     opened = backend.read
@@ -212,16 +215,16 @@ def test_chunks_are_the_lines_whatever_the_reads(sent: list[bytes], step: int) -
         def read1(self, _size: int | None = -1, /) -> bytes:
             return self.read(step)
 
-    found = list(lines.chunks(Slow(text)))
+    found = list(formats._lines(Slow(text)))
     stripped = [line.rstrip(b"\r") for line in sent]
     assert [line for some, _ in found for line in some] == [line for line in stripped if line]
     assert sum(size for _, size in found) == len(text)
 
 
 def test_chunks_hand_on_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "CHUNK", 10)
-    monkeypatch.setattr(lines, "LONGEST_LINE", 25)
-    first = next(found for found, _ in lines.chunks(io.BytesIO(b"x" * 100)) if found)
+    monkeypatch.setattr(formats, "READ_BYTES", 10)
+    monkeypatch.setattr(formats, "MAX_LINE_BYTES", 25)
+    first = next(found for found, _ in formats._lines(io.BytesIO(b"x" * 100)) if found)
     assert 25 < len(first[0]) <= 40
 
 
@@ -229,9 +232,9 @@ def test_pub_shows_progress_when_the_input_is_a_long_file(
     backend: MemoryBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del backend
-    monkeypatch.setattr(pub, "LONG_INPUT", 10_000)
+    monkeypatch.setattr(pub, "MIN_PROGRESS_BYTES", 10_000)
     file = tmp_path / "lines"
-    file.write_bytes(b"line\n" * (pub.LONG_INPUT // 5 + 1))
+    file.write_bytes(b"line\n" * (pub.MIN_PROGRESS_BYTES // 5 + 1))
     bars: list[int] = []
 
     class Bar:

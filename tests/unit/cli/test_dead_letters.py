@@ -9,7 +9,7 @@ import pytest
 from router.backends import Batch
 from router.backends.memory import MemoryBackend
 from router.cli import status
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicInfo, TopicName
 from router.services.dead_letters import service
 from tests.unit.cli.servers import live
 from tests.unit.cli.test_commands import backend, run
@@ -24,7 +24,7 @@ DEAD = TopicName.parse("orders.dlq")
 def letters(backend: MemoryBackend) -> MemoryBackend:
     """A topic with three letters, of which one cannot be requeued."""
     for topic in (DEAD, TopicName.parse("orders")):
-        backend.create_topic(topic, 0, Policies(), {}, 1)
+        backend.create_topic(TopicInfo(topic), 1)
     for value, name in ((b"1", "orders"), (b"2", "absent"), (b"3\x1b", "orders")):
         notes = {"router-topic": name, "router-error": "bad\x1b[2J"}
         backend.publish(Batch(DEAD, -1, [Message(value, None, notes)]), 1)
@@ -79,7 +79,7 @@ def test_many_letters_are_handled_in_bounded_calls(
 ) -> None:
     monkeypatch.setattr(service, "MAX_BATCH", 2)
     for topic in (DEAD, TopicName.parse("orders")):
-        backend.create_topic(topic, 0, Policies(), {}, 1)
+        backend.create_topic(TopicInfo(topic), 1)
     messages = [Message(b"%d" % n, None, {"router-topic": "orders"}) for n in range(5)]
     backend.publish(Batch(DEAD, -1, messages), 1)
     assert len(ids()) == 5
@@ -95,7 +95,7 @@ def test_letters_of_a_router_elsewhere_are_handled_alike() -> None:
     site = Site({})
     try:
         for topic in (DEAD, TopicName.parse("orders")):
-            site.backend.create_topic(topic, 0, Policies(), {}, 1)
+            site.backend.create_topic(TopicInfo(topic), 1)
         messages = [Message(b"%d" % n, None, {"router-topic": "orders"}) for n in range(3)]
         site.backend.publish(Batch(DEAD, -1, messages), 1)
         with live(site) as url:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.cli import formats
-from router.cli.documents import DocumentReader
+from router.cli.formats import DocumentReader
 from router.errors import BadFramingError, BadJsonError, MessageTooLargeError, RouterError
 from router.model import Message, Position, Stored
 from router.wire import cambria, ndjson
@@ -70,6 +70,7 @@ def test_records_are_found_in_any_pieces(sent: list[Message], step: int) -> None
     assert read("cambria", cambria.framed(sent), step) == sent
 
 
+@pytest.mark.slow
 @given(sent=messages, step=st.integers(1, 20))
 def test_described_messages_are_found_in_any_pieces(sent: list[Message], step: int) -> None:
     assert read("ndjson", ndjson.framed(sent), step) == sent

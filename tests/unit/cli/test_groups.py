@@ -9,7 +9,7 @@ import pytest
 from router.backends import Batch, Start
 from router.backends.memory import MemoryBackend
 from router.cli import status
-from router.model import Message, Policies, Subscription, TopicName
+from router.model import Message, Subscription, TopicInfo, TopicName
 from tests.unit.cli.test_commands import backend, run
 
 __all__ = ["backend"]
@@ -20,7 +20,7 @@ TOPIC = TopicName.parse("orders")
 @pytest.fixture
 def orders(backend: MemoryBackend) -> MemoryBackend:
     """A topic of two partitions with three messages, and two groups."""
-    backend.create_topic(TOPIC, 2, Policies(), {}, 1)
+    backend.create_topic(TopicInfo(TOPIC, 2), 1)
     backend.subscribe(Subscription(TOPIC, "billing"), Start.EARLIEST, 1)
     messages = [Message(b"%d" % number) for number in range(3)]
     backend.publish(Batch(TOPIC, 1, messages), 1)

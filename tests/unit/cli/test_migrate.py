@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from router.backends import Backend, Node
+from router.backends import Backend, opening
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.cli import main, store
+from router.cli import main
 from router.coordination.zookeeper import tree
-from router.model import Policies, TopicName
+from router.model import TopicInfo, TopicName
+from router.node import Node
 from router.services.keys import ApiKey
 from router.settings import Settings
 from tests.unit.migration.trees import IV, KEY, MemoryTree, golden
@@ -31,7 +32,8 @@ class Site:
         self.backend = MemoryBackend(auto_create=True, auto_partitions=0, wall_ms=lambda: 1)
         self.node = MemoryNode(idle=5.0, empty_polls_per_minute=0)
 
-    def parts(self, _settings: Settings) -> Iterator[tuple[Node, Backend]]:
+    @contextmanager
+    def store(self, _settings: Settings) -> Iterator[tuple[Node, Backend]]:
         """Stand in for the store that settings name."""
         yield self.node, self.backend
 
@@ -50,7 +52,7 @@ class Site:
 @pytest.fixture
 def site(monkeypatch: pytest.MonkeyPatch) -> Site:
     made = Site()
-    monkeypatch.setattr(store, "parts", made.parts)
+    monkeypatch.setattr(opening, "opened", made.store)
     monkeypatch.setattr(tree, "opened", made.opened)
     return made
 
@@ -104,7 +106,7 @@ def test_migrate_keeps_what_differs_unless_told_to_overwrite(site: Site) -> None
 
 
 def test_migrate_warns_of_topics_that_are_not_there_yet(site: Site) -> None:
-    site.backend.create_topic(TopicName.parse("listed"), 0, Policies(), {}, 1.0)
+    site.backend.create_topic(TopicInfo(TopicName.parse("listed")), 1.0)
     output = migrate().output
     assert "make it with `router topics create org.onap.orders`" in output
     assert "router topics create listed" not in output

@@ -10,7 +10,7 @@ HARMLESS = {"click.globals.local", "jinja2.utils.Lock", "werkzeug.routing.map.Lo
 
 SCRIPT = """
 import importlib, sys
-import gunicorn.arbiter, router.web.worker.llhttp, router.web.worker.stock
+import gunicorn.arbiter, router.web.worker.llhttp
 from router.cli.front import PRELOADED
 for name in PRELOADED:
     importlib.import_module(name)

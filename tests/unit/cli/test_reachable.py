@@ -60,18 +60,18 @@ def test_it_is_reported_at_once_and_again_and_again_until_it_is_there(
 ) -> None:
     said: list[str] = []
     report = StoreReport(on(f"kafka://{closed}"), said.append, clock)
-    assert report.look()
-    assert not report.look()
+    assert report.check()
+    assert not report.check()
     clock.advance(REPORT_SECONDS - 0.1)
-    assert not report.look()
+    assert not report.check()
     clock.advance(0.1)
-    assert report.look()
+    assert report.check()
     assert len(said) == 2
 
 
 def test_nothing_is_reported_of_a_store_that_is_there(listening: str, clock: ManualClock) -> None:
     said: list[str] = []
-    assert not StoreReport(on(f"kafka://{listening}"), said.append, clock).look()
+    assert not StoreReport(on(f"kafka://{listening}"), said.append, clock).check()
     assert said == []
 
 

@@ -110,6 +110,7 @@ def test_nothing_is_acknowledged_without_a_group(server: tuple[str, str]) -> Non
     assert json.loads(printed(server, "groups", "list", "orders", "--json")) == []
 
 
+@pytest.mark.slow
 def test_a_place_leads_to_what_is_behind_it(server: tuple[str, str]) -> None:
     printed(server, "pub", "orders", given=b"a\nb\nc\n")
     lines = printed(server, "sub", "orders", "--json", *FROM_THE_BEGINNING).splitlines()
@@ -224,6 +225,7 @@ def test_what_sub_prints_as_json_pub_publishes_as_it_was(
         assert [ndjson.decode(line) for line in copied.splitlines()] == sent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["text", "json", "cambria"])
 def test_formats_go_both_ways(server: tuple[str, str], form: str) -> None:
     given_lines = {

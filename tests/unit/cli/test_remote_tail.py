@@ -12,8 +12,7 @@ from router.backends import Start
 from router.cli.connection import Tail
 from router.cli.contexts import Context
 from router.cli.http_client import HttpClient
-from router.cli.remote_tail import RESUME_SECONDS, RemoteTail
-from router.cli.server_sent import Event, events
+from router.cli.remote_tail import RESUME_SECONDS, Event, RemoteTail, events
 from router.errors import BackendUnavailableError, OverloadedError, TopicNotFoundError
 from tests.ports import free_port
 from tests.unit.cli.servers import Handler, answer, hang_up, scripted

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from router.cli.serve import answers, scheme_of, welcome
+from router.cli.health import answers, scheme_of
+from router.cli.serve import welcome
 from router.settings import Settings, load
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import click
 import pytest
 
-from router.cli import COMMANDS, SENTENCES, main, status
+from router.cli import COMMANDS, main, status
 from router.errors import by_code
 from tests.docs.console import ROOT
 from tests.ports import free_port
@@ -21,8 +21,8 @@ from tests.unit.cli.test_commands import backend, run
 
 __all__ = ["backend"]
 
-# They run until they are stopped; their log lines are JSON with log.format = json.
-UNTIL_STOPPED = {"serve", "broker", "pipeline run", "pipeline replay"}
+# They run until they are stopped, with log lines in JSON by log.format = json, or their input ends.
+UNTIL_STOPPED = {"serve", "broker", "pipeline run", "pipeline replay", "kafka-messages codec"}
 
 
 @pytest.fixture(autouse=True)
@@ -134,9 +134,8 @@ def test_every_failure_has_a_status_of_the_table() -> None:
 
 
 def test_help_says_what_each_command_does() -> None:
-    assert list(SENTENCES) == list(COMMANDS)
     output = run("--help").output
-    assert all(f"  {sentence}\n" in output for sentence in SENTENCES.values())
+    assert all(f"  {sentence}\n" in output for sentence in COMMANDS.values())
 
 
 def test_output_that_is_closed_ends_silently(tmp_path: Path) -> None:
@@ -155,6 +154,7 @@ def test_output_that_is_closed_ends_silently(tmp_path: Path) -> None:
     assert (process.returncode, process.stderr) == (status.OUTPUT_CLOSED, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["", "pub", "sub", "topics", "groups", "bench", "context"])
 def test_help_loads_nothing_that_it_does_not_need(command: str) -> None:
     code = (

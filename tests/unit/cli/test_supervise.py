@@ -17,7 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router import node_socket
-from router.cli.supervise import FIRST_DELAY, LONG_LIFE, LONGEST_DELAY, Backoff, meaning
+from router.cli.supervise import (
+    LONG_LIFE_SECONDS,
+    MAX_DELAY_SECONDS,
+    MIN_DELAY_SECONDS,
+    RestartDelay,
+    meaning,
+)
 from router.supervised import take
 from tests.processes import DEADLINE, wait_until
 
@@ -226,30 +232,30 @@ STATUS = st.sampled_from([-9, 1, 74])
 
 
 @given(
-    st.lists(st.tuples(STATUS, st.floats(0, LONG_LIFE * 2)), max_size=20),
+    st.lists(st.tuples(STATUS, st.floats(0, LONG_LIFE_SECONDS * 2)), max_size=20),
     STATUS,
-    st.floats(LONG_LIFE, 1e6),
+    st.floats(LONG_LIFE_SECONDS, 1e6),
 )
 def test_backoff_stays_in_its_bounds_and_starts_afresh_after_a_long_life(
     deaths: list[tuple[int, float]], status: int, lifetime: float
 ) -> None:
-    backoff = Backoff()
+    backoff = RestartDelay()
     for death in deaths:
-        assert FIRST_DELAY <= backoff.delay(*death) <= LONGEST_DELAY
-    assert backoff.delay(status, lifetime) == FIRST_DELAY
+        assert MIN_DELAY_SECONDS <= backoff.delay(*death) <= MAX_DELAY_SECONDS
+    assert backoff.delay(status, lifetime) == MIN_DELAY_SECONDS
 
 
-@given(st.lists(st.floats(0, LONG_LIFE, exclude_max=True), min_size=1, max_size=20))
+@given(st.lists(st.floats(0, LONG_LIFE_SECONDS, exclude_max=True), min_size=1, max_size=20))
 def test_backoff_doubles_when_a_child_gives_up_early(lifetimes: list[float]) -> None:
-    backoff = Backoff()
+    backoff = RestartDelay()
     delays = [backoff.delay(1, lifetime) for lifetime in lifetimes]
-    assert delays == [min(FIRST_DELAY * 2**n, LONGEST_DELAY) for n in range(len(delays))]
+    assert delays == [min(MIN_DELAY_SECONDS * 2**n, MAX_DELAY_SECONDS) for n in range(len(delays))]
 
 
-@given(st.floats(1, LONG_LIFE))
+@given(st.floats(1, LONG_LIFE_SECONDS))
 def test_backoff_stays_short_when_a_child_that_served_is_killed(lifetime: float) -> None:
-    backoff = Backoff()
-    assert max(backoff.delay(-9, lifetime) for _ in range(20)) == FIRST_DELAY
+    backoff = RestartDelay()
+    assert max(backoff.delay(-9, lifetime) for _ in range(20)) == MIN_DELAY_SECONDS
 
 
 def test_meaning_names_signals() -> None:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from router.backends import Record
 from router.migration.cipher import Cipher
 from router.migration.original import Found, Original, read
 from router.model import TopicName
+from router.registry import Record
 from router.services.keys import ApiKey
 from router.services.rights import TopicRights
 from tests.unit.migration.trees import IV, KEY, MemoryTree, golden

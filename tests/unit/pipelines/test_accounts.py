@@ -7,7 +7,8 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pipelines.jobs.accounts import Account, Span, Twice, spans
+from router.pipelines.jobs.audit import Account, Gap, Twice
+from tests.unit.pipelines.gaps import spans
 
 
 @given(count=st.integers(0, 40), lost=st.sets(st.integers(0, 39)))
@@ -36,7 +37,7 @@ def test_account_says_each_gap_and_repeat_and_how_many_more() -> None:
         archived=7,
         repeats=3,
         missing=5,
-        gaps=(Span("1:4:0", "1:6:0", 3), Span("1:9:0", "1:9:0", 1)),
+        gaps=(Gap("1:4:0", "1:6:0", 3), Gap("1:9:0", "1:9:0", 1)),
         twice=(Twice("1:1:0", 3),),
     )
     assert account.adds_up

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends.opening import open_backend, open_node
-from router.model import Policies, TopicName
+from router.model import TopicInfo, TopicName
 from router.pipelines.checks import check_sql, check_topics
 from router.pipelines.reading import DeclarationError
 from router.settings import load
@@ -182,10 +182,10 @@ def test_missing_topic_is_refused_with_the_nearest() -> None:
     node = open_node(settings)
     backend = open_backend(settings, node)
     try:
-        backend.create_topic(TopicName("public", "default", "order"), 0, Policies(), {}, 5.0)
+        backend.create_topic(TopicInfo(TopicName("public", "default", "order")), 5.0)
         with pytest.raises(DeclarationError, match=r":6: there is no topic 'orders'; did you mean"):
             check_topics(read(), backend, settings)
-        backend.create_topic(TopicName("public", "default", "orders"), 0, Policies(), {}, 5.0)
+        backend.create_topic(TopicInfo(TopicName("public", "default", "orders")), 5.0)
         check_topics(read(), backend, settings)
     finally:
         backend.close()
@@ -206,7 +206,7 @@ def test_topic_that_the_source_reads_is_refused_for_a_sink(
     settings = load(None, {}, {"backend.url": "memory"})
     text = GOOD.replace('topics = ["orders"]', source)
     with closing(open_node(settings)) as node, closing(open_backend(settings, node)) as backend:
-        backend.create_topic(TopicName("public", "default", "orders"), 0, Policies(), {}, 5.0)
+        backend.create_topic(TopicInfo(TopicName("public", "default", "orders")), 5.0)
         check_topics(read(text), backend, settings)
         with pytest.raises(DeclarationError, match=rf":{line}: .* is read by the source"):
             check_topics(read(text.replace(old, new, 1)), backend, settings)

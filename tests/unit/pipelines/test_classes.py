@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.pipelines import classes
+from router.pipelines import session
 
 
 @pytest.fixture
@@ -20,24 +20,24 @@ def home(tmp_path: Path) -> Path:
 
 
 def test_start_without_an_archive_has_no_options(home: Path) -> None:
-    assert classes.options(home, "17") == ""
+    assert session.archive_options(home, "17") == ""
 
 
 def test_archive_is_for_one_java_and_one_set_of_jars(home: Path) -> None:
-    first = classes.archive(home, "17.0.1")
+    first = session.archive(home, "17.0.1")
     first.write_bytes(b"")
-    assert f'"-XX:SharedArchiveFile={first}" ' in classes.options(home, "17.0.1")
-    assert classes.options(home, "17.0.2") == ""
+    assert f'"-XX:SharedArchiveFile={first}" ' in session.archive_options(home, "17.0.1")
+    assert session.archive_options(home, "17.0.2") == ""
     os.utime(home / "jars" / "spark.jar", (1, 1))
-    assert classes.options(home, "17.0.1") == ""
+    assert session.archive_options(home, "17.0.1") == ""
 
 
 def test_archive_that_is_there_is_not_made_again(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    classes.archive(home, "17").write_bytes(b"")
-    assert classes.make(home, "17", print)
+    session.archive(home, "17").write_bytes(b"")
+    assert session.make_archive(home, "17", print)
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/bin/true", "/nowhere/python"])
@@ -45,5 +45,5 @@ def test_archive_that_cannot_be_made_leaves_nothing(
     home: Path, program: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "executable", program)
-    assert not classes.make(home, "17", print)
+    assert not session.make_archive(home, "17", print)
     assert list(home.iterdir()) == [home / "jars"]

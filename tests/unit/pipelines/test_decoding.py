@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from router.errors import InvalidSchemaError
 from router.model import Message, Schema, SchemaType
-from router.pipelines.decoding import LONGEST_SENTENCE, AvroDecoder, avro_columns, decode_cambria
+from router.pipelines.decoding import (
+    MAX_SENTENCE_CHARACTERS,
+    AvroDecoder,
+    avro_columns,
+    decode_cambria,
+)
 from router.schemas import encode
 from router.wire.cambria import framed
 
@@ -82,7 +87,7 @@ def test_any_bytes_are_rows_or_a_bounded_sentence(value: bytes) -> None:
     for decoder in (decode_cambria, AvroDecoder(DEFINITION)):
         error, rows = decoder(value)
         assert (error is None) != (rows is None)
-        assert len(error or "") <= LONGEST_SENTENCE + 3
+        assert len(error or "") <= MAX_SENTENCE_CHARACTERS + 3
 
 
 @given(st.lists(st.tuples(st.none() | st.text(min_size=1, max_size=9), st.text(max_size=9))))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.pipelines.following import run_followed
+from router.pipelines.connectors import run_followed
 
 # Ends when a file is there.
 UNTIL = "import pathlib, sys, time\nwhile not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.01)"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyspark
 
-from router.pipelines import home
+from router.pipelines import session
 
 
 def test_home_has_what_spark_is_started_with_and_not_the_zip(tmp_path: Path) -> None:
-    made = home.make(tmp_path / "cache")
+    made = session.make_home(tmp_path / "cache")
     assert (made / "bin" / "spark-submit").is_file()
     assert list((made / "jars").glob("spark-core_*.jar"))
     assert not (made / "python").exists()
@@ -20,7 +20,9 @@ def test_home_has_what_spark_is_started_with_and_not_the_zip(tmp_path: Path) -> 
 
 def test_home_is_the_same_whoever_makes_it_at_the_same_time(tmp_path: Path) -> None:
     found: list[Path] = []
-    threads = [threading.Thread(target=lambda: found.append(home.make(tmp_path))) for _ in range(8)]
+    threads = [
+        threading.Thread(target=lambda: found.append(session.make_home(tmp_path))) for _ in range(8)
+    ]
     for thread in threads:
         thread.start()
     for thread in threads:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pipelines.jobs.json_schemas import LONGEST, checked, reason
+from router.pipelines.jobs.validating import MAX_SENTENCE_CHARACTERS, checked, reason
 
 ORDER = json.dumps(
     {
@@ -50,7 +50,7 @@ def test_reason_names_the_place(value: bytes | None, sentence: str) -> None:
 @given(st.binary(max_size=60))
 def test_reason_is_a_bounded_sentence_for_any_bytes(value: bytes) -> None:
     found = reason({"*": ORDER}, "orders", value)
-    assert found is None or 0 < len(found) <= LONGEST
+    assert found is None or 0 < len(found) <= MAX_SENTENCE_CHARACTERS
 
 
 def test_topic_without_a_schema_is_refused() -> None:

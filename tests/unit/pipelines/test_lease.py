@@ -7,15 +7,16 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from router.backends import Mailbox, Outcome
-from router.backends.memory.node import MemoryClaim, MemoryNode
+from router.backends import NullMailbox
 from router.errors import BackendUnavailableError
-from router.model import NOT_PARTITIONED, Subscription
+from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
+from router.node.memory import MemoryClaim, MemoryNode
 from router.pipelines import lease
-from router.pipelines.lease import CONSUMER, REGAIN, Lease, Lock, RunningError
+from router.pipelines.lease import CONSUMER, REGAIN_SECONDS, Lease, Lock, RunningError
 from router.services.pipelines import LEASES, LOCK, holder
 from tests.processes import ManualClock
 
@@ -64,7 +65,7 @@ def test_lock_of_a_process_that_is_gone_is_free(tmp_path: Path) -> None:
 def test_second_lease_is_refused_and_says_who_holds_it(
     node: MemoryNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease, "HANDOVER", 0.05)
+    monkeypatch.setattr(lease, "HANDOVER_SECONDS", 0.05)
     first, second = Lease(node, "large", 5.0), Lease(node, "large", 5.0)
     other = Lease(node, "other", 5.0)
     first.acquire()
@@ -94,17 +95,10 @@ class BrokenNode(MemoryNode):
 
     gone = False
 
-    def claim(
-        self,
-        subscription: Subscription,
-        consumer: str,
-        partitions: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> MemoryClaim:
+    def claim(self, *given: Any, **named: Any) -> MemoryClaim:
         if self.gone:
             raise BackendUnavailableError("the broker is away")
-        return super().claim(subscription, consumer, partitions, mailbox, timeout)
+        return super().claim(*given, **named)
 
 
 def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock) -> None:
@@ -118,14 +112,14 @@ def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock)
     held._claim = None
     node.gone = True
     held.check()
-    clock.now += REGAIN - 1
+    clock.now += REGAIN_SECONDS - 1
     held.check()
     node.gone = False
     held.check()
     assert held._held()
     held._claim, node.gone = None, True
     held.check()
-    clock.now += REGAIN + 1
+    clock.now += REGAIN_SECONDS + 1
     with pytest.raises(RunningError, match="lost its lease: the broker is away"):
         held.check()
     node.close()
@@ -134,7 +128,7 @@ def test_lost_lease_is_claimed_again_and_given_up_in_the_end(clock: ManualClock)
 def test_lease_is_a_claim_of_one_partition(node: MemoryNode) -> None:
     held = Lease(node, "large", 5.0)
     held.acquire()
-    claim = node.claim(Subscription(LEASES, "large"), CONSUMER, 0, lease._Mailbox(), 5.0)
+    claim = node.claim(ConsumerId(Subscription(LEASES, "large"), CONSUMER), 0, NullMailbox(), 5.0)
     assert claim.granted() == {}
     claim.release(Outcome.REFUSED)
     held.release()

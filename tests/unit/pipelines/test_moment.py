@@ -9,7 +9,7 @@ import pytest
 
 from router.errors import SettingError
 from router.pipelines.declaration import Pipeline, SinkSpec, SourceSpec
-from router.pipelines.moment import FILE, together
+from router.pipelines.schemas import MOMENT_FILE, together
 
 LATEST = SourceSpec(topics=("t",), starting="latest")
 ONE = Pipeline("p", LATEST, sinks=(SinkSpec("s", "topic", topic="t"),))
@@ -27,11 +27,11 @@ def test_source_stays_as_it_is_when_it_begins_elsewhere(folder: Path, starting: 
     source = replace(LATEST, starting=starting)
     assert together(DEAD, source, folder, 1_000) is source
     assert together(ONE, LATEST, folder, 1_000) is LATEST
-    assert not (folder / FILE).exists()
+    assert not (folder / MOMENT_FILE).exists()
 
 
 @pytest.mark.parametrize("kept", ["", "[]", "{}", '{"ms": "x"}'])
 def test_damaged_moment_is_refused(folder: Path, kept: str) -> None:
-    (folder / FILE).write_text(kept)
-    with pytest.raises(SettingError, match=FILE):
+    (folder / MOMENT_FILE).write_text(kept)
+    with pytest.raises(SettingError, match=MOMENT_FILE):
         together(DEAD, LATEST, folder, 1_000)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.pipelines.jobs.pacing import Pace
+from router.pipelines.jobs.replaying import Pace
 from tests.processes import ManualClock
 
 

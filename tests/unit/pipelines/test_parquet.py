@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from router.pipelines.sinks.parquet import BATCH_BYTES, record_batches
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 40), max_size=30), group=st.integers(1, 9), most=st.integers(1, 9)
 )

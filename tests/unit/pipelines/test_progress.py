@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from router.errors import SettingError
 from router.pipelines.lease import Lock
 from router.pipelines.metrics import serve
-from router.pipelines.progress import MOST_LAGS, Progress, lags, write_status
-from router.pipelines.status import told
+from router.pipelines.progress import MAX_LAGS, Progress, lags, status_lines, write_status
 from router.services.pipelines import read_status
 from tests.processes import ManualClock
 
@@ -101,10 +100,10 @@ def test_lag_of_the_routers_own_offsets_is_told() -> None:
 
 
 def test_lags_of_many_partitions_are_bounded_and_keep_their_sum() -> None:
-    latest = {"t": {str(n): n for n in range(3 * MOST_LAGS)}}
+    latest = {"t": {str(n): n for n in range(3 * MAX_LAGS)}}
     found = lags({"endOffset": {}, "latestOffset": latest})
-    assert len(found) == MOST_LAGS + 1
-    assert sum(found.values()) == sum(range(3 * MOST_LAGS))
+    assert len(found) == MAX_LAGS + 1
+    assert sum(found.values()) == sum(range(3 * MAX_LAGS))
 
 
 @pytest.mark.parametrize("odd", [None, "", "no json", "[1]", 7, {"t": 1}, {"t": {"0": "x"}}])
@@ -146,7 +145,7 @@ def test_status_comes_back_and_is_never_half(progress: Progress, tmp_path: Path)
 def test_status_of_a_run_that_vanished_says_killed(tmp_path: Path) -> None:
     note = {"state": "running", "pid": 2**22 + 1, "host": socket.gethostname(), "sinks": {}}
     write_status(tmp_path, note)
-    lines, well = told("large", tmp_path)
+    lines, well = status_lines("large", tmp_path)
     assert "killed" in lines[0]
     assert not well
 
@@ -155,7 +154,7 @@ def test_status_of_a_run_that_lives_says_running(tmp_path: Path) -> None:
     lock = Lock(tmp_path, "large")
     lock.acquire()
     write_status(tmp_path, {"state": "running", "pid": 1, "host": socket.gethostname()})
-    lines, well = told("large", tmp_path)
+    lines, well = status_lines("large", tmp_path)
     lock.release()
     assert "running" in lines[0]
     assert well
@@ -163,6 +162,6 @@ def test_status_of_a_run_that_lives_says_running(tmp_path: Path) -> None:
 
 def test_status_tells_why_a_run_failed(tmp_path: Path) -> None:
     write_status(tmp_path, {"state": "failed", "error": "sink files: the disk is full"})
-    lines, well = told("large", tmp_path)
+    lines, well = status_lines("large", tmp_path)
     assert lines[1].strip() == "sink files: the disk is full"
     assert not well

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.pipelines.progress import Progress
-from router.pipelines.queries import APART, Queries, Retries, RunFailedError
+from router.pipelines.queries import RESTART_SECONDS, Queries, Retries, RunFailedError
 from tests.processes import ManualClock
 
 LATE = "Python worker failed to connect back.\n=== Streaming Query ==="
@@ -81,7 +81,7 @@ def test_queries_are_started_again_one_at_a_time(clock: ManualClock) -> None:
     for restarted in range(1, 4):
         found.check({})
         assert sum(starts.count for starts in all_starts) == 3 + restarted
-        clock.now += APART
+        clock.now += RESTART_SECONDS
 
 
 def test_workers_that_are_late_for_ever_end_the_run(clock: ManualClock) -> None:
@@ -89,7 +89,7 @@ def test_workers_that_are_late_for_ever_end_the_run(clock: ManualClock) -> None:
     found.start("files", Starts(*(FakeQuery(LATE) for _ in range(20))))
     for _ in range(6):
         found.check({})
-        clock.now += APART
+        clock.now += RESTART_SECONDS
     with pytest.raises(RunFailedError, match="sink files: Python worker failed to connect back"):
         found.check({})
 
@@ -148,7 +148,7 @@ def test_call_is_repeated_no_longer_than_its_patience(clock: ManualClock) -> Non
     begun = clock.now
     with pytest.raises(RuntimeError, match="connect back"):
         retries(clock, 60.0).call(failing(100, LATE))
-    assert 60 <= clock.now - begun <= 60 + APART
+    assert 60 <= clock.now - begun <= 60 + RESTART_SECONDS
 
 
 def test_call_is_not_repeated_when_the_run_is_told_to_stop(clock: ManualClock) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType, StructField, StructType
 
-from router.pipelines.columns import declared
+from router.pipelines.declared_columns import declared
 from router.pipelines.schemas import _name, _type
 
 NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "Zs"]), min_size=1)

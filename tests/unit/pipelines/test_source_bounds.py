@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from router.backends.pulsar.extents import Place
 from router.errors import SettingError
-from router.pipelines.rows import Layout
-from router.pipelines.source.bounds import EARLIEST, LATEST, Bound
-from router.pipelines.source.offsets import Part, Point
+from router.pipelines.source.offsets import EARLIEST, LATEST, Bound, Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.ranges import (
     MAX_SHARED_TASKS,
@@ -22,6 +20,7 @@ from router.pipelines.source.ranges import (
     shared_out,
 )
 from router.pipelines.source.reading import within
+from router.pipelines.source_columns import Layout
 from router.wire.pulsar import Columns
 
 ORDERS = "persistent://public/default/orders"

@@ -83,7 +83,7 @@ def test_bad_topic_name_is_refused() -> None:
 @pytest.mark.parametrize("name", ["orders", "persistent://other/space/orders"])
 def test_shown_name_finds_its_topic(name: str) -> None:
     options = Options.of_texts({"topics": name})
-    assert options.shown(options.topic_named(name)) == name
+    assert options.settings.shortest_name(options.settings.topic(name)) == name
 
 
 def kafka(**texts: str) -> dict[str, str]:

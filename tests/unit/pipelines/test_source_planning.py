@@ -14,7 +14,7 @@ from router.pipelines.source.losses import MessagesLostError
 from router.pipelines.source.offsets import Offset, Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
-from router.pipelines.source.reckoning import bound_end
+from router.pipelines.source.ranges import bound_end
 
 T = Part("persistent://public/default/t", -1)
 

@@ -24,7 +24,7 @@ from router.errors import (
     RouterError,
     TopicTerminatedError,
 )
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
 from router.pipelines.sinks import SinkContext, tidy_sink
 from router.pipelines.sinks.chunks import chunks
@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, folder: Path, partitions: int = 2, **options: str) -> None:
         self.backend = Mortal()
-        self.backend.create_topic(TOPIC, partitions, Policies(), {}, 1)
+        self.backend.create_topic(TopicInfo(TOPIC, partitions), 1)
         self.folder = folder
         self.flags: dict[str, str] = {"data.dir": str(folder)}
         self.options = {"patience": "1s"} | options

@@ -18,9 +18,9 @@ from pyspark.sql.types import (
 )
 
 from router.errors import SettingError
-from router.pipelines.rows import ARROW, ARROW_KAFKA, ARROW_KAFKA_HEADERS
 from router.pipelines.source.options import Options
 from router.pipelines.source.writing import check_columns, messages
+from router.pipelines.source_columns import ARROW, ARROW_KAFKA, ARROW_KAFKA_HEADERS
 
 OPTIONS = Options.of_texts({"path": "orders", "checkpointLocation": "checkpoint"})
 TEXT, BINARY = StringType(), BinaryType()

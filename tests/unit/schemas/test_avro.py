@@ -57,7 +57,10 @@ def test_fastavro_reads_what_is_written(pair: tuple[Any, Any]) -> None:
 def test_what_fastavro_writes_is_read(pair: tuple[Any, Any]) -> None:
     definition, value = pair
     theirs = plain(definition, value)
-    assert plain(definition, decode(avro(definition), written(definition, theirs))) == theirs
+    data = written(definition, theirs)
+    # fastavro writes empty bytes as an empty array, where a union has both and the array is first.
+    assume(fastavro.schemaless_reader(io.BytesIO(data), definition, None) == theirs)
+    assert plain(definition, decode(avro(definition), data)) == theirs
 
 
 @pytest.mark.slow

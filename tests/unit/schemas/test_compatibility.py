@@ -183,6 +183,7 @@ def test_what_follows_backward_reads_what_was_written(
     )
 
 
+@pytest.mark.slow
 @given(definitions, definitions, st.data())
 def test_unlike_definitions_that_are_compatible_are_read(
     old: Any, new: Any, data: st.DataObject

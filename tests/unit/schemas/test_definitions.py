@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from router.errors import InvalidSchemaError
 from router.model import Schema, SchemaType
 from router.schemas import MAX_DEFINITION, check, equal, halves, pair_schema, type_of
+from router.schemas.definitions import Recent
 from router.schemas.pairs import join, split
-from router.schemas.recent import Recent
 from tests.unit.schemas.generated import definitions
 
 RECORD = {"type": "record", "name": "R", "fields": [{"name": "f", "type": "int"}]}
@@ -30,6 +30,7 @@ def nested(levels: int) -> Any:
     return definition
 
 
+@pytest.mark.slow
 @given(definitions)
 def test_any_avro_definition_is_one_of_json(definition: Any) -> None:
     check(avro(definition, SchemaType.JSON))

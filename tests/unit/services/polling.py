@@ -9,9 +9,16 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from router.backends import Batch, Start
 from router.backends.memory import MemoryNode
 from router.metrics import Metrics
-from router.model import Message, Policies, Subscription, TopicName
-from router.services.consume import ConsumeOptions, Poll, PollMailbox, Present, Subscriber, Wish
-from router.services.directory import Directory
+from router.model import Message, Subscription, TopicInfo, TopicName
+from router.services.consume import (
+    ConnectedClient,
+    ConsumeOptions,
+    Poll,
+    PollMailbox,
+    PollRequest,
+    Subscriber,
+)
+from router.services.topic_metadata import TopicMetadataCache
 from tests.unit.web.applications import Troubled
 
 TOPIC = TopicName.parse("t")
@@ -19,14 +26,14 @@ GROUP = Subscription(TOPIC, "g")
 PATIENCE = 20.0
 
 
-class Leaving(Present):
+class Leaving(ConnectedClient):
     """A client that goes away when told; the mailbox is woken as by the event loop."""
 
     def __init__(self) -> None:
         self.mailbox = PollMailbox()
         self.left = False
 
-    def gone(self) -> bool:
+    def is_closed(self) -> bool:
         return self.left
 
     def leave(self) -> None:
@@ -39,10 +46,10 @@ class Bench:
 
     def __init__(self, partitions: int = 0, *, limit: int = 0, create: bool = False) -> None:
         self.backend = Troubled()
-        self.backend.create_topic(TOPIC, partitions, Policies(), {}, 1)
+        self.backend.create_topic(TopicInfo(TOPIC, partitions), 1)
         self.node = MemoryNode(idle=0.2, empty_polls_per_minute=limit)
         self.metrics = Metrics()
-        directory = Directory(self.backend, 0, 1, time.monotonic)
+        directory = TopicMetadataCache(self.backend, 0, 1, time.monotonic)
         options = ConsumeOptions(1 << 24, 5, create)
         self.subscriber = Subscriber(
             self.backend, self.node, directory, options, self.metrics, time.monotonic
@@ -56,7 +63,7 @@ class Bench:
             partition = 0 if self.partitions else -1
         self.backend.publish(Batch(TOPIC, partition, [Message(v) for v in values]), 1)
 
-    def wish(self, **more: object) -> Wish:
+    def request(self, **more: object) -> PollRequest:
         """Ask as c1, from the beginning, without waiting."""
         asked: dict[str, object] = {
             "subscription": GROUP,
@@ -65,12 +72,12 @@ class Bench:
             "limit": 100,
             "start": Start.EARLIEST,
         }
-        return Wish(**(asked | more))  # type: ignore[arg-type] # the tests name real fields
+        return PollRequest(**(asked | more))  # type: ignore[arg-type] # the tests name real fields
 
     def poll(self, client: Leaving | None = None, **more: object) -> Poll:
         """Poll here and now."""
         mailbox = client.mailbox if client else PollMailbox()
-        return self.subscriber.poll(self.wish(**more), mailbox, client or Present())
+        return self.subscriber.poll(self.request(**more), mailbox, client or ConnectedClient())
 
     def take(self, **more: object) -> list[bytes]:
         """Poll, and get the answer out."""
@@ -80,10 +87,10 @@ class Bench:
 
     def later(self, client: Leaving | None = None, **more: object) -> Future[Poll]:
         """Poll in another thread; return once it waits or is done."""
-        before = len(self.subscriber._waiting)
+        before = len(self.subscriber.context.figures.waiting)
         more.setdefault("timeout", PATIENCE)
         task = self.pool.submit(lambda: self.poll(client, **more))
-        until(lambda: task.done() or len(self.subscriber._waiting) > before)
+        until(lambda: task.done() or len(self.subscriber.context.figures.waiting) > before)
         return task
 
     def polls(self) -> dict[str, float]:

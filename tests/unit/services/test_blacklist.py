@@ -10,12 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.access import blacklist as shared
-from router.access.blacklist import KIND, Networks, normal
-from router.access.logins import parse_address
-from router.backends import Record
-from router.backends.memory.registry import MemoryRegistry
+from router.access import addresses
+from router.access.addresses import BLACKLIST_RECORDS, Networks, normal, parse_address
 from router.errors import BackendUnavailableError, BadRequestError
+from router.node.memory import MemoryRegistry
+from router.registry import Record
 from router.services import blacklist as module
 from router.services.blacklist import Blacklist
 from tests.processes import wait_until
@@ -76,7 +75,7 @@ def test_any_text_is_an_address_or_none(text: str) -> None:
 def test_list_that_another_worker_changed_is_read_after_a_while(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(module, "BLACKLIST_INTERVAL_SECONDS", 0.01)
     registry = MemoryRegistry()
     here, there = Blacklist(registry, 1), Blacklist(registry, 1)
     there.start()
@@ -94,7 +93,7 @@ def test_list_that_another_worker_changed_is_read_after_a_while(
 
 
 def test_list_stays_in_force_while_nobody_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOOK_SECONDS", 0.005)
+    monkeypatch.setattr(module, "BLACKLIST_INTERVAL_SECONDS", 0.005)
     registry = MemoryRegistry()
     listed = Blacklist(registry, 1)
     listed.add("10.0.0.1")
@@ -112,7 +111,7 @@ def test_list_stays_in_force_while_nobody_answers(monkeypatch: pytest.MonkeyPatc
 
 
 def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared, "MAX_REMEMBERED", 10)
+    monkeypatch.setattr(addresses, "MAX_REMEMBERED_ADDRESSES", 10)
     listed = Networks(["10.0.0.0/8"])
     for number in range(100):
         assert not listed.hold(f"192.0.2.{number}")
@@ -123,7 +122,7 @@ def test_memory_of_addresses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_record_that_is_no_address_holds_up_no_other() -> None:
     registry = MemoryRegistry()
-    registry.put(KIND, "not an address", b"{}", 0, 1)
+    registry.put(BLACKLIST_RECORDS, "not an address", b"{}", 0, 1)
     listed = Blacklist(registry, 1)
     listed.add("10.0.0.1")
     assert listed.holds("10.0.0.1")
@@ -141,5 +140,5 @@ def test_look_that_ends_late_undoes_nothing(monkeypatch: pytest.MonkeyPatch) -> 
         return found
 
     monkeypatch.setattr(registry, "list", slow)
-    listed.look()
+    listed.refresh()
     assert listed.holds("10.0.0.1")

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from router.backends import Outcome, Start
-from router.backends.memory.reading import MemoryConsumer
+from router.backends import Start
+from router.backends.memory.log import MemoryConsumer
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -21,7 +21,7 @@ from router.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from router.model import Policies, Position, Subscription, TopicName
+from router.model import Outcome, Position, Subscription, TopicInfo, TopicName
 from router.services.consume import ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
 
@@ -259,7 +259,7 @@ def test_topic_deleted_under_a_waiting_poll_is_told(bench: Bench) -> None:
 def test_topic_made_anew_has_the_group_again(bench: Bench) -> None:
     assert bench.take() == []
     bench.backend.delete_topic(TOPIC, 1)
-    bench.backend.create_topic(TOPIC, 0, Policies(), {}, 1)
+    bench.backend.create_topic(TopicInfo(TOPIC), 1)
     bench.publish(b"a")
     assert bench.take() == [b"a"]
 
@@ -296,7 +296,7 @@ def test_failed_acknowledgement_is_no_failure_of_the_poll(bench: Bench, error: R
 def test_partition_held_by_a_foreign_consumer_is_waited_for(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "FOREIGN_LOOK", 0.01)
+    monkeypatch.setattr(session, "BUSY_RETRY_SECONDS", 0.01)
     bench.publish(b"a")
     bench.backend.opening += [SubscriptionBusyError("a reader of another kind")] * 2
     assert bench.take(timeout=PATIENCE) == [b"a"]
@@ -312,7 +312,7 @@ def test_poll_claims_again_when_the_broker_went_away(bench: Bench) -> None:
     waiting = bench.later()
     [claim] = bench.node._claims
     bench.node.release(claim, Outcome.REFUSED, ())
-    claim.lose()
+    claim.is_lost = True
     claim.mailbox.wake()
     until(lambda: bench.node._claims and claim not in bench.node._claims)
     bench.publish(b"a")

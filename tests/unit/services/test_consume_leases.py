@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from router.backends.memory.node import MemoryClaim
-from router.backends.memory.reading import MemoryConsumer
+from router.backends.memory.log import MemoryConsumer
 from router.errors import CoordinationUnavailableError
 from router.model import Position, Stored
+from router.node.memory import MemoryClaim
 from router.services.consume import session
 from tests.unit.services.polling import GROUP, PATIENCE, TOPIC, Bench, until
 
@@ -18,14 +18,14 @@ def withdraw(bench: Bench) -> MemoryClaim:
     """Take everything from the one claim that stands, as after the loss of the node's leases."""
     (claim,) = bench.node._claims
     with bench.node.lock:
-        claim.drop(claim.held())
+        claim.drop(list(claim.grants))
     claim.mailbox.wake()
     return claim
 
 
 def grant_again(bench: Bench, claim: MemoryClaim) -> None:
     with bench.node.lock:
-        claim.grant(-1, 1_000, None)
+        claim.grants[-1] = 1_000
     claim.mailbox.wake()
 
 
@@ -51,8 +51,8 @@ def test_partition_that_is_granted_anew_between_two_looks_is_opened_anew(bench: 
     until(lambda: open_consumers(bench) == 1)
     (claim,) = bench.node._claims
     with bench.node.lock:
-        claim.drop(claim.held())
-        claim.grant(-1, 1_000, None)
+        claim.drop(list(claim.grants))
+        claim.grants[-1] = 1_000
     claim.mailbox.wake()
     bench.publish(b"a")
     poll = waiting.result(PATIENCE)
@@ -117,7 +117,7 @@ def test_nothing_is_left_to_the_next_poll_when_the_partition_was_withdrawn(bench
 
 def test_poll_that_never_had_anything_says_what_the_trouble_is(bench: Bench) -> None:
     first = bench.later()
-    bench.node.trouble = AWAY
+    bench.node.unavailable_reason = AWAY
     with pytest.raises(CoordinationUnavailableError, match=AWAY) as caught:
         bench.poll(timeout=0.05)
     assert caught.value.retry_after is not None
@@ -129,7 +129,7 @@ def test_poll_that_never_had_anything_says_what_the_trouble_is(bench: Bench) -> 
 def test_poll_that_had_its_partitions_ends_empty_in_trouble(bench: Bench) -> None:
     waiting = bench.later(timeout=0.3)
     until(lambda: open_consumers(bench) == 1)
-    bench.node.trouble = AWAY
+    bench.node.unavailable_reason = AWAY
     withdraw(bench)
     assert waiting.result(PATIENCE).messages == []
 
@@ -137,12 +137,12 @@ def test_poll_that_had_its_partitions_ends_empty_in_trouble(bench: Bench) -> Non
 def test_poll_that_does_not_wait_outlasts_a_trouble_of_a_moment(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session, "HANDOVER", PATIENCE)
+    monkeypatch.setattr(session, "HANDOVER_SECONDS", PATIENCE)
     first = bench.later()
-    bench.node.trouble = AWAY
+    bench.node.unavailable_reason = AWAY
     second = bench.later(timeout=0)
     bench.publish(b"a")
     first.result(PATIENCE).abandon()
-    bench.node.trouble = None
+    bench.node.unavailable_reason = None
     assert [s.message.value for s in second.result(PATIENCE).messages] == [b"a"]
     assert GROUP in {claim.subscription for claim in bench.node._claims}

@@ -7,8 +7,8 @@ import time
 import pytest
 
 from router.errors import SubscriptionBusyError
-from router.services.consume import ClientGoneError, Poll, PollMailbox, Present
-from router.waiting import Steps
+from router.services.consume import ClientGoneError, ConnectedClient, Poll, PollMailbox
+from router.steps import Steps
 from tests.processes import ManualClock
 from tests.unit.services.polling import PATIENCE, Bench, Leaving, until
 
@@ -18,8 +18,10 @@ class Polling:
 
     def __init__(self, bench: Bench, client: Leaving | None = None, **more: object) -> None:
         self.mailbox = client.mailbox if client else PollMailbox()
-        wish = bench.wish(**({"timeout": PATIENCE} | more))
-        self.steps: Steps[Poll] = bench.subscriber.polling(wish, self.mailbox, client or Present())
+        request = bench.request(**({"timeout": PATIENCE} | more))
+        self.steps: Steps[Poll] = bench.subscriber.poll_steps(
+            request, self.mailbox, client or ConnectedClient()
+        )
         self.woken = 0
 
     def wait(self) -> float:
@@ -173,13 +175,13 @@ def test_poll_that_fails_is_not_counted_as_waiting(bench: Bench) -> None:
 
 def test_steps_that_were_never_taken_hold_nothing(bench: Bench) -> None:
     Polling(bench).steps.close()
-    assert bench.metrics.drain().gauges == []
+    assert bench.metrics.drain().gauges == [("router_polls_waiting", (), 0)]
     bench.publish(b"a")
     assert bench.take() == [b"a"]
 
 
 def test_waiting_is_counted_apart_from_service(bench: Bench, clock: ManualClock) -> None:
-    bench.subscriber.clock = clock
+    bench.subscriber.context.clock = clock
     polling = Polling(bench, timeout=5)
     polling.wait()
     clock.advance(3)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 
 import pytest
 
-from router.backends import Batch, Start
+from router.backends import Batch, Positions, Start
 from router.backends.memory import MemoryNode
 from router.errors import (
     BackendTimeoutError,
@@ -16,24 +15,21 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import UNDECODED, Message, Policies, Position, Subscription, TopicName
+from router.model import UNDECODED, Message, Position, Subscription, TopicInfo, TopicName
 from router.services.consume import PollMailbox
-from router.services.dead_letters import (
-    GROUP,
-    Chosen,
-    DeadLetters,
+from router.services.dead_letters import scan, service
+from router.services.dead_letters.letters import (
     Origin,
     origin,
     read_letters,
     read_marks,
-    scan,
-    service,
     write_letter,
     write_marks,
 )
-from router.services.directory import Directory
-from router.services.idempotency import RequestNames
+from router.services.dead_letters.service import GROUP, Chosen, DeadLetters
 from router.services.publish import Publisher, PublishOptions
+from router.services.shared_secret import RequestNames
+from router.services.topic_metadata import TopicMetadataCache
 from tests.unit.web.applications import Troubled
 
 DEAD = TopicName.parse("orders.dlq")
@@ -53,11 +49,7 @@ class Losing(Troubled):
         self.failing: BaseException | None = None
 
     def acknowledge(
-        self,
-        subscription: Subscription,
-        positions: Sequence[Position],
-        cumulative: bool,
-        timeout: float,
+        self, subscription: Subscription, positions: Positions, cumulative: bool, timeout: float
     ) -> None:
         if (failing := self.failing) is not None:
             self.failing = None
@@ -72,8 +64,8 @@ class Desk:
         self.backend = Losing()
         self.now = 4_000_000_000_000
         for topic, count in ((DEAD, partitions), (ORDERS, 0)):
-            self.backend.create_topic(topic, count, Policies(), {}, 1)
-        directory = Directory(self.backend, 0, 1, time.monotonic)
+            self.backend.create_topic(TopicInfo(topic, count), 1)
+        directory = TopicMetadataCache(self.backend, 0, 1, time.monotonic)
         names = RequestNames(MemoryNode().registry, 1)
         parts, options = (self.backend, directory, names), PublishOptions(1 << 20, 5, True)
         publisher = Publisher(parts, options, Metrics(), time.monotonic)
@@ -89,10 +81,10 @@ class Desk:
         self.backend.publish(Batch(DEAD, partition, messages), 1)
 
     def waiting(self) -> list[bytes]:
-        return [one.stored.message.value for one in self.letters.look(DEAD, Chosen()).letters]
+        return [one.stored.message.value for one in self.letters.page(DEAD, Chosen()).letters]
 
     def ids(self) -> list[str]:
-        look = self.letters.look(DEAD, Chosen())
+        look = self.letters.page(DEAD, Chosen())
         return [write_letter(one.stored.position) for one in look.letters]
 
     def orders(self, topic: TopicName = ORDERS) -> list[Message]:
@@ -183,7 +175,7 @@ def test_letters_of_a_topic_made_again_are_not_taken_for_the_old_ones(desk: Desk
     desk.backend.delete_topic(DEAD, 1)
     desk.backend._ledgers = ledger - 1  # as where positions begin at the same number, over Kafka
     time.sleep(0.002)
-    desk.backend.create_topic(DEAD, 0, Policies(), {}, 1)
+    desk.backend.create_topic(TopicInfo(DEAD), 1)
     desk.bury(b"2")
     desk.letters.requeue(DEAD, Chosen(), anywhere)
     assert [message.value for message in desk.orders()] == [b"1", b"2"]
@@ -197,7 +189,7 @@ def test_letters_that_cannot_be_requeued_stay_with_the_reason(desk: Desk) -> Non
     desk.bury(b"5", notes={"router-topic": "secret"})
     desk.bury(b"6", notes={"router-topic": "<b>"})
     desk.bury(b"7")
-    desk.backend.create_topic(TopicName.parse("secret"), 0, Policies(), {}, 1)
+    desk.backend.create_topic(TopicInfo(TopicName.parse("secret")), 1)
     outcome = desk.letters.requeue(DEAD, Chosen(), lambda topic: topic.local != "secret")
     assert outcome.done == 1
     assert list(outcome.refused.values()) == [
@@ -251,7 +243,7 @@ def test_all_are_done_with_in_bounded_calls(desk: Desk, monkeypatch: pytest.Monk
 
 def test_letters_that_come_meanwhile_are_not_meant(desk: Desk) -> None:
     desk.bury(b"1")
-    last = desk.letters.look(DEAD, Chosen()).letters[-1].stored.publish_time
+    last = desk.letters.page(DEAD, Chosen()).letters[-1].stored.publish_time
     time.sleep(0.005)
     desk.bury(b"2")
     assert desk.letters.discard(DEAD, Chosen(before_ms=last)).done == 1
@@ -262,12 +254,12 @@ def test_partitions_are_looked_at_one_after_the_other() -> None:
     desk = Desk(partitions=3)
     for partition in range(3):
         desk.bury(b"a%d" % partition, b"b%d" % partition, partition=partition)
-    page = desk.letters.look(DEAD, Chosen(limit=4))
+    page = desk.letters.page(DEAD, Chosen(limit=4))
     assert ([one.stored.message.value for one in page.letters], page.more) == (
         [b"a0", b"b0", b"a1", b"b1"],
         True,
     )
-    rest = desk.letters.look(DEAD, Chosen(None, page.after))
+    rest = desk.letters.page(DEAD, Chosen(None, page.after))
     assert ([one.stored.message.value for one in rest.letters], rest.more) == (
         [b"a2", b"b2"],
         False,
@@ -293,18 +285,18 @@ def test_what_is_done_with_is_passed_over_without_reading_it_all(
     assert desk.waiting() == [b"0", b"100"]
     desk.backend.acknowledge(group, [Position(ledger, 100)], False, 1)
     desk.backend.reset(group, Start.EARLIEST, 1)
-    page = desk.letters.look(DEAD, Chosen())
+    page = desk.letters.page(DEAD, Chosen())
     assert (len(page.letters), page.more) == (60, True)
 
 
 def test_topics_of_dead_letters_are_known_by_their_names(desk: Desk) -> None:
     for name in ("orders-billing-DLQ", "x.dlq.y"):
-        desk.backend.create_topic(TopicName.parse(name), 0, Policies(), {}, 1)
+        desk.backend.create_topic(TopicInfo(TopicName.parse(name)), 1)
     listed = desk.backend.list_topics(1)
     names = [name.local for name in desk.letters.among(listed)]
     assert names == ["orders-billing-DLQ", "orders.dlq"]
     with pytest.raises(TopicNotFoundError):
-        desk.letters.look(TopicName.parse("absent"), Chosen())
+        desk.letters.page(TopicName.parse("absent"), Chosen())
 
 
 NOTES = {

@@ -20,7 +20,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Position, Subscription, TopicName
-from router.services.consume import session
+from router.services.consume import partitions
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups, Preview, moment, target
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
@@ -83,7 +83,7 @@ def test_what_was_left_for_the_next_poll_does_not_undo_a_reset(
 
 
 def test_a_store_that_closes_every_consumer_is_given_up(bench: Bench) -> None:
-    bench.backend.reading = [ConsumerClosedError() for _ in range(session.REOPENINGS + 1)]
+    bench.backend.reading = [ConsumerClosedError() for _ in range(partitions.MAX_REOPENINGS + 1)]
     with pytest.raises(ConsumerClosedError):
         bench.poll(timeout=20)
     assert bench.take() == []

@@ -7,12 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from router.backends import Record
-from router.backends.memory.registry import MemoryRegistry
 from router.errors import BackendUnavailableError
 from router.model import REQUEST_PRODUCER
-from router.services.idempotency import NAME, RequestNames
-from router.services.shared_secret import KIND, SharedSecret
+from router.node.memory import MemoryRegistry
+from router.registry import Record
+from router.services.shared_secret import KIND, RequestNames, SharedSecret
 
 IDENTITY = "user", "persistent://public/default/t", "key"
 
@@ -49,7 +48,7 @@ def test_two_nodes_that_start_together_share_one_secret() -> None:
     registry = _Racing()
     mine = RequestNames(registry, 1).producer(*IDENTITY)
     assert mine == RequestNames(registry, 1).producer(*IDENTITY)
-    record = registry.get(KIND, NAME, 1)
+    record = registry.get(KIND, RequestNames.NAME, 1)
     assert record is not None
     assert record.value == b"of the other node"
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from router.backends import Record
-from router.backends.memory.registry import MemoryRegistry
 from router.errors import BadRequestError, ConflictError
+from router.node.memory import MemoryRegistry
+from router.registry import Record
 from router.services import keys as module
-from router.services.keys import KIND, REMEMBERED, ApiKey, Keys
+from router.services.keys import CACHE_SECONDS, KIND, ApiKey, Keys
 from tests.processes import ManualClock
 
 
@@ -26,7 +26,7 @@ def test_created_key_is_known_by_its_name(keys: Keys) -> None:
     made = keys.create("a@example.org", "mine")
     assert (len(made.name), len(made.secret)) == (16, 24)
     assert (made.name + made.secret).isalnum()
-    assert keys.get(made.name) == keys.known(made.name) == made
+    assert keys.get(made.name) == keys.cached(made.name) == made
     assert keys.names() == [made.name]
     assert keys.get("other") is None
 
@@ -88,13 +88,13 @@ def test_deleted_key_is_gone_here_at_once_and_elsewhere_soon(
 ) -> None:
     elsewhere = Keys(registry, 1, clock)
     made = keys.create("", "")
-    assert keys.known(made.name) == elsewhere.known(made.name) == made
+    assert keys.cached(made.name) == elsewhere.cached(made.name) == made
     assert keys.delete(made.name)
     assert not keys.delete(made.name)
-    assert keys.known(made.name) is None
-    assert elsewhere.known(made.name) == made
-    clock.advance(REMEMBERED)
-    assert elsewhere.known(made.name) is None
+    assert keys.cached(made.name) is None
+    assert elsewhere.cached(made.name) == made
+    clock.advance(CACHE_SECONDS)
+    assert elsewhere.cached(made.name) is None
 
 
 def test_texts_of_a_key_are_bounded(keys: Keys) -> None:

@@ -6,9 +6,9 @@ import pytest
 
 from router.backends.memory import MemoryBackend
 from router.errors import BadRequestError, TopicExistsError, TopicNotFoundError
-from router.model import Policies, TopicName
-from router.services.directory import Directory
+from router.model import Policies, TopicInfo, TopicName
 from router.services.manage import MAX_PARTITIONS, MAX_PROPERTY, NewTopic, Topics
+from router.services.topic_metadata import TopicMetadataCache
 from tests.processes import ManualClock
 
 TOPIC = TopicName.parse("t")
@@ -21,7 +21,7 @@ def backend() -> MemoryBackend:
 
 @pytest.fixture
 def topics(backend: MemoryBackend, clock: ManualClock) -> Topics:
-    return Topics(backend, Directory(backend, 3, 1, clock), 3, 1)
+    return Topics(backend, TopicMetadataCache(backend, 3, 1, clock), 3, 1)
 
 
 @pytest.mark.parametrize(("asked", "made"), [(None, 3), (0, 0), (1, 0), (2, 2), (1000, 1000)])
@@ -67,5 +67,5 @@ def test_deleted_topic_is_gone(topics: Topics) -> None:
 
 def test_listed_are_the_topics_of_the_namespace(topics: Topics, backend: MemoryBackend) -> None:
     for name in ("b", "a", "other/space/c"):
-        backend.create_topic(TopicName.parse(name), 0, Policies(), {}, 1)
+        backend.create_topic(TopicInfo(TopicName.parse(name)), 1)
     assert [info.topic.local for info in topics.listed("public", "default")] == ["a", "b"]

@@ -8,7 +8,7 @@ import pytest
 
 from router.errors import OverloadedError
 from router.services.memory_budget import MemoryBudget, Reservation
-from router.waiting import Steps, Wakeup
+from router.steps import Event, Steps
 
 DEADLINE = 10.0
 
@@ -37,11 +37,11 @@ def granted(steps: Steps[Reservation]) -> Reservation:
     return found
 
 
-def waits(steps: Steps[Reservation]) -> Wakeup:
+def waits(steps: Steps[Reservation]) -> Event:
     return next(steps)[0]
 
 
-def woken(wakeup: Wakeup) -> bool:
+def woken(wakeup: Event) -> bool:
     called: list[bool] = []
     wakeup.call(lambda: called.append(True))
     return bool(called)

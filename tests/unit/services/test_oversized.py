@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from router.backends import Mailbox
-from router.backends.memory.reading import MemoryConsumer
+from router.backends.memory.log import MemoryConsumer
 from router.errors import BackendTimeoutError, FencedError, PublishRefusedError
-from router.model import Message, Policies, Position, Stored, Subscription, TopicName
+from router.model import Message, Position, Stored, Subscription, TopicInfo, TopicName
 from router.services.consume import ConsumeOptions, Subscriber
-from router.services.directory import Directory
+from router.services.topic_metadata import TopicMetadataCache
 from tests.unit.services.polling import GROUP, TOPIC, Bench
 from tests.unit.web.applications import Troubled
 
@@ -48,15 +48,8 @@ class _Backend(Troubled):
         self.acknowledged: list[Position] = []
         self.fenced = False
 
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> MemoryConsumer:
-        inner = super().consume(subscription, partition, generation, mailbox, timeout)
+    def consume(self, *given: Any, **named: Any) -> MemoryConsumer:
+        inner = super().consume(*given, **named)
         return _Marking(self, inner)
 
 
@@ -65,12 +58,12 @@ class _Bench(Bench):
         super().__init__()
         self.marking = _Backend()
         self.backend = self.marking
-        self.backend.create_topic(TOPIC, 0, Policies(), {}, 1)
+        self.backend.create_topic(TopicInfo(TOPIC), 1)
         old = self.subscriber
-        directory = Directory(self.backend, 0, 1, old.clock)
+        directory = TopicMetadataCache(self.backend, 0, 1, old.context.clock)
         options = ConsumeOptions(1 << 24, 5, False, dead_letter_topic=dead_letters)
         self.subscriber = Subscriber(
-            self.backend, self.node, directory, options, self.metrics, old.clock
+            self.backend, self.node, directory, options, self.metrics, old.context.clock
         )
 
     def counted(self) -> float:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from router.backends import Batch, Receipt, Start
 from router.backends.memory import MemoryBackend
-from router.backends.memory.registry import MemoryRegistry
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -26,12 +25,13 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import Message, Policies, Principal, Subscription, TopicName
-from router.services.directory import Directory
-from router.services.idempotency import RequestNames
+from router.model import Grant, Message, Principal, Subscription, TopicInfo, TopicName
+from router.node.memory import MemoryRegistry
+from router.services.appending import ENTRY_LIMITS, PublishBatch
 from router.services.partitioning import partition_of
-from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion
-from router.services.publish import Published, Publisher, PublishOptions
+from router.services.publish import Publisher, PublishOptions, PublishResult
+from router.services.shared_secret import RequestNames
+from router.services.topic_metadata import TopicMetadataCache
 from tests.processes import ManualClock
 
 TOPIC = TopicName.parse("t")
@@ -84,7 +84,7 @@ class Recorded(MemoryBackend):
         """Return the values that are stored in partition -1."""
         group = Subscription(TOPIC, "all")
         self.subscribe(group, Start.EARLIEST, 1)
-        found = self.consume(group, -1, 1, Silent(), 1).receive(100_000, 1 << 30, 1)
+        found = self.consume(Grant(group, -1, 1), Silent(), 1).receive(100_000, 1 << 30, 1)
         return [stored.message.value for stored in found]
 
 
@@ -108,9 +108,9 @@ class Bench:
 
     def __post_init__(self) -> None:
         if not self.auto_create:
-            self.backend.create_topic(TOPIC, self.partitions, Policies(), {}, 1)
+            self.backend.create_topic(TopicInfo(TOPIC, self.partitions), 1)
         self.metrics = Metrics()
-        directory = Directory(self.backend, self.partitions, 1, self.clock)
+        directory = TopicMetadataCache(self.backend, self.partitions, 1, self.clock)
         options = PublishOptions(self.max_message, self.timeout, self.auto_create)
         names = RequestNames(MemoryRegistry(), 1)
         parts = self.backend, directory, names
@@ -118,7 +118,7 @@ class Bench:
 
     def publish(
         self, sent: list[Message], key: str | None = None, who: Principal = ALICE
-    ) -> Published:
+    ) -> PublishResult:
         return self.publisher.publish(TOPIC, sent, who, key)
 
     def stored(self) -> dict[int, list[Message]]:
@@ -132,7 +132,7 @@ class Bench:
 @given(sent=messages, partitions=st.integers(0, 5))
 def test_messages_are_all_stored_in_order_by_key(sent: list[Message], partitions: int) -> None:
     bench = Bench(partitions)
-    assert bench.publish(sent) == Published(len(sent))
+    assert bench.publish(sent) == PublishResult(len(sent))
     stored = bench.stored()
     assert sum(map(len, stored.values())) == len(sent)
     for key in {message.key for message in sent}:
@@ -154,7 +154,7 @@ def test_messages_without_key_take_turns_by_request() -> None:
 
 def test_no_messages_are_no_publish() -> None:
     bench = Bench()
-    assert bench.publish([]) == Published(0)
+    assert bench.publish([]) == PublishResult(0)
     assert bench.backend.batches == []
 
 
@@ -167,7 +167,7 @@ def test_message_over_the_limit_refuses_all() -> None:
 
 def test_message_limit_must_fit_into_an_entry() -> None:
     with pytest.raises(SettingError):
-        PublishOptions(MAX_BYTES + 1, 1, True)
+        PublishOptions(ENTRY_LIMITS.max_bytes + 1, 1, True)
 
 
 @settings(max_examples=20)
@@ -178,20 +178,24 @@ def test_large_requests_are_split_into_entries_that_fit(sizes: list[int]) -> Non
     assert bench.publish(sent).count == len(sent)
     assert [m for batch in bench.backend.batches for m in batch.messages] == sent
     for batch in bench.backend.batches:
-        assert sum(m.size() for m in batch.messages) <= MAX_BYTES
+        assert sum(m.size() for m in batch.messages) <= ENTRY_LIMITS.max_bytes
 
 
 def test_many_messages_are_split_into_entries_that_fit() -> None:
     bench = Bench()
-    bench.publish([Message(b"")] * (2 * MAX_MESSAGES + 1))
-    assert [len(b.messages) for b in bench.backend.batches] == [MAX_MESSAGES, MAX_MESSAGES, 1]
+    bench.publish([Message(b"")] * (2 * ENTRY_LIMITS.max_messages + 1))
+    assert [len(b.messages) for b in bench.backend.batches] == [
+        ENTRY_LIMITS.max_messages,
+        ENTRY_LIMITS.max_messages,
+        1,
+    ]
 
 
 @pytest.mark.parametrize(("more", "batches"), [(0, 1), (1, 2)])
 def test_a_request_is_one_entry_as_long_as_it_fits(more: int, batches: int) -> None:
     bench = Bench()
     each = 1_000_000
-    last = MAX_BYTES - Portion([Message(bytes(each))] * 4 + [Message(b"")]).weight
+    last = ENTRY_LIMITS.max_bytes - PublishBatch([Message(bytes(each))] * 4 + [Message(b"")]).weight
     bench.publish([Message(bytes(each))] * 4 + [Message(bytes(last + more))])
     assert len(bench.backend.batches) == batches
     bench.backend.batches.clear()
@@ -217,11 +221,11 @@ def test_topic_that_changed_is_looked_up_again() -> None:
     bench = Bench(4)
     bench.publish([Message(b"x")])
     bench.backend.delete_topic(TOPIC, 1)
-    bench.backend.create_topic(TOPIC, 0, Policies(), {}, 1)
-    assert bench.publish([Message(b"x")]) == Published(1)
+    bench.backend.create_topic(TopicInfo(TOPIC), 1)
+    assert bench.publish([Message(b"x")]) == PublishResult(1)
     bench.backend.delete_topic(TOPIC, 1)
-    bench.backend.create_topic(TOPIC, 2, Policies(), {}, 1)
-    assert bench.publish([Message(b"x")]) == Published(1)
+    bench.backend.create_topic(TopicInfo(TOPIC, 2), 1)
+    assert bench.publish([Message(b"x")]) == PublishResult(1)
     assert bench.backend.batches[-1].partition in {0, 1}
 
 
@@ -237,13 +241,15 @@ def test_failure_after_some_are_stored_tells_how_many() -> None:
     bench = Bench()
     bench.backend.failures = [None, PublishRefusedError("no room")]
     with pytest.raises(PartialPublishError, match=r"published 10000 .* no room") as e:
-        bench.publish([Message(b"")] * (MAX_MESSAGES + 5))
-    assert e.value.stored == MAX_MESSAGES
+        bench.publish([Message(b"")] * (ENTRY_LIMITS.max_messages + 5))
+    assert e.value.stored == ENTRY_LIMITS.max_messages
 
 
 def wait_for_queue(bench: Bench, length: int) -> None:
     for _ in range(PATIENCE * 1000):
-        if any(len(lane.waiting) == length for lane in bench.publisher._lanes.values()):
+        if any(
+            len(lane.waiting) == length for lane in bench.publisher._appender._accumulators.values()
+        ):
             return
         threading.Event().wait(0.001)
     raise AssertionError("the requests did not queue")
@@ -258,8 +264,8 @@ def test_requests_that_arrive_meanwhile_are_joined_into_one_append() -> None:
         others = [pool.submit(bench.publish, [Message(b"%d" % n)] * 2) for n in range(10)]
         wait_for_queue(bench, 10)
         gate.release(2)
-        assert first.result(PATIENCE) == Published(1)
-        assert [other.result(PATIENCE) for other in others] == [Published(2)] * 10
+        assert first.result(PATIENCE) == PublishResult(1)
+        assert [other.result(PATIENCE) for other in others] == [PublishResult(2)] * 10
     assert [len(batch.messages) for batch in bench.backend.batches] == [1, 20]
     joined = bench.backend.batches[1].messages
     assert all(a == b for a, b in zip(joined[::2], joined[1::2], strict=True))
@@ -274,7 +280,7 @@ def test_joined_appends_stay_within_an_entry() -> None:
         tasks += [pool.submit(bench.publish, [Message(bytes(900_000))]) for _ in range(6)]
         wait_for_queue(bench, 6)
         gate.release(20)
-        assert [task.result(PATIENCE) for task in tasks] == [Published(1)] * 7
+        assert [task.result(PATIENCE) for task in tasks] == [PublishResult(1)] * 7
     assert [len(batch.messages) for batch in bench.backend.batches] == [1, 4, 2]
 
 
@@ -298,12 +304,12 @@ def test_failure_of_a_joined_append_is_told_to_all(
         others = [pool.submit(bench.publish, [Message(b"x")]) for _ in range(3)]
         wait_for_queue(bench, 3)
         gate.release(9)
-        assert first.result(PATIENCE) == Published(1)
+        assert first.result(PATIENCE) == PublishResult(1)
         raised = [other.exception(PATIENCE) for other in others]
     assert sum(isinstance(error, told) for error in raised) >= 2
     assert all(isinstance(error, told | type(failure)) for error in raised)
     assert len({id(error) for error in raised}) == 3
-    assert bench.publish([Message(b"after")]) == Published(1)
+    assert bench.publish([Message(b"after")]) == PublishResult(1)
 
 
 class Sent(list[Message]):
@@ -320,6 +326,7 @@ class Failing(Recorded):
         return super().publish(batch, timeout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [None, 2])
 def test_messages_of_failed_requests_go_without_the_garbage_collector(room: int | None) -> None:
     bench = Bench(backend=Failing())
@@ -345,7 +352,7 @@ def test_messages_of_failed_requests_go_without_the_garbage_collector(room: int 
             wait_for_queue(bench, 3)
             bench.backend.room = room
             gate.release(9)
-            assert first.result(PATIENCE) == Published(1)
+            assert first.result(PATIENCE) == PublishResult(1)
             told = [other.result(PATIENCE) for other in others]
         bench.backend.batches.clear()
         assert [ref() for ref in watched] == [None] * 3
@@ -369,7 +376,7 @@ def test_each_joined_request_is_told_what_is_stored_of_its_own(sizes: list[int],
             wait_for_queue(bench, number + 1)
         bench.backend.room = 1 + room
         gate.release(2)
-        assert first.result(PATIENCE) == Published(1)
+        assert first.result(PATIENCE) == PublishResult(1)
         ends = [task.exception(PATIENCE) for task in tasks]
     kept = bench.backend.kept()
     assert len(kept) == 1 + min(room, sum(sizes))
@@ -393,7 +400,7 @@ def test_a_failure_in_any_part_counts_all_that_is_stored(
     bench = Bench(partitions)
     bench.backend.room = room
     if room >= len(sent):
-        assert bench.publish(sent) == Published(len(sent))
+        assert bench.publish(sent) == PublishResult(len(sent))
     elif not room:
         with pytest.raises(BackendTimeoutError):
             bench.publish(sent)
@@ -452,7 +459,7 @@ def test_requests_behind_one_that_leads_are_left_out_when_late() -> None:
 def test_lanes_are_gone_when_nothing_is_under_way() -> None:
     bench = Bench(3)
     bench.publish([Message(b"x", b"%d" % n) for n in range(9)])
-    assert bench.publisher._lanes == {}
+    assert bench.publisher._appender._accumulators == {}
 
 
 @pytest.mark.slow
@@ -462,19 +469,19 @@ def test_repeat_with_the_same_key_answers_the_first_result(
 ) -> None:
     bench = Bench(partitions)
     first = bench.publish(sent, "key")
-    assert first == Published(len(sent))
-    assert bench.publish(sent, "key") == Published(len(sent), replayed=True)
+    assert first == PublishResult(len(sent))
+    assert bench.publish(sent, "key") == PublishResult(len(sent), replayed=True)
     stored = bench.backend.describe_topic(TOPIC, 1).partitions
     assert sum(partition.messages for partition in stored) == len(sent)
 
 
 def test_repeat_of_a_partial_publish_stores_the_rest() -> None:
     bench = Bench()
-    sent = [Message(b"%d" % n) for n in range(MAX_MESSAGES + 3)]
+    sent = [Message(b"%d" % n) for n in range(ENTRY_LIMITS.max_messages + 3)]
     bench.backend.failures = [None, BackendUnavailableError()]
     with pytest.raises(PartialPublishError):
         bench.publish(sent, "key")
-    assert bench.publish(sent, "key") == Published(len(sent))
+    assert bench.publish(sent, "key") == PublishResult(len(sent))
     [partition] = bench.backend.describe_topic(TOPIC, 1).partitions
     assert partition.messages == len(sent)
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from router.backends import Batch, Receipt
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.model import Message
-from router.services.portions import MAX_BYTES, MAX_MESSAGES, Portion
-from router.services.publish import PATIENCE, Published
-from router.waiting import LULL, Steps, Wait
+from router.services.appending import ENTRY_LIMITS, MAX_BATCH_DELAY_SECONDS, PublishBatch
+from router.services.publish import PublishResult
+from router.steps import YIELD_TO_LOOP, Steps, Wait
 from tests.unit.services.test_publish import ALICE, TOPIC, Bench, Recorded
 
 
@@ -38,7 +38,7 @@ class Meeting(Recorded):
             self.meanwhile()
             if self.failures and (failure := self.failures.pop(0)) is not None:
                 raise failure
-            self.batches.pop()
+            self.batches.remove(batch)
             receipt = super().publish(batch, timeout)
         finally:
             self.under_way.remove(batch.partition)
@@ -49,12 +49,12 @@ class Meeting(Recorded):
 class Walker:
     """A publish whose steps are taken by hand, no earlier than a server takes them."""
 
-    def __init__(self, steps: Steps[Published]) -> None:
+    def __init__(self, steps: Steps[PublishResult]) -> None:
         self.steps = steps
         self.begun = self.over = self.running = False
         self.wait: Wait | None = None
         self.woken = True
-        self.result: Published | None = None
+        self.result: PublishResult | None = None
         self.error: RouterError | None = None
 
     @property
@@ -101,12 +101,12 @@ class Crowd:
 
     def __post_init__(self) -> None:
         self.bench = Bench(self.partitions, backend=self.backend)
-        self.lanes = self.bench.publisher._lanes
+        self.accumulators = self.bench.publisher._appender._accumulators
 
     def walker(self, *values: bytes, keyed: bool = False) -> Walker:
         """Return a publish of these messages; each its own key, or all together."""
         sent = [Message(value, value if keyed else None) for value in values]
-        return Walker(self.bench.publisher.publishing(TOPIC, sent, ALICE))
+        return Walker(self.bench.publisher.publish_steps(TOPIC, sent, ALICE))
 
     def while_first_appends(self, *values: bytes) -> list[Walker]:
         """Have publishes begin while another's append is under way; return them."""
@@ -120,7 +120,7 @@ class Crowd:
         self.backend.meanwhile = meanwhile
         first = self.walker(b"first")
         assert first.step() is None
-        assert first.result == Published(1)
+        assert first.result == PublishResult(1)
         return walkers
 
     def finish(self, walkers: list[Walker]) -> None:
@@ -142,8 +142,8 @@ def test_lone_publisher_waits_for_nobody(crowd: Crowd) -> None:
     for _ in range(3):
         walker = crowd.walker(b"x")
         assert walker.step() is None
-        assert walker.result == Published(1)
-    assert crowd.lanes == {}
+        assert walker.result == PublishResult(1)
+    assert crowd.accumulators == {}
 
 
 def test_others_wait_until_woken_when_one_leads(crowd: Crowd) -> None:
@@ -157,19 +157,21 @@ def test_others_wait_until_woken_when_one_leads(crowd: Crowd) -> None:
 
 def test_others_are_done_when_the_next_leader_finished(crowd: Crowd) -> None:
     leader, *others = crowd.while_first_appends(b"a", b"b", b"c")
-    assert leader.step() == (LULL, PATIENCE)
+    assert leader.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     assert leader.step() is None
     assert [other.ready for other in others] == [True, True]
     assert [other.step() for other in others] == [None, None]
-    assert [walker.result for walker in (leader, *others)] == [Published(1)] * 3
+    assert [walker.result for walker in (leader, *others)] == [PublishResult(1)] * 3
     assert crowd.backend.held == [b"first", b"a", b"b", b"c"]
     assert len(crowd.backend.batches) == 2
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
-def test_leader_with_others_behind_it_takes_those_that_come_in_the_lull(crowd: Crowd) -> None:
+def test_leader_with_others_behind_it_takes_those_that_come_in_the_lull(
+    crowd: Crowd,
+) -> None:
     leader, behind = crowd.while_first_appends(b"a", b"b")
-    assert leader.step() == (LULL, PATIENCE)
+    assert leader.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     late = crowd.walker(b"c")
     assert late.step() is not None
     assert leader.step() is None
@@ -183,7 +185,7 @@ def test_first_of_the_next_round_lets_the_others_in_when_the_last_append_was_joi
 ) -> None:
     crowd.finish(crowd.while_first_appends(b"a", b"b"))
     leader, other = crowd.walker(b"c"), crowd.walker(b"d")
-    assert leader.step() == (LULL, PATIENCE)
+    assert leader.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     assert other.step() is not None
     assert leader.step() is None
     assert other.step() is None
@@ -194,7 +196,7 @@ def test_first_of_the_next_round_lets_the_others_in_when_the_last_append_was_joi
 def test_lull_is_not_waited_for_again_when_nobody_came(crowd: Crowd) -> None:
     crowd.finish(crowd.while_first_appends(b"a", b"b"))
     walker = crowd.walker(b"c")
-    assert walker.step() == (LULL, PATIENCE)
+    assert walker.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     assert walker.step() is None
     assert crowd.walker(b"d").step() is None
 
@@ -204,7 +206,7 @@ def test_nothing_is_stored_of_one_that_gives_up_in_the_queue(crowd: Crowd) -> No
     leaver.close()
     crowd.finish([leader, other])
     assert crowd.backend.held == [b"first", b"a", b"c"]
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
 def test_next_leads_when_one_gives_up_that_was_told_to(crowd: Crowd) -> None:
@@ -214,22 +216,22 @@ def test_next_leads_when_one_gives_up_that_was_told_to(crowd: Crowd) -> None:
     assert [other.ready for other in others] == [True, False]
     crowd.finish(others)
     assert crowd.backend.held == [b"first", b"b", b"c"]
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
 def test_next_leads_when_the_leader_gives_up_in_the_lull(crowd: Crowd) -> None:
     leaver, *others = crowd.while_first_appends(b"a", b"b", b"c")
-    assert leaver.step() == (LULL, PATIENCE)
+    assert leaver.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     leaver.close()
     crowd.finish(others)
     assert crowd.backend.held == [b"first", b"b", b"c"]
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
 def test_lane_is_gone_when_all_give_up(crowd: Crowd) -> None:
     for walker in crowd.while_first_appends(b"a", b"b", b"c"):
         walker.close()
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
     assert crowd.walker(b"after").step() is None
     assert crowd.backend.held == [b"first", b"after"]
 
@@ -241,12 +243,12 @@ def test_others_are_not_told_twice_when_one_gives_up_whose_append_is_under_way(
     crowd.backend.meanwhile = leaver.close
     crowd.finish([leader, other])
     assert crowd.backend.held == [b"first", b"a", b"b", b"c"]
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
 def test_steps_that_were_never_taken_leave_nothing(crowd: Crowd) -> None:
     crowd.walker(b"x").close()
-    assert (crowd.backend.batches, crowd.lanes) == ([], {})
+    assert (crowd.backend.batches, crowd.accumulators) == ([], {})
 
 
 def test_failure_is_told_to_all_who_wait_for_the_append(crowd: Crowd) -> None:
@@ -254,7 +256,7 @@ def test_failure_is_told_to_all_who_wait_for_the_append(crowd: Crowd) -> None:
     crowd.backend.failures = [BackendUnavailableError("gone")]
     crowd.finish(walkers)
     assert [type(walker.error) for walker in walkers] == [BackendUnavailableError] * 3
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}
 
 
 def test_who_waited_too_long_leads_nobody_and_hands_on(crowd: Crowd) -> None:
@@ -265,7 +267,7 @@ def test_who_waited_too_long_leads_nobody_and_hands_on(crowd: Crowd) -> None:
     crowd.finish([leader, late, fresh])
     assert isinstance(leader.error, BackendTimeoutError)
     assert isinstance(late.error, BackendTimeoutError)
-    assert fresh.result == Published(1)
+    assert fresh.result == PublishResult(1)
     assert crowd.backend.held == [b"first", b"c"]
 
 
@@ -273,7 +275,7 @@ def test_who_waited_too_long_leads_nobody_and_hands_on(crowd: Crowd) -> None:
 def test_as_many_messages_are_joined_as_an_entry_takes_and_not_one_more(
     crowd: Crowd, more: int
 ) -> None:
-    large = [Message(b"")] * (MAX_MESSAGES - 1)
+    large = [Message(b"")] * (ENTRY_LIMITS.max_messages - 1)
     check_joined(crowd, large, [Message(b"")] * (1 + more), joined=not more)
 
 
@@ -282,8 +284,8 @@ def test_as_many_bytes_are_joined_as_an_entry_takes_and_not_one_more(
     crowd: Crowd, more: int
 ) -> None:
     # Each message weighs more in an entry than its value.
-    weight = Portion([Message(b"")]).weight
-    values = [900_000] * 4 + [MAX_BYTES - 4 * 900_000 - 6 * weight - 100]
+    weight = PublishBatch([Message(b"")]).weight
+    values = [900_000] * 4 + [ENTRY_LIMITS.max_bytes - 4 * 900_000 - 6 * weight - 100]
     large = [Message(bytes(size)) for size in values]
     check_joined(crowd, large, [Message(bytes(100 + more))], joined=not more)
 
@@ -292,7 +294,7 @@ def check_joined(
     crowd: Crowd, first: list[Message], second: list[Message], *, joined: bool
 ) -> None:
     """Publish both while another's append is under way; they go in one append or in two."""
-    publishing = crowd.bench.publisher.publishing
+    publishing = crowd.bench.publisher.publish_steps
     walkers = [Walker(publishing(TOPIC, sent, ALICE)) for sent in (first, second)]
 
     def meanwhile() -> None:
@@ -303,7 +305,10 @@ def check_joined(
     crowd.backend.meanwhile = meanwhile
     assert crowd.walker(b"alone").step() is None
     crowd.finish(walkers)
-    assert [walker.result for walker in walkers] == [Published(len(first)), Published(len(second))]
+    assert [walker.result for walker in walkers] == [
+        PublishResult(len(first)),
+        PublishResult(len(second)),
+    ]
     sizes = [len(first) + len(second)] if joined else [len(first), len(second)]
     assert [len(batch.messages) for batch in crowd.backend.batches] == [1, *sizes]
 
@@ -311,7 +316,7 @@ def check_joined(
 def test_joined_append_has_until_the_latest_of_its_deadlines(crowd: Crowd) -> None:
     """One that came early must not take the time away that the others have."""
     leader, early = crowd.while_first_appends(b"a", b"b")
-    assert leader.step() == (LULL, PATIENCE)
+    assert leader.step() == (YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS)
     crowd.bench.clock.advance(crowd.bench.timeout - 1)
     late = crowd.walker(b"c")
     assert late.step() is not None
@@ -330,7 +335,11 @@ class Script:
     """Does what it is told to a crowd's walkers, some of it while appends are under way."""
 
     def __init__(
-        self, crowd: Crowd, sent: list[list[bytes]], moves: list[tuple[int, str]], keyed: bool
+        self,
+        crowd: Crowd,
+        sent: list[list[bytes]],
+        moves: list[tuple[int, str]],
+        keyed: bool,
     ) -> None:
         self.crowd = crowd
         self.sent = sent
@@ -400,10 +409,10 @@ def test_each_publish_is_stored_once_in_order_when_others_give_up_anywhere(
     assert not script.unsent & set(held)
     for walker, values in zip(script.walkers, sent, strict=True):
         if walker.result is not None:
-            assert walker.result == Published(len(values))
+            assert walker.result == PublishResult(len(values))
             assert set(values) <= set(held)
         elif walker.error is not None and not partitions:
             assert not set(values) & set(held)
     if not partitions:
         assert held == [value for at in script.order for value in sent[at] if value in held]
-    assert crowd.lanes == {}
+    assert crowd.accumulators == {}

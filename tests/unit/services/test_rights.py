@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends import Record
-from router.backends.memory.registry import MemoryRegistry
+from router.access.authorizer import TOPIC_RECORDS
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -19,14 +18,14 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
+from router.node.memory import MemoryRegistry
+from router.registry import Record
 from router.services.rights import (
-    KIND,
-    MOST_LISTED,
-    NOBODY,
-    REMEMBERED,
+    CACHE_SECONDS,
+    MAX_LISTED,
+    NO_OWNER,
     Rights,
     TopicRights,
-    listing,
 )
 from tests.processes import ManualClock
 
@@ -104,14 +103,14 @@ def test_owner_and_listed_may(
 
 
 def test_topic_without_a_record_is_everybodys(rights: Rights) -> None:
-    assert rights.read(TOPIC) == rights.known(TOPIC) == NOBODY
+    assert rights.read(TOPIC) == rights.cached(TOPIC) == NO_OWNER
     assert rights.all() == {}
 
 
 def test_created_topic_has_its_rights(rights: Rights, store: Store) -> None:
-    rights.known(TOPIC)
+    rights.cached(TOPIC)
     assert create(rights, store, MINE)
-    assert rights.read(TOPIC) == rights.known(TOPIC) == MINE
+    assert rights.read(TOPIC) == rights.cached(TOPIC) == MINE
     assert rights.all() == {str(TOPIC): MINE}
 
 
@@ -124,7 +123,7 @@ def test_topic_that_exists_keeps_its_rights(rights: Rights, store: Store) -> Non
 def test_topic_that_exists_without_an_owner_gets_none(rights: Rights, store: Store) -> None:
     store.make()
     assert not create(rights, store, MINE)
-    assert rights.read(TOPIC) == NOBODY
+    assert rights.read(TOPIC) == NO_OWNER
 
 
 def test_topic_is_at_no_time_without_its_owner(
@@ -145,7 +144,7 @@ def test_of_two_who_create_it_the_one_who_made_it_owns_it(rights: Rights, store:
 def test_owner_is_who_made_it_even_if_another_wrote_first(
     rights: Rights, store: Store, registry: MemoryRegistry
 ) -> None:
-    store.meanwhile = lambda: registry.put(KIND, str(TOPIC), THEIRS.dump(), None, 1)
+    store.meanwhile = lambda: registry.put(TOPIC_RECORDS, str(TOPIC), THEIRS.dump(), None, 1)
     assert create(rights, store, MINE)
     assert rights.read(TOPIC) == MINE
 
@@ -174,7 +173,7 @@ def test_who_did_not_make_it_does_not_own_it(rights: Rights, store: Store) -> No
         return was
 
     assert not rights.create(TOPIC, MINE, too_late, store.make)
-    assert rights.read(TOPIC) == NOBODY
+    assert rights.read(TOPIC) == NO_OWNER
 
 
 def test_topic_that_is_refused_leaves_no_rights(rights: Rights, store: Store) -> None:
@@ -201,16 +200,16 @@ def test_topic_of_which_nobody_knows_whether_it_was_made_keeps_its_owner(
 def test_topic_made_anonymously_is_not_whose_record_came_meanwhile(
     rights: Rights, store: Store, registry: MemoryRegistry
 ) -> None:
-    store.meanwhile = lambda: registry.put(KIND, str(TOPIC), THEIRS.dump(), 0, 1)
-    assert create(rights, store, NOBODY)
-    assert rights.read(TOPIC) == NOBODY
+    store.meanwhile = lambda: registry.put(TOPIC_RECORDS, str(TOPIC), THEIRS.dump(), 0, 1)
+    assert create(rights, store, NO_OWNER)
+    assert rights.read(TOPIC) == NO_OWNER
 
 
-@pytest.mark.parametrize("wanted", [NOBODY, THEIRS])
+@pytest.mark.parametrize("wanted", [NO_OWNER, THEIRS])
 def test_new_topic_inherits_nothing(
     rights: Rights, store: Store, registry: MemoryRegistry, wanted: TopicRights
 ) -> None:
-    registry.put(KIND, str(TOPIC), MINE.dump(), 0, 1)
+    registry.put(TOPIC_RECORDS, str(TOPIC), MINE.dump(), 0, 1)
     assert create(rights, store, wanted)
     assert rights.read(TOPIC) == wanted
 
@@ -218,23 +217,23 @@ def test_new_topic_inherits_nothing(
 def test_topic_that_nobody_asked_for_inherits_nothing(
     rights: Rights, registry: MemoryRegistry
 ) -> None:
-    registry.put(KIND, str(TOPIC), MINE.dump(), 0, 1)
-    assert rights.known(TOPIC) == MINE
+    registry.put(TOPIC_RECORDS, str(TOPIC), MINE.dump(), 0, 1)
+    assert rights.cached(TOPIC) == MINE
     rights.begin(TOPIC)
-    assert rights.known(TOPIC) == NOBODY
+    assert rights.cached(TOPIC) == NO_OWNER
 
 
 def test_deleted_topic_leaves_no_rights(rights: Rights, store: Store) -> None:
     create(rights, store, MINE)
     rights.delete(TOPIC, store.remove)
-    assert rights.known(TOPIC) == NOBODY
+    assert rights.cached(TOPIC) == NO_OWNER
     assert rights.all() == {}
 
 
 def test_deleting_what_is_gone_removes_its_rights(
     rights: Rights, store: Store, registry: MemoryRegistry
 ) -> None:
-    registry.put(KIND, str(TOPIC), MINE.dump(), 0, 1)
+    registry.put(TOPIC_RECORDS, str(TOPIC), MINE.dump(), 0, 1)
     with pytest.raises(TopicNotFoundError):
         rights.delete(TOPIC, store.remove)
     assert rights.all() == {}
@@ -280,22 +279,27 @@ def test_change_counts_here_at_once_and_elsewhere_soon(
     rights: Rights, registry: MemoryRegistry, clock: ManualClock
 ) -> None:
     elsewhere = Rights(registry, 1, clock)
-    assert rights.known(TOPIC) == elsewhere.known(TOPIC) == NOBODY
-    rights.change(TOPIC, listing("k", reader=True, listed=True))
-    rights.change(TOPIC, listing("w", reader=False, listed=True))
+    assert rights.cached(TOPIC) == elsewhere.cached(TOPIC) == NO_OWNER
+    rights.change(TOPIC, listed_as("k", reader=True, listed=True))
+    rights.change(TOPIC, listed_as("w", reader=False, listed=True))
     now = TopicRights(readers=frozenset({"k"}), writers=frozenset({"w"}))
-    assert rights.known(TOPIC) == now
-    assert elsewhere.known(TOPIC) == NOBODY
-    clock.advance(REMEMBERED)
-    assert elsewhere.known(TOPIC) == now
-    rights.change(TOPIC, listing("k", reader=True, listed=False))
-    rights.change(TOPIC, listing("w", reader=False, listed=False))
-    assert rights.known(TOPIC) == NOBODY
+    assert rights.cached(TOPIC) == now
+    assert elsewhere.cached(TOPIC) == NO_OWNER
+    clock.advance(CACHE_SECONDS)
+    assert elsewhere.cached(TOPIC) == now
+    rights.change(TOPIC, listed_as("k", reader=True, listed=False))
+    rights.change(TOPIC, listed_as("w", reader=False, listed=False))
+    assert rights.cached(TOPIC) == NO_OWNER
 
 
 def test_change_of_nothing_writes_nothing(rights: Rights, registry: MemoryRegistry) -> None:
-    rights.change(TOPIC, listing("k", reader=True, listed=False))
-    assert registry.list(KIND, 1) == []
+    rights.change(TOPIC, listed_as("k", reader=True, listed=False))
+    assert registry.list(TOPIC_RECORDS, 1) == []
+
+
+def listed_as(name: str, *, reader: bool, listed: bool) -> Callable[[TopicRights], TopicRights]:
+    """Return a change of one list."""
+    return lambda rights: rights.with_listed(name, reader=reader, listed=listed)
 
 
 def test_two_changes_at_once_both_count(rights: Rights, registry: MemoryRegistry) -> None:
@@ -304,8 +308,8 @@ def test_two_changes_at_once_both_count(rights: Rights, registry: MemoryRegistry
     def edit(before: TopicRights) -> TopicRights:
         if not raced:
             raced.append("other")
-            rights.change(TOPIC, listing("other", reader=True, listed=True))
-        return listing("mine", reader=True, listed=True)(before)
+            rights.change(TOPIC, listed_as("other", reader=True, listed=True))
+        return before.with_listed("mine", reader=True, listed=True)
 
     rights.change(TOPIC, edit)
     assert rights.read(TOPIC).readers == {"other", "mine"}
@@ -313,15 +317,15 @@ def test_two_changes_at_once_both_count(rights: Rights, registry: MemoryRegistry
 
 def test_change_that_always_conflicts_says_so(rights: Rights) -> None:
     def edit(before: TopicRights) -> TopicRights:
-        rights.change(TOPIC, listing(f"other{len(before.readers)}", reader=True, listed=True))
-        return listing("mine", reader=True, listed=True)(before)
+        rights.change(TOPIC, listed_as(f"other{len(before.readers)}", reader=True, listed=True))
+        return before.with_listed("mine", reader=True, listed=True)
 
     with pytest.raises(ConflictError):
         rights.change(TOPIC, edit)
 
 
 def test_lists_are_bounded(rights: Rights) -> None:
-    many = frozenset(map(str, range(MOST_LISTED)))
+    many = frozenset(map(str, range(MAX_LISTED)))
     rights.change(TOPIC, lambda _: TopicRights(readers=many))
-    with pytest.raises(BadRequestError, match=str(MOST_LISTED)):
-        rights.change(TOPIC, listing("k", reader=True, listed=True))
+    with pytest.raises(BadRequestError, match=str(MAX_LISTED)):
+        rights.change(TOPIC, listed_as("k", reader=True, listed=True))

@@ -12,20 +12,15 @@ from hypothesis import strategies as st
 
 from router.backends import Batch, Start
 from router.backends.memory import MemoryBackend
-from router.model import Message, Policies, Stored, TopicName
+from router.backends.memory.log import MemoryReader
+from router.model import Message, Position, Stored, TopicInfo, TopicName, TopicStats
+from router.node import Mailbox
+from router.services import scan
 from router.services.consume import PollMailbox
-from router.services.directory import Directory
-from router.services.read import Reading, ReadOptions, Whence
-from router.services.scan import (
-    PAGE_BOUNDS,
-    Found,
-    Scan,
-    ScanBounds,
-    after,
-    before,
-    beginning,
-    end_of,
-)
+from router.services.pages import PAGE_BOUNDS, Found, after, before
+from router.services.read import Reading, ReadOptions, StartPosition
+from router.services.scan import Scan, ScanBounds, beginning, end_of
+from router.services.topic_metadata import TopicMetadataCache
 
 TOPIC = TopicName.parse("t")
 OPTIONS = ReadOptions(5.0, False, 10, 5.0, 60.0, 1_000_000)
@@ -35,7 +30,7 @@ LATE = ScanBounds(10_000, 1 << 20, 0.05)
 @pytest.fixture
 def backend() -> Iterator[MemoryBackend]:
     made = MemoryBackend(auto_create=False)
-    made.create_topic(TOPIC, 2, Policies(), {}, 5)
+    made.create_topic(TopicInfo(TOPIC, 2), 5)
     yield made
     made.close()
 
@@ -46,7 +41,7 @@ def reading(backend: MemoryBackend) -> Reading:
 
 
 def reads(backend: MemoryBackend) -> Reading:
-    return Reading(backend, Directory(backend, 0, 5, monotonic), OPTIONS, monotonic)
+    return Reading(backend, TopicMetadataCache(backend, 0, 5, monotonic), OPTIONS, monotonic)
 
 
 def store(backend: MemoryBackend, partition: int, *values: bytes) -> None:
@@ -161,7 +156,7 @@ def test_pages_in_either_direction_hold_each_message_once(
     batches: list[tuple[int, int]], most: int, odd: bool
 ) -> None:
     backend = MemoryBackend(auto_create=False)
-    backend.create_topic(TOPIC, 2, Policies(), {}, 5)
+    backend.create_topic(TopicInfo(TOPIC, 2), 5)
     reading, number = reads(backend), 0
     for partition, count in batches:
         store(backend, partition, *(b"%d" % (number + index) for index in range(count)))
@@ -177,7 +172,9 @@ def test_pages_in_either_direction_hold_each_message_once(
     backend.close()
 
 
-def _forward(reading: Reading, ends: dict[int, Whence], most: int, chosen: object) -> list[bytes]:
+def _forward(
+    reading: Reading, ends: dict[int, StartPosition], most: int, chosen: object
+) -> list[bytes]:
     assert callable(chosen)
     places, found = beginning([0, 1], Start.EARLIEST), list[bytes]()
     while True:
@@ -198,3 +195,104 @@ def _back(reading: Reading, backend: MemoryBackend, most: int, chosen: object) -
         if page.whole or page.begin == places:
             return found
         places = page.begin
+
+
+class Slow(MemoryBackend):
+    """A store of which a partition's readers from a time give nothing for a while."""
+
+    def __init__(self, silent_receives: int) -> None:
+        super().__init__(auto_create=False)
+        self.create_topic(TopicInfo(TOPIC, 2), 5)
+        self.silent_receives = silent_receives
+
+    def read(
+        self,
+        topic: TopicName,
+        partition: int,
+        start: Start | int | Position,
+        mailbox: Mailbox,
+        timeout: float,
+    ) -> MemoryReader:
+        reader = super().read(topic, partition, start, mailbox, timeout)
+        return SlowReader(self, reader) if partition and isinstance(start, int) else reader
+
+
+class SlowReader(MemoryReader):
+    def __init__(self, of: Slow, inner: MemoryReader) -> None:
+        self._of = of
+        self._inner = inner
+
+    def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
+        if self._of.silent_receives:
+            self._of.silent_receives -= 1
+            return []
+        return self._inner.receive(limit, max_bytes, timeout)
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+def since(backend: MemoryBackend, time_ms: int, seconds: float) -> Found:
+    ends = end_of(backend.describe_topic(TOPIC, 5))
+    stretch = beginning([0, 1], time_ms), ends
+    bounds = replace(PAGE_BOUNDS, seconds=seconds)
+    return after(reads(backend), TOPIC, stretch, 99, everything, bounds)
+
+
+def test_partition_that_is_silent_for_long_is_not_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.01)
+    backend = Slow(silent_receives=5)
+    store(backend, 0, b"a")
+    store(backend, 1, b"b")
+    found = since(backend, 1, 20.0)
+    assert (sorted(values(found.messages)), found.whole) == ([b"a", b"b"], True)
+    backend.close()
+
+
+def test_page_says_that_a_partition_was_too_slow_and_goes_on_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.01)
+    backend = Slow(silent_receives=1_000_000)
+    store(backend, 0, b"a")
+    store(backend, 1, b"b")
+    found = since(backend, 1, 0.2)
+    assert (values(found.messages), found.whole, found.end[1]) == ([b"a"], False, 1)
+    backend.close()
+
+
+def test_partitions_without_anything_newer_than_a_time_are_at_their_ends(
+    monkeypatch: pytest.MonkeyPatch, backend: MemoryBackend
+) -> None:
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", 0.01)
+    store(backend, 0, b"a", b"b")
+    store(backend, 1, b"c")
+    found = since(backend, 2**42, 20.0)
+    assert (found.messages, found.whole) == ((), True)
+    assert found.end == end_of(backend.describe_topic(TOPIC, 5))
+
+
+class Marked(MemoryBackend):
+    """A store in which an entry without a message, such as a commit, ends each partition."""
+
+    def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
+        stats = super().describe_topic(topic, timeout)
+        parts = (replace(part, next_entry=part.next_entry + 1) for part in stats.partitions)
+        return replace(stats, partitions=tuple(parts))
+
+
+def test_page_reaches_ends_that_are_no_messages_within_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # In proportion as a page has them: its time is that of two silences.
+    monkeypatch.setattr(scan, "SILENCE_SECONDS", PAGE_BOUNDS.seconds / 20)
+    backend = Marked(auto_create=False)
+    backend.create_topic(TopicInfo(TOPIC, 2), 5)
+    store(backend, 0, b"a")
+    store(backend, 1, b"b")
+    found = since(backend, 2**42, PAGE_BOUNDS.seconds / 10)
+    assert (found.messages, found.whole) == ((), True)
+    assert found.end == end_of(backend.describe_topic(TOPIC, 5))
+    backend.close()

@@ -20,7 +20,7 @@ OTHER = Subscription(TOPIC, "other")
 def bench() -> Iterator[Bench]:
     bench = Bench()
     # For one answer of one message, not for two.
-    bench.subscriber.unsent = MemoryBudget(3 * SIZE, bench.subscriber.clock)
+    bench.subscriber.context.unsent = MemoryBudget(3 * SIZE, bench.subscriber.context.clock)
     bench.publish(b"1" * SIZE)
     yield bench
     bench.pool.shutdown()
@@ -33,7 +33,7 @@ def test_poll_is_refused_while_unsent_answers_hold_all_memory(bench: Bench) -> N
     assert refusal.value.retry_after
     slow.delivered()
     assert bench.take(subscription=OTHER) == [b"1" * SIZE]
-    assert bench.subscriber.unsent.used() == 0
+    assert bench.subscriber.context.unsent.used() == 0
 
 
 @pytest.mark.parametrize("delivered", [False, True])
@@ -48,7 +48,7 @@ def test_poll_waits_for_unsent_answers(bench: Bench, delivered: bool) -> None:
     poll = waiting.result(PATIENCE)
     assert [stored.message.value for stored in poll.messages] == [b"1" * SIZE]
     poll.delivered()
-    assert bench.subscriber.unsent.used() == 0
+    assert bench.subscriber.context.unsent.used() == 0
 
 
 def test_poll_that_waits_for_unsent_answers_is_answered_when_the_worker_stops(bench: Bench) -> None:
@@ -60,7 +60,7 @@ def test_poll_that_waits_for_unsent_answers_is_answered_when_the_worker_stops(be
     with pytest.raises(OverloadedError):
         bench.take(subscription=OTHER)
     slow.delivered()
-    assert bench.subscriber.unsent.used() == 0
+    assert bench.subscriber.context.unsent.used() == 0
 
 
 def test_what_was_let_go_for_lack_of_memory_is_not_acknowledged(bench: Bench) -> None:
@@ -88,7 +88,7 @@ def test_empty_poll_is_answered_while_others_wait_for_memory(bench: Bench) -> No
     slow = bench.poll()
     waiting = bench.later(subscription=OTHER)
     nothing = Subscription(TOPIC, "nothing")
-    bench.subscriber.backend.subscribe(nothing, Start.LATEST, 1)
+    bench.subscriber.context.backend.subscribe(nothing, Start.LATEST, 1)
     assert bench.take(subscription=nothing) == []
     slow.delivered()
     waiting.result(PATIENCE).delivered()
@@ -97,7 +97,7 @@ def test_empty_poll_is_answered_while_others_wait_for_memory(bench: Bench) -> No
 def test_empty_polls_take_no_memory(bench: Bench) -> None:
     bench.take()
     waiting = bench.later()
-    assert bench.subscriber.unsent.used() == 0
+    assert bench.subscriber.context.unsent.used() == 0
     bench.publish(b"next")
     poll = waiting.result(PATIENCE)
     poll.delivered()

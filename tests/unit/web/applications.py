@@ -12,13 +12,13 @@ from flask.testing import FlaskClient
 from passlib.context import CryptContext
 from werkzeug.test import TestResponse
 
-from router.access.users import CONTEXT
+from router.access.passwords import context
 from router.app import create_app
-from router.backends import Batch, Mailbox, Receipt
+from router.backends import Batch, Receipt
 from router.backends.memory import MemoryBackend, MemoryNode
-from router.backends.memory.reading import MemoryConsumer
+from router.backends.memory.log import MemoryConsumer
 from router.errors import RouterError
-from router.model import Position, Stored, Subscription
+from router.model import Position, Stored
 from router.services.consume import Subscriber
 from router.settings import load
 from router.web.bodies import BodyReader
@@ -28,8 +28,8 @@ CHEAP = CryptContext(["argon2"], argon2__time_cost=1, argon2__memory_cost=8, arg
 # The password "secret", in every kind of hash that a users file may hold.
 HASHES = {
     "argon2": CHEAP.hash("secret"),
-    "bcrypt": CONTEXT.handler("bcrypt").using(rounds=4).hash("secret").replace("$2b$", "$2y$"),
-    "apr1": CONTEXT.handler("apr_md5_crypt").hash("secret"),
+    "bcrypt": context().handler("bcrypt").using(rounds=4).hash("secret").replace("$2b$", "$2y$"),
+    "apr1": context().handler("apr_md5_crypt").hash("secret"),
 }
 BOTH = {
     "httpStatusCode",
@@ -68,36 +68,29 @@ class Troubled(MemoryBackend):
         self.published.append(batch)
         return super().publish(batch, timeout)
 
-    def consume(
-        self,
-        subscription: Subscription,
-        partition: int,
-        generation: int,
-        mailbox: Mailbox,
-        timeout: float,
-    ) -> MemoryConsumer:
+    def consume(self, *given: Any, **named: Any) -> MemoryConsumer:
         if self.opening:
             raise self.opening.pop(0)
-        consumer = super().consume(subscription, partition, generation, mailbox, timeout)
+        consumer = super().consume(*given, **named)
         return _TroubledConsumer(self, consumer)
 
 
 class _TroubledConsumer(MemoryConsumer):
-    __slots__ = ("_inner", "_troubled")
+    __slots__ = ("_failures", "_inner")
 
-    def __init__(self, troubled: Troubled, inner: MemoryConsumer) -> None:
-        self._troubled = troubled
+    def __init__(self, failures: Troubled, inner: MemoryConsumer) -> None:
+        self._failures = failures
         self._inner = inner
         self.partition = inner.partition
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
-        if self._troubled.reading:
-            raise self._troubled.reading.pop(0)
+        if self._failures.reading:
+            raise self._failures.reading.pop(0)
         return self._inner.receive(limit, max_bytes, timeout)
 
     def acknowledge(self, upto: Position, timeout: float) -> None:
-        if self._troubled.acknowledging:
-            raise self._troubled.acknowledging.pop(0)
+        if self._failures.acknowledging:
+            raise self._failures.acknowledging.pop(0)
         self._inner.acknowledge(upto, timeout)
 
     def close(self) -> None:

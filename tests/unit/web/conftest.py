@@ -10,7 +10,16 @@ from flask import Flask
 
 from router.app import create_app
 from router.settings import load
+from tests.unit.web import compiled
 from tests.unit.web.applications import Site
+
+
+@pytest.fixture(scope="session", autouse=True)
+def shared_compilation() -> Iterator[None]:
+    """Compile each rule and template once for all applications."""
+    with pytest.MonkeyPatch.context() as patch:
+        compiled.share(patch)
+        yield
 
 
 @pytest.fixture

@@ -19,8 +19,8 @@ class Signer:
     """An API key of a site, and what signs with it."""
 
     def __init__(self, client: FlaskClient, **headers: str) -> None:
-        wish = {"email": "a@example.org", "description": "d"}
-        made = client.post("/apiKeys/create", json=wish, headers=headers).get_json()
+        body = {"email": "a@example.org", "description": "d"}
+        made = client.post("/apiKeys/create", json=body, headers=headers).get_json()
         self.key: str = made["key"]
         self.secret: str = made["secret"]
 

@@ -15,10 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.access import tokens
-from router.access import users as users_module
+from router.access import passwords, tokens
+from router.access.passwords import Users, parse_users
 from router.access.permissions import Rule
-from router.access.users import Users, parse
 from router.backends.memory import MemoryNode
 from router.errors import (
     ForbiddenError,
@@ -32,7 +31,6 @@ from router.services.keys import Keys
 from router.services.rights import Rights
 from router.settings import Settings, load
 from router.web.access import Access, Passwords, Permissions, Right, Signatures
-from router.web.access.authorization import Authorization
 from tests.processes import ManualClock
 from tests.unit.web.applications import CHEAP, HASHES, header
 
@@ -40,13 +38,14 @@ Clock = Callable[[], float]
 TOPIC = TopicName.parse("orders.eu")
 
 
-def gate(settings: Settings, node: MemoryNode, metrics: Metrics, clock: Clock) -> Access:
+def site(settings: Settings, node: MemoryNode, metrics: Metrics, clock: Clock) -> Access:
     """Put the parts of access together."""
-    passwords = None
+    checked = None
     if settings.text("auth.users"):
-        passwords = Passwords(settings, node, metrics, clock)
+        checked = Passwords(settings, node, metrics, clock)
     signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
-    return Access(settings, passwords, signatures, Rights(node.registry, 1, clock), clock)
+    clocks = clock, clock
+    return Access(settings, checked, signatures, Rights(node.registry, 1, clock), clocks)
 
 
 def request(authorization: str | None, address: str) -> dict[str, str]:
@@ -55,7 +54,7 @@ def request(authorization: str | None, address: str) -> dict[str, str]:
     return given | {"REMOTE_ADDR": address}
 
 
-class Gate:
+class GuardedSite:
     """Access with a users file, and maybe a permissions file, that tests rewrite."""
 
     def __init__(self, folder: Path, permissions: str | None = None, **settings: str) -> None:
@@ -70,7 +69,7 @@ class Gate:
             variables["ROUTER_AUTH_PERMISSIONS"] = str(self.permissions)
         self.node = MemoryNode(clock=self.clock)
         self.metrics = Metrics()
-        self.access = gate(load(None, variables), self.node, self.metrics, self.clock)
+        self.access = site(load(None, variables), self.node, self.metrics, self.clock)
 
     def rewrite(self, file: Path, text: str) -> None:
         """Change a file so that its time of change differs, and let a second pass."""
@@ -88,10 +87,10 @@ class Gate:
 
 
 def test_everybody_is_anonymous_without_a_users_file() -> None:
-    access = gate(load(None, {}), MemoryNode(), Metrics(), time.monotonic)
+    access = site(load(None, {}), MemoryNode(), Metrics(), time.monotonic)
     for sent in (None, "", "Basic !!", header("a", "b")):
         assert access.principal(request(sent, "10.0.0.1")) == Principal()
-    access.demand(Principal(), TOPIC, Right.MANAGE)
+    access.authorize(Principal(), TOPIC, Right.MANAGE)
 
 
 SECRET = b"s" * 32
@@ -107,10 +106,10 @@ def with_tokens(folder: Path, **settings: str) -> Access:
     given = {name.replace("_", ".", 1): text for name, text in settings.items()}
     given["auth.token_secret_file"] = str(folder / "secret")
     loaded, node, clock = load(None, {}, given), MemoryNode(), ManualClock()
-    passwords = Passwords(loaded, node, Metrics(), clock) if "auth.users" in given else None
+    checked = Passwords(loaded, node, Metrics(), clock) if "auth.users" in given else None
     signatures = Signatures(Keys(node.registry, 1, clock), "", 600, lambda: 0)
-    authorization = Authorization(passwords, tokens.Tokens(loaded, clock, clock))
-    return Access(loaded, authorization, signatures, Rights(node.registry, 1, clock), clock)
+    clocks = clock, clock
+    return Access(loaded, checked, signatures, Rights(node.registry, 1, clock), clocks)
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
@@ -126,9 +125,9 @@ def test_token_and_password_name_the_same_user_with_the_same_rights(tmp_path: Pa
     access = with_tokens(tmp_path, **files)
     for sent in (bearer("anna"), header("anna", "secret")):
         principal = access.principal(request(sent, "10.0.0.1"))
-        access.demand(principal, TOPIC, Right.PUBLISH)
+        access.authorize(principal, TOPIC, Right.PUBLISH)
         with pytest.raises(ForbiddenError):
-            access.demand(principal, TOPIC, Right.SUBSCRIBE)
+            access.authorize(principal, TOPIC, Right.SUBSCRIBE)
 
 
 @pytest.mark.parametrize(
@@ -144,11 +143,11 @@ def test_request_without_a_good_token_is_refused(tmp_path: Path, sent: str | Non
 
 @pytest.mark.parametrize("kind", sorted(HASHES))
 def test_password_is_verified_for_every_kind_of_hash(tmp_path: Path, kind: str) -> None:
-    gate = Gate(tmp_path)
-    assert gate.check(kind, "secret") == kind
+    site = GuardedSite(tmp_path)
+    assert site.check(kind, "secret") == kind
     with pytest.raises(UnauthenticatedError):
-        gate.check(kind, "wrong")
-    assert gate.logins() == {"verified": 1, "refused": 1}
+        site.check(kind, "wrong")
+    assert site.logins() == {"verified": 1, "refused": 1}
 
 
 @pytest.mark.parametrize(
@@ -159,18 +158,18 @@ def test_password_is_verified_for_every_kind_of_hash(tmp_path: Path, kind: str) 
 )  # fmt: skip
 def test_credentials_that_cannot_be_read_are_refused(tmp_path: Path, sent: str | None) -> None:
     with pytest.raises(UnauthenticatedError):
-        Gate(tmp_path).access.principal(request(sent, "10.0.0.1"))
+        GuardedSite(tmp_path).access.principal(request(sent, "10.0.0.1"))
 
 
 @pytest.mark.parametrize("password", ["", "x" * 2_000, "nul\0", "é" * 60])
 @pytest.mark.parametrize("name", [*sorted(HASHES), "nobody"])
 def test_odd_passwords_are_wrong_and_nothing_else(tmp_path: Path, name: str, password: str) -> None:
     with pytest.raises(UnauthenticatedError):
-        Gate(tmp_path).check(name, password)
+        GuardedSite(tmp_path).check(name, password)
 
 
 def test_unknown_users_cost_a_check_like_known_ones(tmp_path: Path) -> None:
-    users = Users(Gate(tmp_path).users, time.monotonic)
+    users = Users(GuardedSite(tmp_path).users, time.monotonic)
     checked = []
 
     def matches(password: str, hashed: str) -> bool:
@@ -178,7 +177,7 @@ def test_unknown_users_cost_a_check_like_known_ones(tmp_path: Path) -> None:
         return True
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(users_module, "_matches", matches)
+        patch.setattr(passwords, "_matches", matches)
         assert users.verify("argon2", "secret")
         assert not users.verify("nobody", "secret")
         assert not users.verify("nobody", "other")
@@ -191,35 +190,35 @@ def test_unknown_user_of_an_empty_file_costs_a_check(tmp_path: Path) -> None:
     file = tmp_path / "users"
     file.write_text("# nobody yet\n")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(users_module, "_made", [HASHES["argon2"]])
+        patch.setattr(passwords, "_unused_hash", lambda: HASHES["argon2"])
         assert not Users(file, time.monotonic).verify("nobody", "secret")
 
 
 def test_verified_credentials_are_remembered_for_a_while(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, auth_cache="60s")
-    assert [gate.check("argon2", "secret") for _ in range(5)] == ["argon2"] * 5
-    assert gate.logins() == {"verified": 1}
-    gate.clock.advance(60)
-    assert gate.check("argon2", "secret") == "argon2"
-    assert gate.logins() == {"verified": 1}
+    site = GuardedSite(tmp_path, auth_cache="60s")
+    assert [site.check("argon2", "secret") for _ in range(5)] == ["argon2"] * 5
+    assert site.logins() == {"verified": 1}
+    site.clock.advance(60)
+    assert site.check("argon2", "secret") == "argon2"
+    assert site.logins() == {"verified": 1}
 
 
 def test_verified_credentials_are_forgotten_when_the_file_changes(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    gate.check("argon2", "secret")
-    gate.rewrite(gate.users, f"argon2:{CHEAP.hash('new')}\n")
+    site = GuardedSite(tmp_path)
+    site.check("argon2", "secret")
+    site.rewrite(site.users, f"argon2:{CHEAP.hash('new')}\n")
     with pytest.raises(UnauthenticatedError):
-        gate.check("argon2", "secret")
-    assert gate.check("argon2", "new") == "argon2"
+        site.check("argon2", "secret")
+    assert site.check("argon2", "new") == "argon2"
 
 
 def test_broken_file_leaves_the_last_users_in_force(tmp_path: Path) -> None:
-    gate = Gate(tmp_path)
-    gate.rewrite(gate.users, "argon2:plain text\n")
-    assert gate.check("argon2", "secret") == "argon2"
-    gate.users.unlink()
-    gate.clock.advance(1)
-    assert gate.check("bcrypt", "secret") == "bcrypt"
+    site = GuardedSite(tmp_path)
+    site.rewrite(site.users, "argon2:plain text\n")
+    assert site.check("argon2", "secret") == "argon2"
+    site.users.unlink()
+    site.clock.advance(1)
+    assert site.check("bcrypt", "secret") == "bcrypt"
 
 
 @pytest.mark.parametrize("text", ["argon2", "argon2:plain", ":x", "a:{SHA}abc", "a:$1$x$y"])
@@ -235,44 +234,44 @@ def test_users_file_that_is_missing_stops_the_start(tmp_path: Path) -> None:
 
 
 def test_checks_are_rationed_before_the_hash(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, auth_attempts_per_minute="3")
+    site = GuardedSite(tmp_path, auth_attempts_per_minute="3")
     for guess in "abc":
         with pytest.raises(UnauthenticatedError):
-            gate.check("argon2", guess)
+            site.check("argon2", guess)
     with pytest.raises(TooManyRequestsError) as refused:
-        gate.check("argon2", "secret")
+        site.check("argon2", "secret")
     assert refused.value.retry_after == pytest.approx(20)
-    assert gate.logins() == {"refused": 3, "limited": 1}
-    assert gate.check("argon2", "secret", "10.0.0.2") == "argon2"
-    gate.clock.advance(20)
-    assert gate.check("argon2", "secret") == "argon2"
+    assert site.logins() == {"refused": 3, "limited": 1}
+    assert site.check("argon2", "secret", "10.0.0.2") == "argon2"
+    site.clock.advance(20)
+    assert site.check("argon2", "secret") == "argon2"
 
 
 def test_checks_are_rationed_for_all_addresses_of_a_client_together(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, auth_attempts_per_minute="2")
+    site = GuardedSite(tmp_path, auth_attempts_per_minute="2")
     for number in range(2):
         with pytest.raises(UnauthenticatedError):
-            gate.check("argon2", f"guess{number}", f"2001:db8:0:1::{number}")
+            site.check("argon2", f"guess{number}", f"2001:db8:0:1::{number}")
     with pytest.raises(TooManyRequestsError):
-        gate.check("argon2", "secret", "2001:db8:0:1::9")
-    assert gate.check("argon2", "secret", "2001:db8:0:2::9") == "argon2"
+        site.check("argon2", "secret", "2001:db8:0:1::9")
+    assert site.check("argon2", "secret", "2001:db8:0:2::9") == "argon2"
 
 
 def test_remembered_credentials_need_no_ration(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, auth_attempts_per_minute="1")
-    assert [gate.check("argon2", "secret") for _ in range(9)] == ["argon2"] * 9
+    site = GuardedSite(tmp_path, auth_attempts_per_minute="1")
+    assert [site.check("argon2", "secret") for _ in range(9)] == ["argon2"] * 9
 
 
 def test_ration_of_zero_is_none(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, auth_attempts_per_minute="0")
+    site = GuardedSite(tmp_path, auth_attempts_per_minute="0")
     for guess in range(9):
         with pytest.raises(UnauthenticatedError):
-            gate.check("argon2", str(guess))
+            site.check("argon2", str(guess))
 
 
 @pytest.mark.parametrize("password", ["secret", "wrong"])
 def test_requests_that_come_together_share_one_check(tmp_path: Path, password: str) -> None:
-    gate = Gate(tmp_path, auth_attempts_per_minute="1")
+    site = GuardedSite(tmp_path, auth_attempts_per_minute="1")
     entered, go = threading.Event(), threading.Event()
     verify = Users.verify
 
@@ -283,9 +282,9 @@ def test_requests_that_come_together_share_one_check(tmp_path: Path, password: s
 
     with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(8) as pool:
         patch.setattr(Users, "verify", slow)
-        first = pool.submit(gate.check, "argon2", password)
+        first = pool.submit(site.check, "argon2", password)
         assert entered.wait(20)
-        others = [pool.submit(gate.check, "argon2", password) for _ in range(7)]
+        others = [pool.submit(site.check, "argon2", password) for _ in range(7)]
         time.sleep(0.05)
         go.set()
         results = [task.exception(20) or task.result() for task in (first, *others)]
@@ -293,11 +292,11 @@ def test_requests_that_come_together_share_one_check(tmp_path: Path, password: s
         assert results == ["argon2"] * 8
     else:
         assert all(isinstance(result, UnauthenticatedError) for result in results)
-    assert sum(gate.logins().values()) == 1
+    assert sum(site.logins().values()) == 1
 
 
 def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
-    gate = Gate(
+    site = GuardedSite(
         tmp_path,
         """
         # user   topics      rights
@@ -306,7 +305,7 @@ def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
         *        public.*    subscribe
         """,
     )
-    allows = gate.access.allows
+    allows = site.access.allows
     granted = {
         (user, topic, right.value)
         for user in ("billing", "ops", "other")
@@ -325,24 +324,24 @@ def test_permissions_deny_what_no_rule_grants(tmp_path: Path) -> None:
         ("other", "public.news", "view"),
     } | {("ops", topic, right) for topic, right in everything}
     with pytest.raises(ForbiddenError, match=r"billing: no right to manage orders.eu"):
-        gate.access.demand(Principal("billing"), TOPIC, Right.MANAGE)
-    assert gate.access.users(TOPIC, Right.SUBSCRIBE) == ["billing", "ops"]
+        site.access.authorize(Principal("billing"), TOPIC, Right.MANAGE)
+    assert site.access.users(TOPIC, Right.SUBSCRIBE) == ["billing", "ops"]
 
 
 def test_permissions_change_with_their_file(tmp_path: Path) -> None:
-    gate = Gate(tmp_path, "a orders.* publish\n")
-    assert gate.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
-    gate.rewrite(gate.permissions, "b orders.* publish\n")
-    assert not gate.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
-    assert gate.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
-    gate.rewrite(gate.permissions, "b orders.* nonsense\n")
-    assert gate.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
+    site = GuardedSite(tmp_path, "a orders.* publish\n")
+    assert site.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
+    site.rewrite(site.permissions, "b orders.* publish\n")
+    assert not site.access.allows(Principal("a"), TOPIC, Right.PUBLISH)
+    assert site.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
+    site.rewrite(site.permissions, "b orders.* nonsense\n")
+    assert site.access.allows(Principal("b"), TOPIC, Right.PUBLISH)
 
 
 @pytest.mark.parametrize("text", ["a b", "a b c", "a o/* publish", "a * publish,own"])
 def test_permissions_that_cannot_be_read_stop_the_start(tmp_path: Path, text: str) -> None:
     with pytest.raises(SettingError, match="line 1"):
-        Gate(tmp_path, text)
+        GuardedSite(tmp_path, text)
 
 
 def test_answer_of_old_rules_is_not_kept_beside_new_ones(tmp_path: Path) -> None:
@@ -355,20 +354,20 @@ def test_answer_of_old_rules_is_not_kept_beside_new_ones(tmp_path: Path) -> None
         def covers(self, topic: str) -> bool:
             file.write_text("the new rules")
             clock.advance(1)
-            assert not permissions.allow("anna", "other", Right.PUBLISH)
+            assert not permissions.allows("anna", "other", Right.PUBLISH)
             return True
 
     slow = Slow("anna", re.compile(".*"), frozenset({Right.PUBLISH}), "*: publish")
     permissions = Permissions(file, clock, lambda text: [slow] if text == "old" else [])
-    assert permissions.allow("anna", "t", Right.PUBLISH)
-    assert not permissions.allow("anna", "t", Right.PUBLISH)
+    assert permissions.allows("anna", "t", Right.PUBLISH)
+    assert not permissions.allows("anna", "t", Right.PUBLISH)
 
 
 def test_permissions_need_users(tmp_path: Path) -> None:
     (tmp_path / "permissions").write_text("")
     settings = load(None, {"ROUTER_AUTH_PERMISSIONS": str(tmp_path / "permissions")})
     with pytest.raises(SettingError, match=r"auth\.users"):
-        gate(settings, MemoryNode(), Metrics(), time.monotonic)
+        site(settings, MemoryNode(), Metrics(), time.monotonic)
 
 
 @given(name=st.text(max_size=20), password=st.text(max_size=20))
@@ -378,6 +377,6 @@ def test_users_file_is_read_or_refused_with_a_line(name: str, password: str) -> 
         lines = [line.strip() for line in text.splitlines()]
         if any(line and not line.startswith("#") for line in lines):
             with pytest.raises(ValueError, match=r"line \d"):
-                parse(text)
+                parse_users(text)
         else:
-            assert parse(text) == {}
+            assert parse_users(text) == {}

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.access.logins import share
+from router.access.addresses import client_network
 from router.errors import SettingError
 from router.web.addresses import Forwarded, is_local, trusted
 
@@ -130,15 +130,17 @@ def test_ration_is_for_a_network_of_ipv6(
     one: IPv4Address | IPv6Address, other: IPv4Address | IPv6Address
 ) -> None:
     if not (_mapped(one) or _mapped(other)):
-        assert (share(str(one)) == share(str(other))) == (int(one) >> 64 == int(other) >> 64)
+        assert (client_network(str(one)) == client_network(str(other))) == (
+            int(one) >> 64 == int(other) >> 64
+        )
     within = IPv6Address(int(one) ^ 1)
-    assert _mapped(one) or share(str(one)) == share(str(within))
+    assert _mapped(one) or client_network(str(one)) == client_network(str(within))
 
 
 @given(st.ip_addresses(v=4))
 def test_ration_is_for_an_address_of_ipv4(address: IPv4Address | IPv6Address) -> None:
-    assert share(str(address)) == share(f"::ffff:{address}") == str(address)
-    assert share("") == ""
+    assert client_network(str(address)) == client_network(f"::ffff:{address}") == str(address)
+    assert client_network("") == ""
 
 
 @pytest.mark.parametrize("word", ["x", "10.0.0.1/8", "10.0.0.0/40", "localhost"])

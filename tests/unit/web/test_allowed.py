@@ -9,6 +9,7 @@ ADMIN = "/admin/v2"
 TOPIC = f"{ADMIN}/persistent/public/default/t"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "methods"),
     [

@@ -23,8 +23,8 @@ from router.errors import (
 )
 from router.model import Message, Position, Stored
 from router.web.bodies import Bounds, inflate, read, write
-from router.web.bodies.inflate import FREE, MEMBERS
-from router.web.bodies.objects import DEEPEST, WINDOW, objects
+from router.web.bodies.inflate import MAX_FREE_BYTES, MAX_MEMBERS
+from router.web.bodies.objects import MAX_DEPTH, MAX_WINDOW, objects
 from router.web.media import Format
 from router.wire import ndjson
 
@@ -57,6 +57,7 @@ def texts(kind: str, body: bytes) -> list[bytes]:
     return [message.value for message in read(kind, body, None, BOUNDS)]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(found=st.lists(documents, max_size=4), blank=blanks)
 def test_json_array_gives_each_object_as_it_was_sent(found: list[str], blank: str) -> None:
@@ -64,6 +65,7 @@ def test_json_array_gives_each_object_as_it_was_sent(found: list[str], blank: st
     assert texts(JSON, body.encode()) == [text.encode() for text in found]
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(found=st.lists(documents, max_size=4), blank=blanks)
 def test_json_stream_gives_each_object_as_it_was_sent(found: list[str], blank: str) -> None:
@@ -114,21 +116,22 @@ def test_json_is_refused_when_it_is_none_or_no_object(body: bytes) -> None:
         read(JSON, body, None, BOUNDS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("depth", "opened", "closed"), [(DEEPEST, '{"a":', "}"), (DEEPEST - 1, "[", "]")]
+    ("depth", "opened", "closed"), [(MAX_DEPTH, '{"a":', "}"), (MAX_DEPTH - 1, "[", "]")]
 )
 def test_json_nesting_is_bounded(depth: int, opened: str, closed: str) -> None:
     def nested(levels: int) -> bytes:
         return ('{"x":' + opened * (levels - 1) + "0" + closed * (levels - 1) + "}").encode()
 
     assert len(texts(JSON, nested(depth))) == 1
-    for levels in (DEEPEST + 1, DEEPEST + 400, 100_000):
+    for levels in (MAX_DEPTH + 1, MAX_DEPTH + 400, 100_000):
         with pytest.raises(BadJsonError, match="nested"):
             read(JSON, nested(levels), None, BOUNDS)
 
 
 def test_json_nesting_is_counted_by_its_depth_and_not_by_its_brackets() -> None:
-    depth = DEEPEST - 1
+    depth = MAX_DEPTH - 1
     body = '{"x":' + "[" * depth + "]" * depth + ', "y":' + "[]}"
     assert texts(JSON, body.encode()) == [body.encode()]
     with pytest.raises(BadJsonError, match="nested"):
@@ -136,18 +139,20 @@ def test_json_nesting_is_counted_by_its_depth_and_not_by_its_brackets() -> None:
 
 
 def test_json_brackets_in_texts_are_no_nesting() -> None:
-    body = json.dumps({"a": '[{\\"' * 2 * DEEPEST}).encode()
+    body = json.dumps({"a": '[{\\"' * 2 * MAX_DEPTH}).encode()
     assert texts(JSON, body) == [body]
 
 
 def test_json_beyond_one_window_is_read_whole() -> None:
     one = b'{"a":"' + b"x" * 900_000 + b'"}'
-    many = [one] * (3 * WINDOW // len(one))
+    many = [one] * (3 * MAX_WINDOW // len(one))
     assert [m.value for m in objects(b"[" + b",".join(many) + b"]", None, 1_000_000)] == many
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("start", [b'{"a":"' + b"x" * 3 * WINDOW, b'{"a":[' + b"[],0," * WINDOW])
+@pytest.mark.parametrize(
+    "start", [b'{"a":"' + b"x" * 3 * MAX_WINDOW, b'{"a":[' + b"[],0," * MAX_WINDOW]
+)
 def test_json_object_beyond_a_window_is_too_large(start: bytes) -> None:
     with pytest.raises(MessageTooLargeError):
         list(objects(start + b'0]}"}', None, 1_000_000))
@@ -318,9 +323,9 @@ def test_inflating_stops_at_the_ratio() -> None:
 
 def test_inflating_bounds_the_members() -> None:
     member = gzip.compress(b"x")
-    assert inflate("gzip", member * MEMBERS, BOUNDS) == b"x" * MEMBERS
+    assert inflate("gzip", member * MAX_MEMBERS, BOUNDS) == b"x" * MAX_MEMBERS
     with pytest.raises(BadFramingError, match="more follows"):
-        inflate("gzip", member * (MEMBERS + 1), BOUNDS)
+        inflate("gzip", member * (MAX_MEMBERS + 1), BOUNDS)
 
 
 @pytest.mark.parametrize("excess", [0, 1])
@@ -329,13 +334,16 @@ def test_inflating_takes_as_much_as_the_bounds_allow_and_not_a_byte_more(excess:
     made = stored.compress(os.urandom(1_000 + excess)) + stored.flush()
     for body, bounds in (
         (made, Bounds(batch=1_000, ratio=200, messages=1, message=1)),
-        (gzip.compress(bytes(FREE + excess)), Bounds(1 << 20, ratio=1, messages=1, message=1)),
+        (
+            gzip.compress(bytes(MAX_FREE_BYTES + excess)),
+            Bounds(1 << 20, ratio=1, messages=1, message=1),
+        ),
     ):
         if excess:
             with pytest.raises(BatchTooLargeError):
                 inflate("gzip", body, bounds)
         else:
-            assert len(inflate("gzip", body, bounds)) in {1_000, FREE}
+            assert len(inflate("gzip", body, bounds)) in {1_000, MAX_FREE_BYTES}
 
 
 def test_inflating_an_unknown_coding_is_refused() -> None:

@@ -17,7 +17,7 @@ import pytest
 from router.errors import BatchTooLargeError, OverloadedError
 from router.model import Message
 from router.services.memory_budget import MemoryBudget
-from router.waiting import finish
+from router.steps import run_blocking
 from router.web.bodies import Body, BodyReader, Bounds
 from router.web.bodies.reader import LIGHT_BYTES, LIGHT_MESSAGES, MESSAGE_BYTES
 
@@ -46,11 +46,12 @@ class Bench:
         self.reader = BodyReader(BOUNDS, self.budget, self.offloaded, timeout, time.monotonic)
 
     def read(self, body: Body) -> list[Message]:
-        messages, reserved = finish(self.reader.messages(body))
+        messages, reserved = run_blocking(self.reader.messages(body))
         reserved.release()
         return messages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "count"),
     [
@@ -95,7 +96,7 @@ def test_body_of_few_bytes_reserves_what_it_grows_to() -> None:
     bench = Bench(limit=1 << 30)
     body = Body(TEXT, "gzip", gzip.compress(LINES, 9))
     assert len(body.data) < 300
-    _, reserved = finish(bench.reader.messages(body))
+    _, reserved = run_blocking(bench.reader.messages(body))
     assert bench.budget.used() == len(LINES) + 100_000 * MESSAGE_BYTES
     reserved.release()
 
@@ -120,7 +121,7 @@ def test_body_that_is_compressed_twice_reserves_what_it_grows_to_twice() -> None
 
 def test_heavy_body_is_not_read_before_there_is_room() -> None:
     bench = Bench(limit=10_000)
-    held = finish(bench.budget.reserve(1, 0, 0))
+    held = run_blocking(bench.budget.reserve(1, 0, 0))
     with pytest.raises(OverloadedError):
         bench.read(Body(TEXT, "gzip", gzip.compress(LINES, 9)))
     assert bench.offloaded.calls == 0
@@ -128,6 +129,7 @@ def test_heavy_body_is_not_read_before_there_is_room() -> None:
     assert bench.budget.used() == 0
 
 
+@pytest.mark.slow
 def test_body_that_is_refused_holds_nothing() -> None:
     bench = Bench()
     with pytest.raises(BatchTooLargeError):

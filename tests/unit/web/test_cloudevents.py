@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 from router.backends import Batch
 from router.model import Message, Position, Stored, TopicName
 from router.web.bodies import event_line
-from router.web.bodies.event_attributes import MAX_ATTRIBUTES
-from router.web.bodies.events import EVENT, EVENT_BATCH, events
+from router.web.bodies.cloudevents import EVENT, EVENT_BATCH, MAX_ATTRIBUTES, events
 from tests.unit.web.applications import BOTH, Site
 
 Sites = Callable[..., Site]
@@ -454,6 +453,7 @@ def test_event_of_kafkas_structured_mode_is_emitted_as_it_is(site: Site) -> None
     assert third == REQUIRED | {"data_base64": "dg=="}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("accept", "kind"),
     [
@@ -596,6 +596,7 @@ _PROPERTIES = st.dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(
     value=_VALUES,

@@ -59,6 +59,7 @@ def test_page_on_the_list_may_read_refusals(sites: Sites) -> None:
     assert answer.headers["Access-Control-Allow-Origin"] == PAGE
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("listed", ["", "https://other.example"])
 @pytest.mark.parametrize(
     "sent",
@@ -112,6 +113,7 @@ def test_our_own_pages_and_other_clients_are_not_concerned(
     assert "Vary" not in answer.headers
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [

@@ -18,7 +18,7 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.services.publish import Publisher
-from router.web.dmaap_errors import ROUTES, TABLE
+from router.web.dmaap.errors import ROUTES, TABLE
 from tests.unit.web.applications import BOTH, Site
 
 Sites = Callable[..., Site]
@@ -55,6 +55,7 @@ def test_bad_framing_is_3003(site: Site, body: bytes) -> None:
     assert told(site.post("/events/t", body, "application/cambria")) == (400, 3003, 5007)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("body", [b"{", b"[1]", b'{"a":NaN}', b'{"a":"\xff"}', b"7", b"[{}] x"])
 def test_bad_json_is_3005(site: Site, body: bytes) -> None:
     assert told(site.post("/events/t", body, "application/json")) == (400, 3005, 5007)
@@ -117,6 +118,7 @@ def test_malformed_reading_option_is_3010(site: Site, query: str) -> None:
     assert told(site.client.get(f"/events/t/g/c?{query}")) == (400, 3010, 5008)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accept", ["json", "a/b;q=x", "*/*;q=2"])
 def test_malformed_accept_is_3010(site: Site, accept: str) -> None:
     assert told(site.poll(Accept=accept)) == (400, 3010, 5008)
@@ -199,6 +201,7 @@ def test_bad_name_is_400(site: Site, path: str) -> None:
     assert told(answer) == (400, 5005, 5005)
 
 
+@pytest.mark.slow
 def test_unreadable_messages_for_text_are_406_and_stay(site: Site) -> None:
     site.post("/events/t", b"two\nlines", "application/octet-stream")
     assert told(site.poll(Accept="text/plain")) == (406, 5008, 5008)
@@ -216,9 +219,9 @@ def test_unknown_content_encoding_is_415(site: Site) -> None:
 
 
 def test_other_number_of_partitions_is_409(site: Site) -> None:
-    wish = {"topicName": "t", "partitionCount": 2}
-    site.client.post("/topics/create", json=wish)
-    answer = site.client.post("/topics/create", json=wish | {"partitionCount": 3})
+    body = {"topicName": "t", "partitionCount": 2}
+    site.client.post("/topics/create", json=body)
+    answer = site.client.post("/topics/create", json=body | {"partitionCount": 3})
     assert told(answer) == (409, 6003, 6003)
 
 
@@ -239,7 +242,7 @@ def test_failure_of_ours_is_500_and_tells_nothing(site: Site) -> None:
         raise ZeroDivisionError("a secret of the code")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Publisher, "publishing", broken)
+        patch.setattr(Publisher, "publish_steps", broken)
         answer = site.post("/events/t", "x")
     assert told(answer) == (500, 1004, 1004)
     assert b"secret" not in answer.data

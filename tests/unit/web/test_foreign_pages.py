@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from werkzeug.test import create_environ
 
-from router.web.cors import Cors
+from router.web.origins import Cors
 from tests.unit.web import foreign, routes
 from tests.unit.web.applications import Site
 

@@ -100,9 +100,11 @@ def pair(
     through_flask.close()
 
 
-def told(site: Site, asked: dict[str, Any], trouble: RouterError | None) -> tuple[Any, ...]:
+def told(
+    site: Site, asked: dict[str, Any], unavailable_reason: RouterError | None
+) -> tuple[Any, ...]:
     """Return what is answered, without times and ids, and what is stored."""
-    site.backend.publishing[:] = [trouble]
+    site.backend.publishing[:] = [unavailable_reason]
     answer = site.client.post(**asked)
     body = json.loads(answer.data)
     assert answer.headers["transactionId"]
@@ -117,12 +119,13 @@ def told(site: Site, asked: dict[str, Any], trouble: RouterError | None) -> tupl
     return answer.status, lengthless, body, stored
 
 
-@given(asked=requests, trouble=st.sampled_from(TROUBLES))
+@pytest.mark.slow
+@given(asked=requests, unavailable_reason=st.sampled_from(TROUBLES))
 def test_plain_publish_is_answered_as_flask_would(
-    pair: tuple[Site, Site], asked: dict[str, Any], trouble: RouterError | None
+    pair: tuple[Site, Site], asked: dict[str, Any], unavailable_reason: RouterError | None
 ) -> None:
     direct, through_flask = pair
-    assert told(direct, asked, trouble) == told(through_flask, asked, trouble)
+    assert told(direct, asked, unavailable_reason) == told(through_flask, asked, unavailable_reason)
 
 
 def polled(site: Site, asked: dict[str, Any]) -> tuple[Any, ...]:

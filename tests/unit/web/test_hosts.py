@@ -9,7 +9,7 @@ import pytest
 
 from router.errors import ForbiddenError
 from router.settings import load
-from router.web.hosts import Hosts, warning
+from router.web.origins import Hosts, warning
 from router.web.server import options
 from tests.unit.web.applications import HASHES, Site, header
 
@@ -57,6 +57,7 @@ def test_health_checks_may_be_sent_to_any_host(site: Site, path: str) -> None:
     assert site.client.get(path, headers=EVIL).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "host",
     ["localhost", "LocalHost:3904", "127.0.0.1", "127.9.9.9:1", "[::1]", "[::1]:3904", ""],
@@ -93,6 +94,7 @@ def test_any_host_is_served_outside_loopback_while_none_is_named(
     assert sites(**more).client.get("/topics", headers=EVIL).status_code == 200
 
 
+@pytest.mark.slow
 def test_any_host_is_served_to_users(sites: Sites, tmp_path: Path) -> None:
     (tmp_path / "users").write_text(f"anna:{HASHES['argon2']}\n")
     site = sites(auth_users=str(tmp_path / "users"), server_hosts="router.example")

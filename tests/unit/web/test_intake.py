@@ -17,7 +17,7 @@ from router.errors import (
     ReadBodyTooLargeError,
     UnsupportedEncodingError,
 )
-from router.web import intake
+from router.web import requests
 
 
 class Chunk:
@@ -46,35 +46,35 @@ def test_body_is_read_whole_or_refused(body: bytes, limit: int, chunked: bool) -
     request = chunks(body) if chunked else environ(body + b"next request", str(len(body)))
     if len(body) > limit:
         with pytest.raises(BatchTooLargeError):
-            intake.body(request, limit)
+            requests.body(request, limit)
     else:
-        assert intake.body(request, limit) == body
+        assert requests.body(request, limit) == body
 
 
 def test_body_without_a_length_is_empty() -> None:
-    assert intake.body(environ(b"something"), 100) == b""
+    assert requests.body(environ(b"something"), 100) == b""
 
 
 @pytest.mark.parametrize("coding", ["gzip, chunked", "gzip", "deflate,chunked", "chunked, chunked"])
 def test_body_in_another_transfer_coding_is_refused(coding: str) -> None:
     with pytest.raises(UnsupportedEncodingError):
-        intake.body(chunks(b"x") | {"HTTP_TRANSFER_ENCODING": coding}, 100)
+        requests.body(chunks(b"x") | {"HTTP_TRANSFER_ENCODING": coding}, 100)
 
 
 @pytest.mark.parametrize("coding", ["chunked", " Chunked "])
 def test_chunked_is_the_transfer_coding_that_is_read(coding: str) -> None:
-    assert intake.body(chunks(b"x") | {"HTTP_TRANSFER_ENCODING": coding}, 100) == b"x"
+    assert requests.body(chunks(b"x") | {"HTTP_TRANSFER_ENCODING": coding}, 100) == b"x"
 
 
 def test_body_that_breaks_off_is_refused() -> None:
     with pytest.raises(BadRequestError, match="5 of 9"):
-        intake.body(environ(b"hello", "9"), 100)
+        requests.body(environ(b"hello", "9"), 100)
 
 
 @pytest.mark.parametrize("length", ["x", "-1", "1.0"])
 def test_body_with_a_bad_length_is_refused(length: str) -> None:
     with pytest.raises(BadRequestError):
-        intake.body(environ(b"", length), 100)
+        requests.body(environ(b"", length), 100)
 
 
 def gunicorn_error() -> Exception:
@@ -95,12 +95,12 @@ def gunicorn_error() -> Exception:
 def test_body_that_cannot_be_read_is_refused(error: Exception, sentence: str) -> None:
     request = {"wsgi.input": Chunk(error), "wsgi.input_terminated": True}
     with pytest.raises(BadRequestError, match=sentence):
-        intake.body(request, 100)
+        requests.body(request, 100)
 
 
 def test_body_that_fails_by_our_mistake_is_no_bad_request() -> None:
     with pytest.raises(ZeroDivisionError):
-        intake.body({"wsgi.input": Chunk(ZeroDivisionError()), "CONTENT_LENGTH": "1"}, 100)
+        requests.body({"wsgi.input": Chunk(ZeroDivisionError()), "CONTENT_LENGTH": "1"}, 100)
 
 
 def test_body_is_waited_for_with_a_bound_that_ends_with_it() -> None:
@@ -115,8 +115,8 @@ def test_body_is_waited_for_with_a_bound_that_ends_with_it() -> None:
                 return super().read(size)
 
         request = {"wsgi.input": Noted(b"x"), "CONTENT_LENGTH": "1", "gunicorn.socket": ours}
-        assert intake.body(request, 9) == b"x"
-        assert seen == [intake.SILENCE]
+        assert requests.body(request, 9) == b"x"
+        assert seen == [requests.MAX_BODY_PAUSE_SECONDS]
         assert ours.gettimeout() == 7
 
 
@@ -124,11 +124,11 @@ def test_body_is_waited_for_with_a_bound_that_ends_with_it() -> None:
 def test_body_of_a_reading_request_is_bounded(chunked: bool) -> None:
     request = chunks(b"x" * 11) if chunked else environ(b"x" * 11, "11")
     with pytest.raises(ReadBodyTooLargeError):
-        intake.no_body(request, 10)
+        requests.no_body(request, 10)
 
 
 def test_body_of_a_reading_request_is_left_alone_when_small() -> None:
-    intake.no_body(environ(b"x" * 10, "10"), 10)
+    requests.no_body(environ(b"x" * 10, "10"), 10)
 
 
 @given(
@@ -138,21 +138,21 @@ def test_query_gives_parameters_byte_for_byte(sent: dict[str, bytes]) -> None:
     pairs = "&".join(
         f"{quote(k.encode('latin-1'), safe='')}={quote(v, safe='')}" for k, v in sent.items()
     )
-    found = intake.query({"QUERY_STRING": pairs})
+    found = requests.query({"QUERY_STRING": pairs})
     assert {k: v.encode("latin-1") for k, v in found.items()} == sent
 
 
 def test_query_takes_the_first_of_a_name() -> None:
-    assert intake.query({"QUERY_STRING": "a=1&a=2&b=&c"}) == {"a": "1", "b": "", "c": ""}
+    assert requests.query({"QUERY_STRING": "a=1&a=2&b=&c"}) == {"a": "1", "b": "", "c": ""}
 
 
 def test_query_is_bounded() -> None:
     with pytest.raises(BadRequestError):
-        intake.query({"QUERY_STRING": "a=1&" * 101})
+        requests.query({"QUERY_STRING": "a=1&" * 101})
 
 
 def test_idempotency_key_is_bounded() -> None:
-    assert intake.idempotency_key({}) is None
-    assert intake.idempotency_key({"HTTP_IDEMPOTENCY_KEY": "x" * 255}) == "x" * 255
+    assert requests.idempotency_key({}) is None
+    assert requests.idempotency_key({"HTTP_IDEMPOTENCY_KEY": "x" * 255}) == "x" * 255
     with pytest.raises(BadRequestError):
-        intake.idempotency_key({"HTTP_IDEMPOTENCY_KEY": "x" * 256})
+        requests.idempotency_key({"HTTP_IDEMPOTENCY_KEY": "x" * 256})

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from router.errors import BadNameError
 from router.model import CONSUMER_NAME, NAME, TopicName
-from router.web.names import RawPaths, consumer_name, decode, topic_names
+from router.web.requests import RawPaths, consumer_name, decode, topic_names
 
 topic = topic_names("public", "default", 249)
 characters = st.characters(exclude_categories=["Cs"])

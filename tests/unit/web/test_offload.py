@@ -34,32 +34,32 @@ def test_work_is_done_here_without_gevent() -> None:
 
 def test_client_is_there_until_it_leaves(pair: Pair) -> None:
     watch = offload.Watch(pair[0], lambda: None)
-    assert watch.look_every() == offload.LOOK_EVERY
-    assert not watch.gone()
+    assert watch.check_seconds() == offload.CHECK_SECONDS
+    assert not watch.is_closed()
     pair[1].sendall(b"the next request")
-    assert not watch.gone()
+    assert not watch.is_closed()
     pair[1].close()
-    assert watch.gone()
+    assert watch.is_closed()
     watch.close()
 
 
 def test_client_that_only_ends_its_side_counts_as_gone(pair: Pair) -> None:
     watch = offload.Watch(pair[0], lambda: None)
     pair[1].shutdown(socket.SHUT_WR)
-    assert watch.gone()
+    assert watch.is_closed()
 
 
 def test_client_whose_socket_we_closed_is_gone(pair: Pair) -> None:
     watch = offload.Watch(pair[0], lambda: None)
     pair[0].close()
-    assert watch.gone()
+    assert watch.is_closed()
     watch.close()
 
 
 def test_client_without_a_socket_is_always_there() -> None:
     watch = offload.Watch(None, lambda: None)
-    assert not watch.gone()
-    assert watch.look_every() == math.inf
+    assert not watch.is_closed()
+    assert watch.check_seconds() == math.inf
     watch.bound_write(1)
     watch.close()
 
@@ -139,11 +139,11 @@ def connect():
 ours, theirs = connect()
 woken = Event()
 watch = offload.Watch(ours, woken.set)
-assert watch.look_every() == math.inf
+assert watch.check_seconds() == math.inf
 assert not woken.wait(0.05)
 theirs.close()
 assert woken.wait(10), "nobody was woken"
-assert watch.gone()
+assert watch.is_closed()
 watch.close()
 
 ours, theirs = connect()
@@ -151,11 +151,11 @@ woken.clear()
 watch = offload.Watch(ours, woken.set)
 theirs.sendall(b"early")
 assert woken.wait(10)
-assert not watch.gone()
-assert watch.look_every() == offload.LOOK_EVERY, "behind early bytes the end is not seen"
+assert not watch.is_closed()
+assert watch.check_seconds() == offload.CHECK_SECONDS, "behind early bytes the end is not seen"
 theirs.close()
 with gevent.Timeout(10):
-    while not watch.gone():
+    while not watch.is_closed():
         time.sleep(0.001)
 watch.close()
 ticker.kill()

@@ -16,7 +16,7 @@ import router.web
 from router.backends import Start
 from router.errors import BadReadOptionError
 from router.web.openapi.description import Kind
-from router.web.parameters import MAX_NUMBER, MILLISECONDS, Query, number
+from router.web.requests import MAX_NUMBER, MILLISECONDS, Query, number
 from tests.unit.web import unreadable
 from tests.unit.web.applications import Site
 
@@ -31,7 +31,7 @@ DMAAP: Final = {
 PIP64: Final = {"pulsar_rest"}
 CONSOLE: Final = {"console", "openapi"}
 _READ: Final = {name for name in vars(Query) if not name.startswith("_")}
-_LOOKS: Final = {"request.args", "request.values", "request.query_string", "intake.query"}
+_LOOKS: Final = {"request.args", "request.values", "request.query_string", "requests.query"}
 _WORDS: Final = {"flag", "number", "words"}
 
 
@@ -87,6 +87,7 @@ def test_timeout_in_seconds_is_told_of_milliseconds(site: Site) -> None:
     assert 'timeout: expected a whole number of milliseconds, not "5s".' in message
 
 
+@pytest.mark.slow
 def test_parameters_that_are_read_are_those_that_are_described(everything: Flask) -> None:
     described = {
         parameter.name
@@ -101,6 +102,7 @@ def test_parameters_that_are_read_are_those_that_are_described(everything: Flask
     assert not described - read, f"no view reads what is described: {described - read}"
 
 
+@pytest.mark.slow
 def test_each_route_reads_the_parameters_that_its_description_has(
     sites: Sites, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,7 +137,7 @@ def test_only_one_module_looks_at_the_query() -> None:
         if (isinstance(node, ast.Attribute) and ast.unparse(node) in _LOOKS)
         or (isinstance(node, ast.Constant) and node.value == "QUERY_STRING")
     }
-    assert looking <= {"parameters.py", "intake.py", "environ.py", "later.py"}
+    assert looking <= {"requests.py", "request.py"}
 
 
 def _modules() -> Iterator[tuple[Path, ast.Module]]:

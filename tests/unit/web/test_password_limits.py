@@ -10,15 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from router.access.users import Users
+from router.access import passwords
+from router.access.passwords import Users
 from router.backends.memory import MemoryNode
 from router.errors import TooManyRequestsError, UnauthenticatedError
 from router.metrics import Metrics
 from router.settings import load
 from router.web import offload
-from router.web.access import Passwords, passwords
+from router.web.access import Passwords, authentication
 from tests.processes import ManualClock, wait_until
-from tests.unit.web.applications import CHEAP, HASHES, header
+from tests.unit.web.applications import CHEAP, HASHES
 
 WAIT = 20.0
 
@@ -53,14 +54,14 @@ class Checks:
     def check(
         self, name: str, password: str = "secret", client: socket.socket | None = None
     ) -> str:
-        return self.passwords.principal(header(name, password), "10.0.0.1", client).name
+        return self.passwords.principal(f"{name}:{password}".encode(), "10.0.0.1", client).name
 
     def begin(self, name: str, client: socket.socket | None = None) -> Future[str]:
         """Begin a check in another thread."""
         return self.pool.submit(self.check, name, "secret", client)
 
     def queued(self) -> int:
-        return self.passwords._queued
+        return self.passwords._checks._queued
 
 
 @pytest.fixture
@@ -202,20 +203,20 @@ def test_requests_with_the_same_credentials_share_a_check_that_is_not_remembered
 
 
 def _waiting_for(held: Checks) -> list[int]:
-    return sorted(len(check.departures) for check in held.passwords._checks.values())
+    return sorted(len(check.departures) for check in held.passwords._checks._checks.values())
 
 
 def test_check_that_is_not_done_in_time_is_refused_and_not_made_up_for(
     checks: Callable[..., Checks], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(passwords, "MAX_CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(authentication, "MAX_CHECK_SECONDS", 0.05)
     held = checks()
     held.free.clear()
     for name in ("a", "b"):
         with pytest.raises(TooManyRequestsError):
             held.check(name)
     held.free.set()
-    monkeypatch.setattr(passwords, "MAX_CHECK_SECONDS", WAIT)
+    monkeypatch.setattr(authentication, "MAX_CHECK_SECONDS", WAIT)
     assert held.check("argon2") == "argon2"
     assert held.entered == ["a", "argon2"]
 
@@ -232,8 +233,12 @@ def test_refusals_wait_where_that_costs_no_thread(
     with pytest.raises(TooManyRequestsError):
         held.check("a", "wrong")
     assert len(paused) == 1
-    assert passwords.MIN_REFUSAL_DELAY_SECONDS <= paused[0] <= passwords.MAX_REFUSAL_DELAY_SECONDS
-    monkeypatch.setattr(passwords, "MAX_DELAYED_REFUSALS", 0)
+    assert (
+        authentication.MIN_REFUSAL_DELAY_SECONDS
+        <= paused[0]
+        <= authentication.MAX_REFUSAL_DELAY_SECONDS
+    )
+    monkeypatch.setattr(authentication, "MAX_DELAYED_REFUSALS", 0)
     with pytest.raises(TooManyRequestsError):
         held.check("a", "wrong")
     assert len(paused) == 1
@@ -250,7 +255,7 @@ def test_check_of_an_old_password_is_not_shared_once_the_file_changed(
     held.users.write_text(f"argon2:{CHEAP.hash('another')}\n")
     held.clock.advance(1)
     second = held.pool.submit(held.passwords.sign_in, "argon2", "secret", "10.0.0.1", None)
-    wait_until(lambda: len(held.passwords._checks) == 2, WAIT)
+    wait_until(lambda: len(held.passwords._checks._checks) == 2, WAIT)
     held.free.set()
     for check in (first, second):
         with pytest.raises(UnauthenticatedError):

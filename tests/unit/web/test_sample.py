@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.errors import RouterError
 from router.model import Message, Position, Stored
 from router.web import offload
-from router.web.streams import EventStream, Pace
+from router.web.streams import EventFormat, EventStream, Pace
 from tests.processes import ManualClock
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.events import parse
@@ -98,27 +98,32 @@ class _Source:
         """End."""
 
 
-class _Plain:
-    """Values as they are."""
+class _Entries:
+    """The entries of messages as the ids of their events."""
 
-    def place(self) -> None:
+    def begin(self) -> None:
         """Return nothing."""
-
-    def event(self, stored: Stored) -> tuple[str, bytes]:
-        return self.behind(stored), orjson.dumps(stored.message.value.decode())
 
     def behind(self, stored: Stored) -> str:
         return f"{stored.position.ledger}.{stored.position.entry}"
 
-    def failure(self, error: RouterError) -> bytes:
-        raise error
+
+def _value_line(stored: Stored) -> bytes:
+    return orjson.dumps(stored.message.value.decode())
+
+
+def _no_failure(error: RouterError) -> bytes:
+    raise error
+
+
+PLAIN = EventFormat(_Entries(), _value_line, _no_failure)
 
 
 def test_skipped_are_told_before_the_next_message_with_a_comment_and_at_the_end() -> None:
     clock = ManualClock()
     source = _Source(clock, ["abc", "d", "ef", "", "gh"])
     watch = offload.Watch(None, lambda: None)
-    stream = b"".join(EventStream(source, _Plain(), watch, 1.0, Pace(1, clock)))
+    stream = b"".join(EventStream(source, PLAIN, watch, 1.0, Pace(1, clock)))
     assert [(event.id, event.data) for event in parse(stream)[0]] == [
         ("0.0", "a"),
         ("0.2", 2),

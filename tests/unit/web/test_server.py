@@ -12,7 +12,7 @@ from gunicorn.config import Config
 
 from router.errors import SettingError
 from router.settings import Settings, load
-from router.web.hosts import is_loopback
+from router.web.origins import is_loopback
 from router.web.server import (
     bind_address,
     check_exposure,
@@ -27,7 +27,7 @@ def settings(**flags: str) -> Settings:
     return load(None, {}, {name.replace("__", "."): value for name, value in flags.items()})
 
 
-@pytest.mark.parametrize("kind", ["gevent", "llhttp", "gthread"])
+@pytest.mark.parametrize("kind", ["llhttp", "gthread"])
 def test_options_are_all_known_to_gunicorn(kind: str) -> None:
     config = Config()
     for name, value in options(settings(server__worker_class=kind)).items():

@@ -11,7 +11,7 @@ import pytest
 from gunicorn.config import Config
 from gunicorn.workers import gthread
 
-from router.web.thread_worker import SILENCE, ThreadWorker
+from router.web.thread_worker import SILENCE_SECONDS, ThreadWorker
 
 
 def test_the_fallback_needs_no_gevent() -> None:
@@ -41,4 +41,4 @@ def test_connection_that_says_nothing_has_no_thread(
     with left, right:
         conn = Silent(Config(), left, ("127.0.0.1", 1), ("127.0.0.1", 2))
         assert worker.handle(conn) is gthread._DEFER
-    assert waits == [SILENCE]
+    assert waits == [SILENCE_SECONDS]

@@ -132,7 +132,7 @@ def test_options_check_the_files(tmp_path: Path) -> None:
 def test_context_stays_the_same_while_the_files_do(
     pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_SECONDS", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     assert made.context() is made.context()
 
@@ -140,7 +140,7 @@ def test_context_stays_the_same_while_the_files_do(
 def test_context_is_renewed_with_the_files_as_soon_as_they_go_together(
     authority: Authority, pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_SECONDS", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     fresh = authority.issue("fresh")
@@ -153,7 +153,7 @@ def test_context_is_renewed_with_the_files_as_soon_as_they_go_together(
 def test_context_is_not_looked_at_again_at_once(
     authority: Authority, pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_EVERY", math.inf)
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_SECONDS", math.inf)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     fresh = authority.issue("fresh")
@@ -165,7 +165,7 @@ def test_context_is_not_looked_at_again_at_once(
 def test_context_goes_on_when_the_files_vanish(
     pair: Certificate, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(certificates, "CHECK_INTERVAL_SECONDS", 0.0)
     made = tls.Tls(str(pair.cert), str(pair.key), "", 0)
     old = made.context()
     pair.cert.unlink()

@@ -12,7 +12,7 @@ from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from router.model import Message
-from router.web.trace_context import MAX_STATE_CHARS, read_parent, read_state
+from router.web.tracing import MAX_STATE_CHARS, read_parent, read_state
 from tests.unit.web.applications import Site
 
 Sites = Callable[..., Site]
@@ -25,6 +25,7 @@ def stored(site: Site) -> list[Message]:
     return [message for batch in site.backend.published for message in batch.messages]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "kind", "body"),
     [

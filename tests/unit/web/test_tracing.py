@@ -98,6 +98,7 @@ def test_publish_without_a_valid_context_begins_a_trace(traced: Traced, parent: 
     assert traced.carried() == {"traceparent": "00-{}-{}-03".format(*hexes(span))}
 
 
+@pytest.mark.slow
 def test_context_that_is_not_sampled_is_passed_on_and_not_recorded(traced: Traced) -> None:
     traced.site.post("/events/t", "a", headers={"traceparent": f"{PARENT[:-2]}00"})
     assert traced.taken() == []

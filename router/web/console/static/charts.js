@@ -1,4 +1,4 @@
-// Draws the charts of a page on, as long as it is looked at.
+// Draws the charts of a page on, as long as it is visible.
 import { send } from "./console.js";
 import { merged, points, values, words } from "./samples.js";
 
@@ -18,7 +18,7 @@ function draw(figure, samples, now) {
     figure.dataset.short === undefined ? text : `${found.at(-1)[1].toFixed(1)}/s`;
 }
 
-async function look() {
+async function refresh() {
   const url = new URL(charts.dataset.charts || location.href, location.href);
   url.searchParams.set("format", "json");
   const answer = await send(url);
@@ -35,7 +35,7 @@ async function look() {
 
 async function again() {
   try {
-    if (!document.hidden) await look();
+    if (!document.hidden) await refresh();
   } catch {
     // the charts stay as they are until the router answers
   }

@@ -28,6 +28,15 @@ for (const dialog of document.querySelectorAll("dialog")) {
   }
 }
 
+export const byId = (...names) => names.map((name) => document.getElementById(name));
+
+// The line of a page that says how its action goes.
+export function report(text, bad = false) {
+  const [status] = byId("status");
+  status.textContent = text;
+  status.classList.toggle("bad", bad);
+}
+
 // Every request of a script: it has the token of the session, without which nothing is changed.
 export async function send(url, options = {}) {
   const token = document.querySelector("meta[name=csrf-token]")?.content ?? "";

@@ -7,13 +7,13 @@ const title = document.getElementById("reset-title");
 const to = document.getElementById("to");
 const preview = document.getElementById("preview");
 const lines = document.getElementById("lines");
-let asked = 0;
+let latest = 0;
 
-async function look() {
+async function refresh() {
   for (const field of form.querySelectorAll("[data-for]")) {
     field.hidden = field.dataset.for !== to.value;
   }
-  const number = ++asked;
+  const number = ++latest;
   const query = new URLSearchParams(new FormData(form));
   for (const name of ["back", "csrf_token"]) query.delete(name); // of the form alone
   query.set("format", "json");
@@ -26,7 +26,7 @@ async function look() {
   } catch {
     // said above
   }
-  if (number !== asked) return; // answers may overtake one another
+  if (number !== latest) return; // answers may overtake one another
   preview.textContent = text;
   lines.replaceChildren(...(found.commands?.length ? [commands(found.commands)] : []));
 }
@@ -38,11 +38,11 @@ for (const opener of dialog ? document.querySelectorAll("[data-reset]") : []) {
     form.action = opener.action;
     preview.textContent = "";
     dialog.showModal();
-    look();
+    refresh();
   });
 }
 
-to?.addEventListener("change", look);
+to?.addEventListener("change", refresh);
 for (const input of form?.querySelectorAll("[data-for] input") ?? []) {
-  input.addEventListener("input", look);
+  input.addEventListener("input", refresh);
 }

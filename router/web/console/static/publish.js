@@ -1,13 +1,8 @@
 // The form that publishes, without leaving the page.
-import { commands, send } from "./console.js";
+import { byId, commands, report, send } from "./console.js";
 
-const form = document.getElementById("publish");
-const status = document.getElementById("status");
-const done = document.getElementById("done");
+const [form, done, message, written, rows] = byId("publish", "done", "message", "headers", "rows");
 const button = form.querySelector("button.main");
-const message = document.getElementById("message");
-const written = document.getElementById("headers");
-const rows = document.getElementById("rows");
 
 // Headers as rows of a name and a value, which become the lines that the form sends.
 function row(name = "", value = "") {
@@ -69,8 +64,7 @@ function point(detail) {
 form.addEventListener("submit", async (event) => {
   event.preventDefault();
   button.disabled = true;
-  status.textContent = "Publishing…";
-  status.classList.remove("bad");
+  report("Publishing…");
   done.replaceChildren();
   try {
     const answer = await send(`${form.action}?format=json`, {
@@ -78,13 +72,11 @@ form.addEventListener("submit", async (event) => {
       body: new FormData(form),
     });
     const found = await answer.json();
-    status.textContent = answer.ok ? found.status : found.detail;
-    status.classList.toggle("bad", !answer.ok);
+    report(answer.ok ? found.status : found.detail, !answer.ok);
     if (!answer.ok) point(found.detail);
     if (answer.ok && found.commands.length > 0) done.append(commands(found.commands));
   } catch {
-    status.textContent = "The router did not answer.";
-    status.classList.add("bad");
+    report("The router did not answer.", true);
   } finally {
     button.disabled = false;
   }

@@ -1,18 +1,13 @@
 // A replay, batch by batch: each is sent again until its answer is there, and stores nothing twice.
-import { send } from "./console.js";
+import { byId, report, send } from "./console.js";
 
 const MAX_BATCH = 500;
 const MAX_TRIES = 5;
 const STATE = ["id", "cursor", "until", "end", "stored"];
 const FILTERS = ["filter", "key", "header", "path", "partition"];
 
-const form = document.getElementById("replay");
-const start = document.getElementById("start");
-const stop = document.getElementById("stop");
-const forget = document.getElementById("forget");
-const progress = document.getElementById("progress");
-const status = document.getElementById("status");
-const rate = document.getElementById("rate");
+const [form, start, stop, forget, progress, rate] =
+  byId("replay", "start", "stop", "forget", "progress", "rate");
 const place = `replay:${form.dataset.topic}:${location.search}`;
 
 let running = false;
@@ -25,11 +20,6 @@ const pause = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 function keep() {
   const fields = Object.fromEntries([...STATE, ...FILTERS, "to"].map((name) => [name, form.elements[name].value]));
   sessionStorage.setItem(place, JSON.stringify({ fields, all, done, rate: rate.value }));
-}
-
-function tell(text, bad = false) {
-  status.textContent = text;
-  status.classList.toggle("bad", bad);
 }
 
 function show() {
@@ -57,6 +47,7 @@ async function batch(most) {
 
 async function run() {
   const most = Math.min(Math.max(Number(rate.value) || 1, 1), Number(rate.dataset.most));
+  let said = byId("status")[0].textContent;
   running = true;
   show();
   try {
@@ -68,13 +59,14 @@ async function run() {
       keep();
       all = Math.max(all, found.left, 1);
       progress.value = done ? 1 : 1 - found.left / all;
-      tell(`${found.stored} messages stored in ${found.to}.`);
+      said = `${found.stored} messages stored in ${found.to}.`;
+      report(said);
       if (found.stalled) throw new Error("no more messages came in time. Go on tries again.");
       if (!done && running) await pause(Math.max(0, (found.batch * 1000) / most - (performance.now() - since)));
     }
-    tell(`${done ? "Done. " : "Stopped. "}${status.textContent}`);
+    report(`${done ? "Done. " : "Stopped. "}${said}`);
   } catch (error) {
-    tell(`Stopped: ${error.message}`, true);
+    report(`Stopped: ${error.message}`, true);
   } finally {
     running = false;
     show();
@@ -104,7 +96,7 @@ if (kept !== null) {
   ({ all, done } = kept);
   begun = true;
   rate.value = kept.rate;
-  tell(`${done ? "Done" : "Stopped"}. ${kept.fields.stored} messages stored in ${kept.fields.to}.`);
+  report(`${done ? "Done" : "Stopped"}. ${kept.fields.stored} messages stored in ${kept.fields.to}.`);
 }
 for (const one of [document.getElementById("rates"), stop, forget, progress]) one.hidden = false;
 show();

@@ -33,7 +33,7 @@ export function words(name, found) {
   return `${name}: ${short(numbers.at(-1))}, from ${least} to ${most} in 15 minutes`;
 }
 
-// Of two looks at one series, what both saw within the span, in order.
+// Of two readings of one series, what both have within the span, in order.
 export function merged(known, more, now) {
   const found = new Map([...known, ...more].map((sample) => [sample[0], sample]));
   return [...found.values()].filter(([at]) => at >= now - SPAN).sort((a, b) => a[0] - b[0]);

@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
-from kafka.protocol.consumer import ListOffsetsRequest, OffsetCommitRequest, OffsetFetchRequest
-
-from router.backends.kafka.address import Access
+from router.backends.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, Request
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.connection import Connection
 from router.backends.kafka.failures import LostError
 from router.backends.kafka.offsets import COMMITTED_ONLY, Commit
-from router.backends.kafka.records import encode
+from router.backends.kafka.options import Access
 from router.model import Message
+from router.wire.kafka.record_messages import write_messages
 
 Where = tuple[str, int]
 
@@ -46,7 +45,7 @@ class FakeKafka(Cluster):
 
     def store(self, topic: str, *values: bytes, partition: int = 0, damaged: bool = False) -> None:
         """Store a batch of messages, with a byte changed if it shall be damaged."""
-        data = encode([Message(value) for value in values], 0, (1, 0), 0)
+        data = write_messages([Message(value) for value in values], 0, (1, 0), 0)
         with self._changed:
             offset = self._end((topic, partition))
             struct.pack_into(">q", data, 0, offset)
@@ -75,16 +74,17 @@ class FakeKafka(Cluster):
         """Return the one broker."""
         return dict.fromkeys(keys, 0)
 
-    def ask_coordinator(self, kind: int, key: str, request: Any, deadline: float) -> Any:
+    def ask_coordinator(self, kind: int, key: str, request: Request, deadline: float) -> Any:
         """Answer what groups ask."""
-        if isinstance(request, OffsetFetchRequest):
-            assert request.require_stable, "a transaction may be about to commit another"
-            return SimpleNamespace(groups=[self._fetched(group) for group in request.groups])
-        assert isinstance(request, OffsetCommitRequest)
+        asked = request.message
+        if request.api is OFFSET_FETCH:
+            assert asked.require_stable, "a transaction may be about to commit another"
+            return SimpleNamespace(groups=[self._fetched(group) for group in asked.groups])
+        assert request.api is OFFSET_COMMIT
         self.before_commit()
-        for topic in request.topics:
+        for topic in asked.topics:
             for p in topic.partitions:
-                where = request.group_id, topic.name, p.partition_index
+                where = asked.group_id, topic.name, p.partition_index
                 self.commits[where] = Commit(p.committed_offset, p.committed_metadata)
                 self.committed += 1
         if self.lost_answers:
@@ -109,12 +109,14 @@ class FakeKafka(Cluster):
             topics.append(SimpleNamespace(partitions=found))
         return SimpleNamespace(group_id=group.group_id, error_code=0, topics=topics)
 
-    def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
+    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
         """Answer where partitions begin and end."""
-        assert isinstance(request, ListOffsetsRequest)
-        assert request.isolation_level == COMMITTED_ONLY, "where readers get to, not the log's end"
+        assert request.api is LIST_OFFSETS
+        assert request.message.isolation_level == COMMITTED_ONLY, (
+            "where readers get to, not the log's end"
+        )
         topics = []
-        for asked in request.topics:
+        for asked in request.message.topics:
             found = []
             for p in asked.partitions:
                 where = asked.name, p.partition_index
@@ -160,9 +162,9 @@ class FakeConnection(Connection):
         self._kafka = kafka
         self._aborted = False
 
-    def ask(self, request: Any, deadline: float) -> Any:
+    def ask(self, request: Request, deadline: float) -> Any:
         """Fetch."""
-        found = self._kafka.fetch(request, lambda: not self._aborted)
+        found = self._kafka.fetch(request.message, lambda: not self._aborted)
         before, self._kafka.before_answer = self._kafka.before_answer, None
         if before is not None:
             before()

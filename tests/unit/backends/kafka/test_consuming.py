@@ -9,13 +9,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from router.backends import Outcome
-from router.backends.kafka.acknowledging import Of, Together, Whole
-from router.backends.kafka.consumer import Grant, KafkaConsumer
+from router.backends.kafka.acknowledging import (
+    GroupPartition,
+    GroupTopic,
+    SharedCommits,
+    commit_turn,
+)
+from router.backends.kafka.consumer import KafkaConsumer
+from router.backends.kafka.group_progress import Progress
 from router.backends.kafka.offsets import Commit, Offsets, epoch_of, new_epoch, note_of
-from router.backends.kafka.progress import Progress
-from router.backends.kafka.reader import REFRESH, Reader, Shown
-from router.backends.memory.node import MemoryClaim, MemoryNode
+from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, Reader
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -23,7 +26,16 @@ from router.errors import (
     NotSupportedError,
     ReadFailedError,
 )
-from router.model import NOT_PARTITIONED, Position, Subscription, TopicName
+from router.model import (
+    NOT_PARTITIONED,
+    ConsumerId,
+    Grant,
+    Outcome,
+    Position,
+    Subscription,
+    TopicName,
+)
+from router.node.memory import MemoryClaim, MemoryNode
 from tests.processes import wait_until
 from tests.unit.backends.kafka.fake_kafka import FakeKafka
 
@@ -32,7 +44,7 @@ SOON = 0.05
 BYTES = 1 << 20
 TOPIC = TopicName.parse("t")
 GROUP = Subscription(TOPIC, "g")
-WHOLE = Whole(TOPIC, "g", "t", 1)
+WHOLE = GroupTopic(TOPIC, "g", "t", 1)
 
 
 class Silent:
@@ -53,20 +65,20 @@ class Bench:
 
     def __post_init__(self) -> None:
         self.offsets = Offsets(self.kafka)
-        self.together = Together(self.offsets, self.node, self._outlast)
+        self.together = SharedCommits(self.offsets, self.node, self._outlast)
         self.epoch = new_epoch()
         self.kafka.commits["g", "t", 0] = Commit(0, note_of(self.epoch))
 
-    def _outlast(self, of: Of, deadline: float) -> None:
+    def _outlast(self, of: GroupPartition, deadline: float) -> None:
         self.outlasted += 1
 
     def claim(self) -> MemoryClaim:
         """Have the partition dealt to a poll."""
-        return self.node.claim(GROUP, "c1", 0, Silent(), WAIT)
+        return self.node.claim(ConsumerId(GROUP, "c1"), 0, Silent(), WAIT)
 
     def reader(self) -> Reader:
         """Return a reader of the topic, which noted a commit just now."""
-        reader = Reader(self.kafka, self.offsets, "t", Shown(0, NOT_PARTITIONED), WAIT)
+        reader = Reader(self.kafka, self.offsets, "t", PartitionNumbers(0, NOT_PARTITIONED), WAIT)
         reader.refreshed()
         self.readers.append(reader)
         return reader
@@ -75,7 +87,7 @@ class Bench:
         """Open a consumer under a claim."""
         reader = reader or self.reader()
         (generation,) = claim.granted().values()
-        grant = Grant(GROUP, NOT_PARTITIONED, generation, "g")
+        grant = Grant(GROUP, NOT_PARTITIONED, generation), "g"
         consumer = KafkaConsumer(self.node, self.together, grant, reader, lambda: None)
         commit = self.commit()
         consumer.start(Silent(), commit.offset, commit, None, time.monotonic() + WAIT)
@@ -157,12 +169,12 @@ def test_nothing_is_committed_when_the_claim_was_lost_while_it_waited_for_its_tu
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bench.acknowledge(7)
-    claim, of = bench.claim(), Of(TOPIC, "g", "t", 0)
+    claim, of = bench.claim(), GroupPartition(TOPIC, "g", "t", 0)
     consumer, before = bench.consumer(claim), bench.commit()
     looked, fenced = threading.Event(), list[bool]()
     committed = bench.together.committed
 
-    def look(of: Of, deadline: float) -> Commit | None:
+    def look(of: GroupPartition, deadline: float) -> Commit | None:
         looked.set()
         return committed(of, deadline)
 
@@ -173,7 +185,7 @@ def test_nothing_is_committed_when_the_claim_was_lost_while_it_waited_for_its_tu
             fenced.append(True)
 
     thread = threading.Thread(target=acknowledge)
-    with bench.together._turns.turn(of, time.monotonic() + WAIT):
+    with commit_turn(bench.node, of, time.monotonic() + WAIT):
         monkeypatch.setattr(bench.together, "committed", look)
         thread.start()
         assert looked.wait(WAIT)  # it has confirmed its claim, and queues for the turn
@@ -353,12 +365,12 @@ def test_the_first_single_acknowledgement_waits_for_those_that_looked_before(ben
 
 
 def test_a_single_acknowledgement_that_was_overwritten_is_made_once_more(bench: Bench) -> None:
-    def overwrite(of: Of, deadline: float) -> None:
+    def overwrite(of: GroupPartition, deadline: float) -> None:
         if bench.commit().progress().shared and not bench.outlasted:
             bench.outlasted += 1
             bench.kafka.commits["g", "t", 0] = Commit(1, note_of(bench.epoch))
 
-    bench.together = Together(bench.offsets, bench.node, overwrite)
+    bench.together = SharedCommits(bench.offsets, bench.node, overwrite)
     bench.acknowledge(5)
     assert bench.commit().progress() == Progress(1, ((5, 6),), shared=True)
 
@@ -379,7 +391,7 @@ def test_all_up_to_a_message_is_acknowledged_together(bench: Bench) -> None:
 
 
 def test_nothing_is_changed_of_a_group_that_was_reset_meanwhile(bench: Bench) -> None:
-    of, made = Of(TOPIC, "g", "t", 0), list[Progress]()
+    of, made = GroupPartition(TOPIC, "g", "t", 0), list[Progress]()
     with pytest.raises(FencedError):
         bench.together.change(
             of, bench.epoch - 1, lambda progress: progress, made.append, time.monotonic() + WAIT
@@ -388,7 +400,7 @@ def test_nothing_is_changed_of_a_group_that_was_reset_meanwhile(bench: Bench) ->
 
 
 def test_nothing_is_committed_when_the_turn_was_lost_meanwhile(bench: Bench) -> None:
-    of, made = Of(TOPIC, "g", "t", 0), list[Progress]()
+    of, made = GroupPartition(TOPIC, "g", "t", 0), list[Progress]()
 
     def change(progress: Progress) -> Progress:
         bench.node.close()  # the node's broker goes: another node may have the turn by now
@@ -400,7 +412,7 @@ def test_nothing_is_committed_when_the_turn_was_lost_meanwhile(bench: Bench) -> 
 
 
 def test_turns_of_a_group_on_a_partition_come_one_after_the_other(bench: Bench) -> None:
-    of, inside = Of(TOPIC, "g", "t", 0), threading.Event()
+    of, inside = GroupPartition(TOPIC, "g", "t", 0), threading.Event()
     go_on, order = threading.Event(), list[str]()
 
     def slow(progress: Progress) -> Progress:
@@ -468,7 +480,7 @@ def test_a_position_that_did_not_move_for_long_is_committed_again_and_then_not_s
     claim, reader = bench.claim(), bench.reader()
     bench.consumer(claim, reader)
     assert bench.kafka.committed == 0
-    reader._refreshed = time.monotonic() - REFRESH
+    reader._refreshed = time.monotonic() - REFRESH_SECONDS
     for _ in range(2):
         bench.consumer(claim, reader)
         assert (bench.kafka.committed, bench.commit()) == (1, Commit(0, note_of(bench.epoch)))
@@ -478,8 +490,8 @@ def test_a_position_is_not_committed_again_under_a_claim_that_another_poll_has_s
     bench: Bench,
 ) -> None:
     claim, reader = bench.claim(), bench.reader()
-    reader._refreshed = time.monotonic() - REFRESH
-    grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED], "g")
+    reader._refreshed = time.monotonic() - REFRESH_SECONDS
+    grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED]), "g"
     consumer = KafkaConsumer(bench.node, bench.together, grant, reader, lambda: None)
     claim.release(Outcome.DELIVERED)
     bench.claim()

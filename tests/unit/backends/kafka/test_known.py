@@ -8,14 +8,13 @@ import time
 import pytest
 from structlog.testing import capture_logs
 
-from router.backends import Record
-from router.backends.kafka import known as known_module
-from router.backends.kafka.known import GROUPS, TOPICS, GroupsRecord, KnownTopics
+from router.backends.kafka import known_topics as known_module
+from router.backends.kafka.known_topics import GROUPS, TOPICS, GroupsRecord, KnownTopics
 from router.backends.kafka.names import Names
-from router.backends.memory.registry import MemoryRegistry
 from router.errors import CoordinationUnavailableError
 from router.model import Policies, TopicInfo, TopicName
-from router.registry import check_record
+from router.node.memory import MemoryRegistry
+from router.registry import Record, check_record
 
 TOPIC = TopicName.parse("orders")
 NAME = "orders"

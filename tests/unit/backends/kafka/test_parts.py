@@ -8,9 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.kafka.failures import CodeError, told
-from router.backends.kafka.producing import MAX_BATCH, MAX_ENTRY, check_fit, in_parts, receipt
-from router.backends.kafka.records import encode
+from router.backends.kafka.failures import CodeError, router_error
+from router.backends.kafka.producing import (
+    MAX_BATCH_BYTES,
+    MAX_PUBLISH_BYTES,
+    check_fit,
+    in_parts,
+    receipt,
+)
 from router.errors import (
     BackendTimeoutError,
     NotSupportedError,
@@ -18,21 +23,22 @@ from router.errors import (
     PublishRefusedError,
 )
 from router.model import Message
+from router.wire.kafka.record_messages import write_messages
 
 
 class Log:
     """A partition that takes batches up to a bound."""
 
-    def __init__(self, bound: int = MAX_BATCH, room: int = 10**9) -> None:
+    def __init__(self, bound: int = MAX_BATCH_BYTES, room: int = 10**9) -> None:
         self.values: list[bytes] = []
         self.batches = 0
         self._bound = bound
         self._room = room
 
     def send(self, messages: Sequence[Message]) -> int:
-        if len(encode(messages, 0, (1, 0), 0)) > self._bound:
+        if len(write_messages(messages, 0, (1, 0), 0)) > self._bound:
             failure = CodeError(10, "topic t")
-            raise told(failure) from failure
+            raise router_error(failure) from failure
         if self.batches == self._room:
             raise BackendTimeoutError
         self.batches += 1
@@ -55,7 +61,7 @@ def test_every_message_is_sent_once_and_in_order_within_kafkas_bound(sizes: list
 @given(sizes=st.lists(st.integers(1, 2_000), min_size=1, max_size=12))
 def test_a_smaller_bound_halves_until_it_fits_and_the_count_is_true(sizes: list[int]) -> None:
     log, batch = Log(bound=1_200), [Message(bytes(size)) for size in sizes]
-    fits = [len(encode([message], 0, (1, 0), 0)) <= 1_200 for message in batch]
+    fits = [len(write_messages([message], 0, (1, 0), 0)) <= 1_200 for message in batch]
     if all(fits):
         in_parts(batch, log.send)
         assert [len(value) for value in log.values] == sizes
@@ -76,9 +82,9 @@ def test_a_failure_in_the_middle_tells_what_is_stored_before() -> None:
 
 
 def test_more_than_an_entry_is_refused_before_anything_is_sent() -> None:
-    check_fit([Message(bytes(MAX_ENTRY))])
+    check_fit([Message(bytes(MAX_PUBLISH_BYTES))])
     with pytest.raises(PublishRefusedError):
-        check_fit([Message(bytes(MAX_ENTRY)), Message(b"1")])
+        check_fit([Message(bytes(MAX_PUBLISH_BYTES)), Message(b"1")])
 
 
 def test_a_time_of_delivery_is_refused_before_anything_is_sent() -> None:

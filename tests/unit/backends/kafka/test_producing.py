@@ -15,10 +15,11 @@ from kafka.record.default_records import DefaultRecordBatch
 
 from router.backends.kafka import cluster as cluster_module
 from router.backends.kafka import producing
-from router.backends.kafka.address import Access
+from router.backends.kafka.apis import Request
 from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import LateError, LostError
-from router.backends.kafka.producing import LAST_SEQUENCE, Producers
+from router.backends.kafka.options import Access
+from router.backends.kafka.producing import MAX_SEQUENCE, Producers
 from router.errors import BackendTimeoutError, BackendUnavailableError, OutcomeUnknownError
 from router.model import Message
 
@@ -43,16 +44,18 @@ class Broker(Cluster):
         self.remembers = True
         self._seen: dict[int, tuple[int, int, int]] = {}
 
-    def ask(self, request: Any, deadline: float, node: int | None = None) -> Any:
+    def ask(self, request: Request, deadline: float, node: int | None = None) -> Any:
         self.ids += 1
         return SimpleNamespace(error_code=0, producer_id=self.ids, producer_epoch=0)
 
-    def ask_leader(self, topic: str, partition: int, request: Any, deadline: float) -> Any:
-        assert request.acks == -1, "stored by the leader alone, acknowledged data may be lost"
+    def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
+        assert request.message.acks == -1, (
+            "stored by the leader alone, acknowledged data may be lost"
+        )
         fault = self._script.pop(0) if self._script else ""
         if fault == "lost":
             raise LostError("connection refused")
-        batch = DefaultRecordBatch(request.topic_data[0].partition_data[0].records)
+        batch = DefaultRecordBatch(request.message.topic_data[0].partition_data[0].records)
         # Kafka keeps producers as long as their records. It takes any id that begins at 0 for a
         # new producer, so a first batch in doubt would be stored twice whatever the router does.
         if fault == "forgets" and batch.base_sequence:
@@ -95,7 +98,7 @@ def test_what_was_acknowledged_is_stored_once_in_order_and_the_rest_at_most_once
     producers = Producers(broker, lambda: NOW_MS)
     done: list[bytes] = []
     sent = 0
-    with mock.patch.object(cluster_module, "FIRST_PAUSE", 0.0):
+    with mock.patch.object(cluster_module, "MIN_PAUSE_SECONDS", 0.0):
         for count in counts:
             values = [b"%d" % (sent + n) for n in range(count)]
             sent += count
@@ -176,7 +179,7 @@ def test_a_lane_keeps_its_producer_while_kafka_does_and_numbers_last() -> None:
     for _ in range(3):
         producers.publish("t", 0, [Message(b"1"), Message(b"2")], time.monotonic() + WAIT)
     assert broker.ids == 1
-    producers._lane("t", 0).next = LAST_SEQUENCE - 1
+    producers._producer("t", 0).next = MAX_SEQUENCE - 1
     producers.publish("t", 0, [Message(b"3"), Message(b"4")], time.monotonic() + WAIT)
     assert broker.ids == 2
     assert broker.log == [b"1", b"2"] * 3 + [b"3", b"4"]
@@ -185,7 +188,7 @@ def test_a_lane_keeps_its_producer_while_kafka_does_and_numbers_last() -> None:
 def test_the_lane_used_longest_ago_goes_when_there_are_too_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(producing, "MOST_LANES", 2)
+    monkeypatch.setattr(producing, "MAX_PRODUCERS", 2)
     broker = Broker([])
     producers = Producers(broker, lambda: NOW_MS)
     for partition in (0, 1, 0, 2, 0):

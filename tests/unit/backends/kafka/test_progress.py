@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.backends.kafka.group_progress import MAX_NOTE_BYTES, Progress
 from router.backends.kafka.offsets import Commit, epoch_of, note_of
-from router.backends.kafka.progress import MAX_NOTE, Progress
 from router.errors import NotSupportedError
 
 RANGES = st.lists(st.tuples(st.integers(0, 400), st.integers(1, 200)), max_size=12)
@@ -65,9 +65,10 @@ def test_notes_of_before_and_of_others_say_nothing_of_ranges() -> None:
         assert Commit(5, note).progress() == Progress(5)
 
 
+@pytest.mark.slow
 def test_more_gaps_than_a_note_holds_are_refused() -> None:
     many = grown(0, [(place, 1) for place in range(2, 2 * 1_500, 2)])
-    assert len(note_of(2**63 - 1, many)) <= MAX_NOTE
+    assert len(note_of(2**63 - 1, many)) <= MAX_NOTE_BYTES
     assert Commit(0, note_of(1, many)).progress() == many
     with pytest.raises(NotSupportedError):
         grown(0, [(place, 1) for place in range(2, 2 * 2_000, 2)]).text()

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from router.model import Message, Position, Stored
 from router.registry import check_record
-from router.services.fetch import given as module
-from router.services.fetch.given import Given
+from router.services.fetch import in_flight as module
+from router.services.fetch.in_flight import InFlightTracker
 
 ACK_MS = 100
 
@@ -32,7 +32,7 @@ class Log:
 
     def fetch(self, limit: int, consumer: str) -> tuple[list[int], list[int]]:
         """Fetch by spans and by memory; return what each gives."""
-        given = Given.load(self.record) if self.record else Given()
+        given = InFlightTracker.load(self.record) if self.record else InFlightTracker()
         found: list[int] = []
         for message in self.messages:
             number = message.position.entry
@@ -86,60 +86,64 @@ def test_spans_give_what_a_memory_of_each_message_gives(
 
 
 def test_too_many_spans_are_joined_and_give_nothing_early() -> None:
-    spans = Given()
-    for number in range(3 * module.MOST_SPANS):
+    spans = InFlightTracker()
+    for number in range(3 * module.MAX_SPANS):
         assert spans.may_give(stored(number), 0, frozenset())
         spans.give(stored(number), number + 1, "a")
-    again = Given.load(spans.dump())
-    assert len(again.spans()) == module.MOST_SPANS
-    for number in range(3 * module.MOST_SPANS):
+    again = InFlightTracker.load(spans.dump())
+    assert len(again.spans()) == module.MAX_SPANS
+    for number in range(3 * module.MAX_SPANS):
         assert not again.may_give(stored(number), number, frozenset("a"))
 
 
 def test_joined_spans_of_two_consumers_outlive_one_of_them() -> None:
-    spans = Given()
-    for number in range(2 * module.MOST_SPANS):
+    spans = InFlightTracker()
+    for number in range(2 * module.MAX_SPANS):
         assert spans.may_give(stored(number), 0, frozenset())
         spans.give(stored(number), 1_000 + number, "ab"[number % 2])
-    again = Given.load(spans.dump())
-    for number in range(0, 2 * module.MOST_SPANS, 2):  # those of the one that lives
+    again = InFlightTracker.load(spans.dump())
+    for number in range(0, 2 * module.MAX_SPANS, 2):  # those of the one that lives
         assert not again.may_give(stored(number), 500, frozenset("a"))
 
 
 def test_messages_to_come_later_take_one_span_however_many_they_are() -> None:
-    spans = Given()
-    for number in range(3 * module.MOST_SPANS):
+    spans = InFlightTracker()
+    for number in range(3 * module.MAX_SPANS):
         assert not spans.may_give(stored(number, 1_000 + 7 * number), 0, frozenset())
-    again = Given.load(spans.dump())
+    again = InFlightTracker.load(spans.dump())
     assert len(again.spans()) == 1
     assert not again.may_give(stored(0, 1_000), 999, frozenset())
     assert again.may_give(stored(1, 1_007), 1_007, frozenset())
 
 
 def test_record_fits_into_the_registry_whatever_its_consumers_are_called() -> None:
-    spans = Given()
-    for number in range(2 * module.MOST_SPANS):
+    spans = InFlightTracker()
+    for number in range(2 * module.MAX_SPANS):
         where = Position(2**62 + number, 2**62, 0, 99_999)
         one = Stored(Message(b""), where, 0)
         assert spans.may_give(one, 0, frozenset())
         spans.give(one, 2**41 + number, f"{number}".rjust(249, "c"))
     record = spans.dump()
     check_record(module.KIND, "name", record)
-    assert Given.load(record).spans()[-1].upto == (2**62 + 2 * module.MOST_SPANS - 1, 2**62, 99_999)
+    assert InFlightTracker.load(record).spans()[-1].upto == (
+        2**62 + 2 * module.MAX_SPANS - 1,
+        2**62,
+        99_999,
+    )
 
 
 def test_reset_forgets_what_was_given() -> None:
-    spans = Given()
+    spans = InFlightTracker()
     assert spans.may_give(stored(1), 0, frozenset())
     spans.give(stored(1), 1_000, "a")
-    again = Given.load(spans.dump())
+    again = InFlightTracker.load(spans.dump())
     assert again.may_give(stored(0, epoch=2), 10, frozenset("a"))
     again.give(stored(0, epoch=2), 1_000, "a")
     assert again.may_give(stored(1, epoch=2), 10, frozenset("a"))
 
 
 def test_next_due_is_when_something_may_be_given() -> None:
-    spans = Given()
+    spans = InFlightTracker()
     assert not spans.may_give(stored(0, 700), 10, frozenset())
     assert not spans.may_give(stored(1, 500), 10, frozenset())
     assert (spans.next_due, spans.passed_over) == (500, 2)

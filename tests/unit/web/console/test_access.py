@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.web.access import api_keys
+from router.web.access import management
 from tests.unit.web.applications import Site, header
 from tests.unit.web.console.signing import BROWSER, JSON, PASSWORD, Browser, users_file
 from tests.unit.web.signing import signature
@@ -142,6 +142,7 @@ def test_others_change_no_list_and_see_why(site: Site) -> None:
     assert data(site, "/console/access/topics/orders.eu")["producers"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "form", "status"),
     [
@@ -178,7 +179,7 @@ def test_secret_of_a_new_key_is_shown_once(site: Site) -> None:
 def test_new_keys_are_rationed_with_those_of_the_api(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(api_keys, "MAX_KEYS_PER_MINUTE", 2)
+    monkeypatch.setattr(management, "MAX_KEYS_PER_MINUTE", 2)
     assert post(site, "/console/access/keys", "anna", email="").status_code == 200
     assert site.client.post("/apiKeys/create", json={}, headers=known("anna")).status_code == 200
     answer = post(site, "/console/access/keys", "anna", email="")
@@ -215,7 +216,7 @@ def test_key_changes_and_deletes_itself(site: Site) -> None:
 def test_lists_of_many_rows_are_turned(site: Site) -> None:
     view: Any = site.app.view_functions["keys.create"]
     for _ in range(51):
-        view.__self__._keys._keys.create("", "")
+        view.__self__.keys._keys.create("", "")
     found = data(site, "/console/access/keys?page=2")
     assert (found["page"], found["pages"], found["found"], len(found["keys"])) == (2, 2, 51, 1)
     assert "Page 2 of 2, 51 found" in page(site, "/console/access/keys?page=2&q=")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.services.history import GAP_MS, SPAN_MS, Histories, Sample, Series
+from router.services.history import MIN_SAMPLE_INTERVAL_MS, SPAN_MS, Histories, Sample, Series
 from router.web.console import charts
 from tests.unit.web.applications import Site
 from tests.unit.web.console.scripts import Module
@@ -70,18 +70,18 @@ def test_points_stay_within_the_drawing() -> None:
 
 def test_samples_of_rows_are_thinned_and_end_with_the_last() -> None:
     many = samples(*((n, n) for n in range(100)))
-    found = charts.told(many, 30)
+    found = charts.series(many, 30)
     assert len(found) <= 30
     assert found[-1] == list(many[-1])
-    assert charts.told(many) == [list(one) for one in many]
+    assert charts.series(many) == [list(one) for one in many]
 
 
 @pytest.fixture
 def later(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """A topic with a group; each look at it comes GAP_MS after the last."""
+    """A topic with a group; each look at it comes MIN_SAMPLE_INTERVAL_MS after the last."""
     site.post("/events/t", "a")
     site.poll()
-    real, times = Histories.note, count(NOW, GAP_MS)
+    real, times = Histories.note, count(NOW, MIN_SAMPLE_INTERVAL_MS)
 
     def note(self: Histories, series: Series, messages: int, lag: int) -> list[Sample]:
         now = next(times)
@@ -92,6 +92,7 @@ def later(site: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
     return site
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "series"),
     [
@@ -107,7 +108,7 @@ def test_pages_have_charts_with_words_and_samples(later: Site, page: str, series
     found = later.client.get(page, headers=JSON).get_json()
     (first, second) = found["histories"][series]
     assert (second[1] - first[1], second[2] - first[2]) == (10, 10)
-    assert second[0] - first[0] == GAP_MS
+    assert second[0] - first[0] == MIN_SAMPLE_INTERVAL_MS
     text = later.client.get(page, headers={"Accept": "text/html"}).text
     assert 'role="img" aria-label="' in text
     assert "in 15 minutes" in text
@@ -134,7 +135,7 @@ def test_script_draws_what_the_router_draws(
 ) -> None:
     some = samples(*held) if held else []
     mine = charts.chart(kind, some, NOW)
-    names = {"kind": kind, "name": mine["name"], "given": charts.told(some), "now": NOW}
+    names = {"kind": kind, "name": mine["name"], "given": charts.series(some), "now": NOW}
     assert module.value("words(name, values(kind, given))", **names) == mine["text"]
     theirs = module.value("points(values(kind, given), now)", **names)
     for one, other in zip(theirs.split(), mine["points"].split(), strict=True):

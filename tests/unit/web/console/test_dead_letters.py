@@ -10,7 +10,7 @@ import pytest
 
 from router.backends import Batch
 from router.errors import NotAllowedError
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicInfo, TopicName
 from tests.unit.web.applications import HASHES, Site, header
 
 BROWSER = {"Accept": "text/html"}
@@ -34,7 +34,7 @@ def dead(site: Site) -> Site:
 
 def prepare(site: Site) -> None:
     for topic in (DEAD, TopicName.parse("orders")):
-        site.backend.create_topic(topic, 0, Policies(), {}, 1)
+        site.backend.create_topic(TopicInfo(topic), 1)
     bury(site, b"1", b"2", b"\xff\xfe")
 
 
@@ -78,6 +78,7 @@ def test_chosen_letters_are_requeued_and_the_page_says_so(dead: Site) -> None:
     assert dead.poll("/events/orders/g/c").get_json() == ["2"]
 
 
+@pytest.mark.slow
 def test_all_letters_are_discarded(dead: Site) -> None:
     found = dead.client.post(f"{PAGE}/discard?format=json", data={"which": "all"}).get_json()
     assert (found["done"], found["refused"], found["more"]) == (3, {}, False)
@@ -152,6 +153,7 @@ def test_store_that_tells_no_positions_is_greyed_out_with_the_reason(
     assert "<fieldset disabled" in dead.client.get(PAGE, headers=BROWSER).text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [{"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"}])
 def test_requeue_from_another_site_is_refused(dead: Site, sent: dict[str, str]) -> None:
     answer = dead.client.post(f"{PAGE}/requeue", data={"which": "all"}, headers=sent)

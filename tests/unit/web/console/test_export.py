@@ -26,6 +26,7 @@ def test_messages_that_match_are_a_file_of_ndjson(site: Site) -> None:
     assert values == ["apple", "Pineapple"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("value", "cell"),
     [

@@ -12,7 +12,7 @@ from router.errors import BadReadOptionError
 from router.model import Message, Position, Stored
 from router.web import bodies
 from router.web.console import shown
-from router.web.console.filters import NAMES, Filter
+from router.web.console.selection import NAMES, Filter
 from tests.unit.web.console.scripts import Module
 
 ORDER = json.dumps(

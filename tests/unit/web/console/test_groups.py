@@ -83,6 +83,7 @@ def test_preview_says_what_would_change_and_changes_nothing(read: Site, to: str,
     assert twin(read, "/console/groups")["groups"][0]["lag"] == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "values"),
     [
@@ -210,7 +211,7 @@ def test_store_that_tells_nothing_of_groups_is_greyed_out_with_the_reason(
 
     monkeypatch.setattr(read.backend, "describe_topic", refuse)
     data = twin(read, GROUP)
-    reason = "This store does not tell where its groups stand: name its administration."
+    reason = "This store does not say where its groups stand: name its administration."
     assert (data["no_reset"], data["no_delete"]) == (reason, reason)
     page = read.client.get(GROUP, headers=BROWSER).text
     assert "<button disabled" in page
@@ -231,6 +232,7 @@ def test_topic_of_many_partitions_and_groups_fits_into_its_pages(site: Site) -> 
     assert [row["partition"] for row in data["details"]["partitions"]] == list(range(64))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["50%", "a/b", "größe", "<b>x</b>", "a b", "%2F"])
 def test_groups_of_any_name_have_a_page(read: Site, name: str) -> None:
     read.backend.subscribe(Subscription(TopicName.parse("t"), name), Start.EARLIEST, 5)

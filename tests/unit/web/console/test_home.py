@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.web.console.assets import AGAIN, FOREVER
+from router.web.console.pages import AGAIN, FOREVER
 from tests.unit.web.applications import HASHES, Site, header
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
@@ -32,6 +32,7 @@ def test_root_sends_a_browser_to_the_console(site: Site) -> None:
     assert answer.headers["Vary"] == "Accept"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("accept", ["*/*", "application/json", None])
 def test_root_tells_others_what_runs_here(site: Site, accept: str | None) -> None:
     headers = {} if accept is None else {"Accept": accept}

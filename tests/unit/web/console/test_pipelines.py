@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from router.backends import Outcome
-from router.model import Subscription
+from router.model import ConsumerId, Outcome, Subscription
 from router.services import pipelines as service
 from router.services.consume import PollMailbox
 from router.services.pipelines import LEASES, LOCK, STATUS
@@ -73,6 +72,7 @@ def test_page_without_pipelines_says_how_to_make_one(page: Site) -> None:
     assert "router pipeline new NAME" in page.client.get(PAGE, headers=BROWSER).text
 
 
+@pytest.mark.slow
 def test_declared_pipelines_are_shown_with_their_runs(page: Site, folders: Folders) -> None:
     folders.declare("orders", 'description = "Orders <b>as</b> a table."')
     folders.declare("idle", "")
@@ -121,7 +121,7 @@ def test_run_whose_process_is_gone_was_killed(page: Site, folders: Folders, held
 
 def test_run_on_another_node_is_known_by_its_lease(page: Site, folders: Folders) -> None:
     folders.declare("orders", "")
-    claim = page.node.claim(Subscription(LEASES, "orders"), "run", 0, PollMailbox(), 5)
+    claim = page.node.claim(ConsumerId(Subscription(LEASES, "orders"), "run"), 0, PollMailbox(), 5)
     assert (rows(page)["orders"]["state"], rows(page)["orders"]["node"]) == ("running", "this node")
     claim.release(Outcome.REFUSED)
     assert rows(page)["orders"]["state"] == "never ran"

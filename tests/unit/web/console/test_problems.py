@@ -19,7 +19,7 @@ from router.errors import (
     by_code,
 )
 from router.services.manage import Topics
-from router.web.console.hints import HINTS
+from router.web.console.failures import HINTS
 from tests.unit.web.applications import BOTH, HASHES, Site
 
 Sites = Callable[..., Site]
@@ -54,6 +54,7 @@ def test_every_failure_has_a_hint() -> None:
     assert HINTS.keys() == by_code().keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_foreign_host_is_a_problem(site: Site, path: str) -> None:
     answer = site.client.get(path, headers={"Host": "evil.example"})
@@ -66,6 +67,7 @@ def test_foreign_origin_is_a_problem(site: Site, path: str) -> None:
         problem(site.client.get(path, headers=headers), 403)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_blacklisted_address_is_a_problem(site: Site, path: str) -> None:
     assert site.client.post("/admin/blacklist/192.0.2.9").status_code == 204
@@ -73,6 +75,7 @@ def test_blacklisted_address_is_a_problem(site: Site, path: str) -> None:
     assert problem(other, 403)["code"] == "blacklisted"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_wrong_method_is_a_problem_that_names_the_right_ones(site: Site, path: str) -> None:
     for method in ("PUT", "PATCH", "TRACE", "X-ANY"):
@@ -127,6 +130,7 @@ def test_failure_of_a_view_is_a_problem(
     assert escape(found["hint"]) in site.client.get("/console/topics", headers=BROWSER).text
 
 
+@pytest.mark.slow
 def test_missing_credentials_are_a_problem(sites: Sites, tmp_path: Path) -> None:
     users = tmp_path / "users"
     users.write_text(f"anna:{HASHES['bcrypt']}\n")

@@ -56,6 +56,7 @@ def test_headers_that_cannot_be_read_are_refused(site: Site, headers: str) -> No
     assert stored(site) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "values"),
     [
@@ -107,6 +108,7 @@ def test_form_with_parts_that_cannot_be_read_is_400(site: Site, kind: str, body:
     assert stored(site) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("message", "where"),
     [

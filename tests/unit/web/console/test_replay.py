@@ -12,7 +12,7 @@ import pytest
 
 from router.backends import Batch
 from router.errors import BackendUnavailableError
-from router.model import Message, Policies, Schema, SchemaType, Stored, TopicName
+from router.model import Message, Schema, SchemaType, Stored, TopicInfo, TopicName
 from router.services import scan
 from tests.unit.web.applications import HASHES, Site, header
 
@@ -25,8 +25,8 @@ STATE = ("id", "cursor", "until", "end", "stored")
 def site(sites: Callable[..., Site]) -> Site:
     """A site with a topic of 2 partitions, and one of 3 to replay into."""
     made = sites()
-    made.backend.create_topic(SOURCE, 2, Policies(), {}, 5)
-    made.backend.create_topic(TARGET, 3, Policies(), {}, 5)
+    made.backend.create_topic(TopicInfo(SOURCE, 2), 5)
+    made.backend.create_topic(TopicInfo(TARGET, 3), 5)
     return made
 
 
@@ -157,12 +157,13 @@ def test_schemas_become_those_of_the_target(site: Site) -> None:
     [copy] = stored(site)
     assert site.backend.schemas.get(TARGET, copy.message.schema_version, 5).type is first.type
     other = TopicName.parse("other")
-    site.backend.create_topic(other, 0, Policies(), {}, 5)
+    site.backend.create_topic(TopicInfo(other), 5)
     site.backend.schemas.put(other, second, 5)
     step(site, begin(site), to="other", status=409)
     assert stored(site, other) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "status"),
     [
@@ -200,7 +201,7 @@ def test_source_is_to_be_read_and_target_to_be_published_to(
     )
     site = sites(auth_users=str(users), auth_permissions=str(rules))
     for topic in (SOURCE, TARGET):
-        site.backend.create_topic(topic, 2, Policies(), {}, 5)
+        site.backend.create_topic(TopicInfo(topic, 2), 5)
     fill(site, 2)
     known = {name: {"Authorization": header(name, "secret")} for name in names}
     state = site.client.get(f"{PAGE}?format=json&from=earliest", headers=known["both"]).get_json()

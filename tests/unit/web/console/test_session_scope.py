@@ -46,6 +46,7 @@ def is_console(path: str) -> bool:
     return path == "/console" or path.startswith("/console/")
 
 
+@pytest.mark.slow
 def test_cookie_changes_no_answer_outside_the_console(site: Site, browser: Browser) -> None:
     token = {"X-CSRF-Token": browser.token()}
     asked = 0

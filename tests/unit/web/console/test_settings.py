@@ -28,7 +28,7 @@ def test_every_setting_has_value_origin_default_and_meaning(sites: Sites) -> Non
         "value": "debug",
         "origin": "variable ROUTER_LOG_LEVEL",
         "default": "info",
-        "meaning": "What is logged.",
+        "meaning": "Lowest level of the log lines that are written.",
     }
     assert found["server.port"]["origin"] == "default"
 
@@ -36,7 +36,7 @@ def test_every_setting_has_value_origin_default_and_meaning(sites: Sites) -> Non
 def test_search_finds_names_values_and_meanings(sites: Sites) -> None:
     site = sites(log_level="debug")
     assert list(rows(site, "?q=SERVER.HOSTS")) == ["server.hosts"]
-    assert list(rows(site, "?q=listens+on")) == ["server.host", "server.port"]
+    assert list(rows(site, "?q=http+server+listens")) == ["server.host", "server.port"]
     assert list(rows(site, "?changed=true")) == ["backend.url", "log.level"]
     assert list(rows(site, "?changed=true&q=debug")) == ["log.level"]
     assert (

@@ -10,8 +10,8 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 import structlog.testing
 
-from router.backends.memory.registry import MemoryRegistry
 from router.errors import BackendUnavailableError
+from router.node.memory import MemoryRegistry
 from router.web import offload
 from router.web.console.signin import FIRST_PAGE, own_page
 from tests.unit.web.applications import Site, header
@@ -56,6 +56,7 @@ def test_browser_without_credentials_is_sent_to_the_form_and_back(site: Site) ->
     assert browser.knows("anna")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "headers", [JSON, {"Accept": "*/*"}, {}, BROWSER | {"Authorization": header("anna", "wrong")}]
 )
@@ -189,6 +190,7 @@ def test_sign_out_ends_the_session_at_all_workers(site: Site, browser: Browser) 
     assert other.knows("anna")
 
 
+@pytest.mark.slow
 def test_user_of_basic_credentials_is_named_and_cannot_sign_out(site: Site) -> None:
     known = {"Authorization": header("anna", PASSWORD)}
     page = site.client.get("/console/topics", headers=BROWSER | known).text

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from router.backends import Batch
-from router.model import Message, Policies, TopicName
+from router.model import Message, TopicInfo, TopicName
 from tests.unit.web.applications import HASHES, Site, header
 
 BROWSER = {"Accept": "text/html"}
@@ -183,6 +183,7 @@ def test_settings_of_a_topic_say_what_it_keeps(site: Site) -> None:
     assert rows["Retention"] == "1s"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "status"),
     [
@@ -207,7 +208,7 @@ def test_rights_are_those_of_the_api(sites: Callable[..., Site], tmp_path: Path)
     rules.write_text("writer t publish\nreader t subscribe\nstranger u subscribe\n")
     site = sites(auth_users=str(users), auth_permissions=str(rules))
     known = {name: {"Authorization": header(name, "secret")} for name in names}
-    site.backend.create_topic(TopicName.parse("t"), 0, Policies(), {}, 5)
+    site.backend.create_topic(TopicInfo(TopicName.parse("t")), 5)
     form = {"format": "Text", "message": "a"}
     statuses = {
         name: (

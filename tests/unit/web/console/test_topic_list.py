@@ -70,6 +70,7 @@ def test_form_with_script_gets_the_commands_of_what_it_did(site: Site) -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "status"),
     [

@@ -13,12 +13,12 @@ from router.backends import Capabilities
 from router.backends.kafka.backend import KafkaBackend
 from router.backends.memory import MemoryBackend
 from router.backends.pulsar.admin import BrokerAdmin
+from router.backends.pulsar.backend import NO_ADMIN, PulsarBackend
 from router.backends.pulsar.rest import NO_POLICIES, RestAdmin
 from router.backends.pulsar.routes import Routes
-from router.backends.pulsar.service import NO_ADMIN, ServiceAdmin
 from router.errors import BadRequestError, NotAllowedError
-from router.model import Policies, Subscription, TopicName
-from router.web.console.topic_settings import read_size, read_time, write_size, write_time
+from router.model import Policies, Subscription, TopicInfo, TopicName
+from router.web.console.topic import read_size, read_time, write_size, write_time
 from tests.unit.web.applications import HASHES, Site, header
 
 TOPIC = TopicName.parse("t")
@@ -28,7 +28,7 @@ PAGE = "/console/topics/t"
 @pytest.fixture
 def site(sites: Callable[..., Site]) -> Site:
     made = sites()
-    made.backend.create_topic(TOPIC, 2, Policies(retention_ms=1500), {}, 5)
+    made.backend.create_topic(TopicInfo(TOPIC, 2, Policies(retention_ms=1500)), 5)
     return made
 
 
@@ -78,6 +78,7 @@ def test_nothing_is_changed_by_what_is_the_same(site: Site) -> None:
     assert policies(site) == (2, 1500, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("form", "says"),
     [
@@ -100,7 +101,7 @@ def test_change_that_cannot_be_is_refused_whole(
 
 def test_topic_without_partitions_gets_none(sites: Callable[..., Site]) -> None:
     site = sites()
-    site.backend.create_topic(TOPIC, 0, Policies(), {}, 5)
+    site.backend.create_topic(TopicInfo(TOPIC), 5)
     found = site.client.get(f"{PAGE}?tab=settings&format=json").get_json()
     assert found["cannot"]["grow"] == "It was made without partitions, and gets none."
     assert change(site, 403, partitions="2", confirm="yes")["code"] == "not-allowed"
@@ -141,7 +142,8 @@ def of_service(url: str, *, ours: bool) -> Capabilities:
     connection = SimpleNamespace(ours=ours)
     link = SimpleNamespace(connection=lambda deadline: connection)
     routes = cast("Routes", SimpleNamespace(service=link))
-    return ServiceAdmin(routes, url).capabilities(5)
+    rest = RestAdmin(url, routes) if url else None
+    return PulsarBackend(routes, rest, lambda: 0).capabilities(5)
 
 
 @pytest.mark.parametrize(
@@ -201,12 +203,13 @@ def test_store_without_administration_shows_a_list_without_topics(
     assert 'data-dialog="create" disabled title="the backend' in page.text
 
 
+@pytest.mark.slow
 def test_rights_are_those_of_the_administration(sites: Callable[..., Site], tmp_path: Path) -> None:
     users, rules = tmp_path / "users", tmp_path / "rules"
     users.write_text("".join(f"{name}:{HASHES['bcrypt']}\n" for name in ("boss", "writer")))
     rules.write_text("boss t manage\nwriter t publish,subscribe\n")
     site = sites(auth_users=str(users), auth_permissions=str(rules))
-    site.backend.create_topic(TOPIC, 2, Policies(), {}, 5)
+    site.backend.create_topic(TopicInfo(TOPIC, 2), 5)
     form = {"partitions": "4", "confirm": "yes"}
     for name, status in (("writer", 403), ("boss", 303)):
         known = {"Authorization": header(name, "secret")}

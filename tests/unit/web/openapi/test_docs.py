@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from router.web.console.assets import AGAIN, FOREVER
+from router.web.console.pages import AGAIN, FOREVER
 from tests.unit.web.applications import Site
 
 Sites = Callable[..., Site]
@@ -50,6 +50,7 @@ def test_files_are_kept_as_long_as_they_are_the_same(site: Site) -> None:
     assert (other.data, other.headers["Cache-Control"]) == (answer.data, AGAIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["index.html", "..", "%2e%2e%2fviews.py", "docs.html", "VERSION"])
 def test_file_that_is_not_served_is_404(site: Site, name: str) -> None:
     assert site.client.get(f"/docs/static/0/{name}").status_code == 404

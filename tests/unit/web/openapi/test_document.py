@@ -53,6 +53,7 @@ def test_description_is_openapi_3_1(everything: Flask) -> None:
     assert [str(error) for error in OpenAPIV31SpecValidator(document).iter_errors()] == []
 
 
+@pytest.mark.slow
 def test_description_has_the_routes_that_there_are(everything: Flask, site: Site) -> None:
     for app in (everything, site.app):
         described = {
@@ -104,6 +105,7 @@ def test_every_parameter_of_the_query_is_on_a_page_of_the_documentation(everythi
     assert not missing, "\n".join(missing)
 
 
+@pytest.mark.slow
 def test_statuses_are_those_that_settings_ask_for(sites: Sites) -> None:
     usual = paths(sites().app)["/topics/{topic}"]["get"]["responses"]
     assert "403" in usual

@@ -14,8 +14,8 @@ from router.app import create_app
 from router.cli.administered import check
 from router.errors import SettingError, by_code
 from router.settings import load
-from router.web.dmaap_errors import TABLE
-from router.web.pulsar_admin.errors import STATUS, status_of
+from router.web.dmaap.errors import TABLE
+from router.web.pulsar_admin.views import STATUS, status_of
 from tests.unit.web import unreadable
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.pulsar_admin.conftest import Site
@@ -38,6 +38,7 @@ def status(client: FlaskClient, who: str | None, method: str, path: str, **more:
     return client.open(f"{BASE}/{path}", method=method, headers=headers, **more).status_code
 
 
+@pytest.mark.slow
 def test_tenants_are_for_administrators(guarded: FlaskClient) -> None:
     asked = {who: status(guarded, who, "GET", "tenants") for who in (None, "anna", "ops")}
     assert asked == {None: 401, "anna": 403, "ops": 200}
@@ -135,6 +136,7 @@ def looked_up(sites: Site, host: str, **settings: str) -> tuple[int, dict[str, s
     return answer.status_code, orjson.loads(answer.data)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("settings", "told"),
     [

@@ -34,6 +34,7 @@ def check_since(told: dict[str, Any], began: float) -> None:
     assert began - 1 <= since <= now() + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "name"),
     [

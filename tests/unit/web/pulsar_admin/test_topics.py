@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.web.pulsar_admin.messages import headers
-from router.web.pulsar_admin.paths import subscription_name
+from router.web.pulsar_admin.views import subscription_name
 from router.wire.pulsar import pulsar_pb2 as pb
 
 BASE = "/admin/v2"
@@ -135,8 +135,12 @@ def test_lookup_for_clients_makes_partitions_as_their_namespace_says(
     site: FlaskClient, namespace: str
 ) -> None:
     path = f"{BASE}/persistent/{namespace}/made/partitions"
-    wish = {"allowAutoTopicCreation": True, "topicType": "partitioned", "defaultNumPartitions": 3}
-    site.post(f"{BASE}/namespaces/{namespace}/autoTopicCreation", json=wish)
+    body = {
+        "allowAutoTopicCreation": True,
+        "topicType": "partitioned",
+        "defaultNumPartitions": 3,
+    }
+    site.post(f"{BASE}/namespaces/{namespace}/autoTopicCreation", json=body)
     reason(site.get(path), 404)
     assert told(site.get(f"{path}?checkAllowAutoCreation=true"))["partitions"] == 3
     assert told(site.get(path))["partitions"] == 3
@@ -151,8 +155,8 @@ def test_messages_of_all_partitions_are_none(site: FlaskClient, namespace: str, 
     site.put(f"{parts}/partitions", data="2")
     site.put(f"{parts}/subscription/s")
     ask = site.get if path == "position/1" else site.post
-    wish = {"json": {"ledgerId": 1, "entryId": 1}} if path == "resetcursor" else {}
-    reason(ask(f"{parts}/subscription/s/{path}", **wish), 405)
+    body = {"json": {"ledgerId": 1, "entryId": 1}} if path == "resetcursor" else {}
+    reason(ask(f"{parts}/subscription/s/{path}", **body), 405)
 
 
 def test_skipping_what_is_old_leaves_what_is_new(
@@ -292,7 +296,7 @@ def test_tenant_is_deleted_by_force_with_all_it_has(site: FlaskClient) -> None:
 
 
 def test_namespace_is_made_with_the_policies_that_are_given(site: FlaskClient) -> None:
-    wish = {
+    body = {
         "retention_policies": {"retentionTimeInMinutes": 5, "retentionSizeInMB": -1},
         "backlog_quota_map": {
             "destination_storage": {"limitSize": 9, "policy": "consumer_backlog_eviction"}
@@ -304,9 +308,9 @@ def test_namespace_is_made_with_the_policies_that_are_given(site: FlaskClient) -
         "bundles": {"numBundles": 4},
     }
     path = f"{BASE}/namespaces/public/given"
-    assert site.put(path, json=wish).status_code == 204
+    assert site.put(path, json=body).status_code == 204
     found = told(site.get(path))
-    assert found["retention_policies"] == wish["retention_policies"]
+    assert found["retention_policies"] == body["retention_policies"]
     assert found["backlog_quota_map"]["destination_storage"]["limitSize"] == 9
     assert found["autoTopicCreationOverride"] == {"allowAutoTopicCreation": False}
     assert found["schema_compatibility_strategy"] == "FORWARD"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from router.model import Policies, TopicName
+from router.model import Policies, TopicInfo, TopicName
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.rest import Rest
 
@@ -17,7 +17,7 @@ def make_topic(
 ) -> Rest:
     """Make a topic; return a client of it."""
     topic = TopicName.parse(name)
-    site.backend.create_topic(topic, partitions, policies or Policies(), {}, 5)
+    site.backend.create_topic(TopicInfo(topic, partitions, policies or Policies()), 5)
     return Rest(site.client, topic.local, f"/topics/{topic.tenant}/{topic.namespace}/")
 
 

@@ -82,7 +82,7 @@ def test_request_waits_for_memory_and_is_refused_without(topics: Topics) -> None
 def test_answer_counts_as_unsent_until_it_is_out(topics: Topics) -> None:
     site, rest = topics()
     rest.produce({"value": "x"})
-    unsent = site.subscriber().unsent
+    unsent = site.subscriber().context.unsent
     path = f"{rest.at}/partitions/0/messages?timeout=0"
     answer = rest.client.get(path)
     assert unsent.used() > 0

@@ -15,7 +15,7 @@ from router.backends import Batch, Start
 from router.errors import BackendUnavailableError
 from router.model import Message, Subscription, TopicName
 from router.services.fetch.consumers import KIND
-from router.services.fetch.given import KIND as GIVEN
+from router.services.fetch.in_flight import KIND as GIVEN
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.events import parse, take
 from tests.unit.web.pulsar_rest.rest import Fetching, Rest, told
@@ -37,7 +37,7 @@ class Wall:
 def wall(monkeypatch: pytest.MonkeyPatch) -> Wall:
     """The time of day of applications that are made from here on."""
     wall = Wall()
-    monkeypatch.setattr("router.app._wall_ms", wall)
+    monkeypatch.setattr("router.app.wall_ms", wall)
     return wall
 
 
@@ -51,6 +51,7 @@ def test_base_uri_is_all_that_a_client_needs(rest: Rest) -> None:
     assert rest.client.delete(path).status_code == 204
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("proxies", "headers", "expected"),
     [
@@ -175,6 +176,7 @@ def test_any_worker_serves_a_consumer(site: Site, rest: Rest) -> None:
     assert told(consumer.ask()) == (404, 40403)
 
 
+@pytest.mark.slow
 def test_unacknowledged_come_again_after_the_timeout(wall: Wall, topics: Topics) -> None:
     _, rest = topics(pip64_ack_timeout="300ms")
     rest.texts("a", "b", "c")
@@ -201,7 +203,7 @@ def test_given_together_come_again_together(
             ahead = next(later)
         return time.time_ns() // 10**6 + ahead
 
-    monkeypatch.setattr("router.app._wall_ms", wall_ms)
+    monkeypatch.setattr("router.app.wall_ms", wall_ms)
     _, rest = topics(pip64_ack_timeout="300ms")
     rest.texts("a", "b", "c")
     consumer = rest.consumer()
@@ -229,6 +231,7 @@ def test_bounds_of_a_fetch(rest: Rest) -> None:
     assert consumer.values("max_messages=9&max_bytes=10") == ["c" * 10]
 
 
+@pytest.mark.slow
 def test_partitions_are_shared_and_nothing_is_given_twice(parted: Rest) -> None:
     sent = {str(i) for i in range(40)}
     parted.texts(*sorted(sent))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from router.backends import Start
 from router.errors import BadRequestError
 from router.model import Position
-from router.services.read import After, Whence
+from router.services.read import After, StartPosition
 from router.web.pulsar_rest import ids
 from router.wire.pulsar import MAX_BATCH
 
@@ -21,7 +21,7 @@ positions = st.builds(
     Position, numbers, numbers, st.integers(-1, 2**31 - 1), st.integers(-1, 2**31 - 2)
 )
 places = st.builds(Position, numbers, numbers, st.just(-1), st.integers(-1, 2**31 - 1))
-whences: st.SearchStrategy[Whence] = st.one_of(
+whences: st.SearchStrategy[StartPosition] = st.one_of(
     st.sampled_from(list(Start)), st.integers(0, 10**15 - 1), places, st.builds(After, places)
 )
 
@@ -48,10 +48,11 @@ def test_ids_of_apache_pulsar_survive_a_round_trip(position: Position) -> None:
 
 
 @given(st.lists(whences, min_size=1, max_size=6))
-def test_marks_survive_a_round_trip(found: list[Whence]) -> None:
+def test_marks_survive_a_round_trip(found: list[StartPosition]) -> None:
     assert ids.read_marks(ids.write_marks(found)) == found
 
 
+@pytest.mark.slow
 @given(st.text(max_size=40) | st.binary(max_size=40).map(lambda b: base64.b64encode(b).decode()))
 def test_any_text_is_read_or_refused(text: str) -> None:
     for read in (ids.read, ids.read_marks):

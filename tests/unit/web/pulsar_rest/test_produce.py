@@ -18,7 +18,7 @@ from router.errors import (
     TopicNotFoundError,
     TopicTerminatedError,
 )
-from router.model import Message, Policies, Schema, SchemaType, TopicName
+from router.model import Message, Policies, Schema, SchemaType, TopicInfo, TopicName
 from router.schemas import pair_schema
 from router.services.partitioning import partition_of
 from tests.unit.web.applications import Site
@@ -355,7 +355,7 @@ def test_topic_that_was_made_anew_is_found(site: Site, rest: Rest) -> None:
     rest.texts("a")
     topic = TopicName.parse(rest.topic)
     site.backend.delete_topic(topic, 1)
-    site.backend.create_topic(topic, 3, Policies(), {}, 1)
+    site.backend.create_topic(TopicInfo(topic, 3), 1)
     answer = rest.produce({"value": "b", "partition": 0})
     assert answer.status_code == 200
     assert rest.values() == ["b"]

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from router.errors import BadRequestError, NotAllowedError, ReadFailedError
 from router.model import NOT_PARTITIONED, Position, TopicName
-from router.services.consume.wish import PollMailbox, Present
-from router.services.directory import Directory
+from router.services.consume import ConnectedClient, PollMailbox
 from router.services.read import ReadBounds, Reading, ReadOptions
-from router.web.pulsar_rest.ids import MOST_MARKS
+from router.services.topic_metadata import TopicMetadataCache
+from router.web.pulsar_rest.ids import MAX_MARKS
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.conftest import make_topic
 from tests.unit.web.pulsar_rest.events import parse, take
@@ -294,12 +294,12 @@ def test_place_that_cannot_be_read_is_refused(parted: Rest, path: str, last: str
 
 @pytest.mark.parametrize("more", [0, 1])
 def test_topic_that_no_place_has_room_for_is_not_streamed(site: Site, more: int) -> None:
-    topic = make_topic(site, f"wide-{next(_numbers)}", MOST_MARKS + more)
+    topic = make_topic(site, f"wide-{next(_numbers)}", MAX_MARKS + more)
     for path in ("/messages?stream", f"/events/{topic.topic}?stream&from=earliest"):
         answer = opened(topic, path)
         if more:
             assert answer.status_code == 400
-            assert f"at most {MOST_MARKS} partitions" in answer.text
+            assert f"at most {MAX_MARKS} partitions" in answer.text
         else:
             _, last = parse(next(iter(answer.iter_encoded())))
             answer.close()
@@ -345,14 +345,14 @@ def test_reading_that_fails_leaves_nobody_waiting(site: Site, rest: Rest) -> Non
     known = weakref.ref(box)
     reading = Reading(
         site.backend,
-        Directory(site.backend, 0, 5, time.monotonic),
-        ReadOptions.of(site.settings),
+        TopicMetadataCache(site.backend, 0, 5, time.monotonic),
+        ReadOptions.from_settings(site.settings),
         time.monotonic,
     )
     bad = Position(-1, -1, NOT_PARTITIONED)
     topic = TopicName.parse(rest.topic)
     with pytest.raises(BadRequestError):
-        reading.read(topic, NOT_PARTITIONED, bad, ReadBounds(0, 1, 1), (box, Present()))
+        reading.read(topic, NOT_PARTITIONED, bad, ReadBounds(0, 1, 1), (box, ConnectedClient()))
     del box
     gc.collect()
     assert known() is None

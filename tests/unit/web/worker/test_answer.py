@@ -6,9 +6,8 @@ from ipaddress import ip_network
 
 import pytest
 
-from router.web.worker.answer import Answer
-from router.web.worker.bounds import Bounds, Crowd
-from router.web.worker.writing import SHORT
+from router.web.worker.bounds import Bounds, ConnectionLimiter
+from router.web.worker.stream import MAX_JOINED_BYTES, Answer
 
 
 class Wire:
@@ -50,7 +49,7 @@ def test_answer_leaves_in_one_piece_when_it_is_short() -> None:
 
 
 def test_answer_without_a_length_is_chunked() -> None:
-    long = bytes(SHORT + 1)
+    long = bytes(MAX_JOINED_BYTES + 1)
     head, body, closing = answered(b"ab", b"", long)
     assert b"Transfer-Encoding: chunked" in head
     assert body == b"2\r\nab\r\n%x\r\n%s\r\n0\r\n\r\n" % (len(long), long)
@@ -100,7 +99,7 @@ def test_answer_says_of_its_connection_what_is_so() -> None:
 
 
 def test_crowd_counts_each_address_but_for_trusted_proxies() -> None:
-    crowd = Crowd(Bounds(per_address=2, proxies=(ip_network("192.0.2.0/24"),)))
+    crowd = ConnectionLimiter(Bounds(per_address=2, proxies=(ip_network("192.0.2.0/24"),)))
     stranger, proxy = ("198.51.100.1", 1), ("192.0.2.1", 1)
     seats = [crowd.enter(stranger) for _ in range(3)]
     assert seats == ["198.51.100.1", "198.51.100.1", None]

@@ -1,14 +1,14 @@
-"""Connections without a request under way: who is silent for too long is let go."""
+"""Connections without a request under way: a client that is silent for too long is closed."""
 
 from __future__ import annotations
 
 import socket
 
-from router.web.worker.listening import ListeningWorker
+from router.web.worker.llhttp import Worker
 
 
 def test_connections_are_ended_when_they_were_idle_for_too_long() -> None:
-    worker = ListeningWorker.__new__(ListeningWorker)
+    worker = Worker.__new__(Worker)
     old, fresh = socket.socketpair(), socket.socketpair()
     worker.idle = {old[0]: 10.0, fresh[0]: 20.0}
     worker._end_silent(15.0)

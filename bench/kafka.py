@@ -1,0 +1,212 @@
+"""Our Kafka listener and Apache Kafka in turns, with librdkafka as the client of both.
+
+Ours syncs to disk before it answers, Apache Kafka does not (it leaves that to the page cache and to
+replicas). The turns are short and go back and forth, so that what else the machine does falls on
+both; figures are medians of the turns. The first turn of each is not counted: a JVM compiles
+meanwhile. The client is this process and takes most of a core itself.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.load import request, run
+from bench.pulsar import TURNS, Figure, Peer, show
+from bench.servers import ROOT, Server, free_port, router
+from tests.servers.kafka import Kafka
+
+SIZE = 1_024
+VALUE = bytes(range(256)) * (SIZE // 256)
+MEBIBYTE = 1 << 20
+POST = request("POST", "/events/beside", VALUE)
+POST_CONNECTIONS = 8
+FLUSH_SECONDS = 60.0
+BATCHED = {
+    "linger.ms": 5,
+    "batch.size": MEBIBYTE,
+    "batch.num.messages": 10_000,
+    "queue.buffering.max.messages": 200_000,
+    "queue.buffering.max.kbytes": 256 << 10,
+}
+
+Measure = Callable[[str, float], tuple[float, int]]
+"""Measures a bootstrap address for about so long; returns the value and the number of records."""
+
+_topics = count()
+
+
+class Compiled(Kafka):
+    """Apache Kafka as it is at its best, rather than soon started."""
+
+    HEAP = "1g"
+
+    def _properties(self) -> list[str]:
+        return [*super()._properties(), "-XX:TieredStopAtLevel=4"]
+
+
+@contextmanager
+def servers() -> Iterator[tuple[Server, list[Peer]]]:
+    """Run both servers."""
+    address = f"127.0.0.1:{free_port()}"
+    with ExitStack() as owned:
+        ours = owned.enter_context(router(broker_kafka=address, server_workers="1"))
+        apache = Compiled(Path(owned.enter_context(tempfile.TemporaryDirectory("", "bench-"))))
+        owned.callback(apache.close)
+        apache.start()
+        yield (
+            ours,
+            [
+                Peer("ours", address, broker_process(ours)),
+                Peer("Apache Kafka", apache.address, apache.pid),
+            ],
+        )
+
+
+def broker_process(server: Server) -> int:
+    """Return the process of the broker that serves a router's Kafka clients."""
+    for pid in server.tree():
+        if b"router.broker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            return pid
+    raise RuntimeError("the router has no broker process")
+
+
+def produced(address: str, seconds: float, topic: str, **settings: Any) -> int:
+    """Produce as fast as the client can; return how many records were answered."""
+    producer = Producer({"bootstrap.servers": address, "acks": "all"} | BATCHED | settings)
+    failed: list[Any] = []
+
+    def delivered(error: Any, _: Any) -> None:
+        if error is not None:
+            failed.append(error)
+
+    sent, until = 0, time.monotonic() + seconds
+    while time.monotonic() < until:
+        for _ in range(500):
+            try:
+                producer.produce(topic, VALUE, partition=0, on_delivery=delivered)
+            except BufferError:
+                producer.poll(0.01)
+            else:
+                sent += 1
+        producer.poll(0)
+    if producer.flush(FLUSH_SECONDS) or failed:
+        raise RuntimeError(f"records were not stored: {failed[:1]}")
+    return sent
+
+
+def _produce(address: str, seconds: float, **settings: Any) -> tuple[float, int]:
+    began = time.monotonic()
+    sent = produced(address, seconds, f"bench-{next(_topics)}", **settings)
+    return sent * SIZE / MEBIBYTE / (time.monotonic() - began), sent
+
+
+def _produce_compressed(address: str, seconds: float) -> tuple[float, int]:
+    return _produce(address, seconds, **{"compression.codec": "lz4"})
+
+
+def _produce_idempotent(address: str, seconds: float) -> tuple[float, int]:
+    return _produce(address, seconds, **{"enable.idempotence": True})
+
+
+def _consume(address: str, seconds: float) -> tuple[float, int]:
+    """Read a backlog that was just produced."""
+    topic = f"bench-{next(_topics)}"
+    wanted = produced(address, seconds, topic)
+    settings = {"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False}
+    settings |= {"queued.min.messages": 100_000, "fetch.wait.max.ms": 100}
+    consumer = Consumer(settings)
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    began, found = time.monotonic(), 0
+    while found < wanted:
+        messages = consumer.consume(10_000, 5.0)
+        if not messages:
+            raise RuntimeError(f"{found} of {wanted} records came")
+        found += len(messages)
+    took = time.monotonic() - began
+    consumer.close()
+    return found * SIZE / MEBIBYTE / took, found
+
+
+def _one_by_one(address: str, seconds: float) -> list[float]:
+    producer = Producer({"bootstrap.servers": address, "acks": "all", "linger.ms": 0})
+    topic, latencies = f"bench-{next(_topics)}", []
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        began = time.perf_counter()
+        producer.produce(topic, VALUE, partition=0)
+        if producer.flush(FLUSH_SECONDS):
+            raise RuntimeError("a record was not stored")
+        latencies.append((time.perf_counter() - began) * 1000)
+    return latencies[1:]
+
+
+def _median(address: str, seconds: float) -> tuple[float, int]:
+    latencies = _one_by_one(address, seconds)
+    return statistics.median(latencies), len(latencies)
+
+
+def _late(address: str, seconds: float) -> tuple[float, int]:
+    latencies = _one_by_one(address, seconds)
+    return statistics.quantiles(latencies, n=100)[98], len(latencies)
+
+
+MEASURES: list[tuple[str, str, Measure]] = [
+    ("produce, batched, 1 KiB", "MiB/s", _produce),
+    ("produce, batched, lz4, 1 KiB", "MiB/s", _produce_compressed),
+    ("produce, batched, idempotent, 1 KiB", "MiB/s", _produce_idempotent),
+    ("consume a backlog, 1 KiB", "MiB/s", _consume),
+    ("produce one record of 1 KiB at a time, p50", "ms", _median),
+    ("produce one record of 1 KiB at a time, p99", "ms", _late),
+]
+
+
+def compare(seconds: float) -> None:
+    """All figures, one line for each server and the ratio of ours to the other's."""
+    with servers() as (ours, peers):
+        for title, unit, measure in MEASURES:
+            figures: dict[str, list[Figure]] = {peer.name: [] for peer in peers}
+            for _ in range(TURNS + 1):
+                for peer in peers:
+                    figures[peer.name].append(_turn(peer, measure, seconds / TURNS))
+            show(title, unit, figures)
+        _beside(ours, peers[0], seconds)
+
+
+def _turn(peer: Peer, measure: Measure, seconds: float) -> Figure:
+    before = peer.processor_seconds()
+    value, records = measure(peer.url, seconds)
+    return Figure(value, (peer.processor_seconds() - before) / max(1, records) * 1e6)
+
+
+def _beside(server: Server, peer: Peer, seconds: float) -> None:
+    """Print the latency of POSTs alone, and while a Kafka producer sends as fast as it can."""
+    for title, producing in (("alone", False), ("beside a Kafka producer at full speed", True)):
+        sent = 0
+        if producing:
+            # In a process of its own, so that it does not hold up the load of POSTs.
+            command = [sys.executable, "-m", "bench.kafka", peer.url, str(seconds)]
+            with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as producer:
+                posted = run(server.port, [POST], POST_CONNECTIONS, seconds)
+                sent = int(producer.communicate(timeout=FLUSH_SECONDS)[0])
+        else:
+            posted = run(server.port, [POST], POST_CONNECTIONS, seconds)
+        print(
+            f"POST of 1 KiB, {POST_CONNECTIONS} connections, {title}: {posted.rate():,.0f}/s,"
+            f" p50 {posted.percentile(50):.2f} ms, p99 {posted.percentile(99):.2f} ms,"
+            f" {posted.errors} errors; produced {sent * SIZE / MEBIBYTE / seconds:.0f} MiB/s"
+        )
+
+
+if __name__ == "__main__":
+    print(produced(sys.argv[1], float(sys.argv[2]), "bench-beside"))

@@ -1,0 +1,260 @@
+"""The files of `router/` that one warm request crosses: `python -m bench.request_files [TREE]`.
+
+The tool runs `router serve` of a source tree, this checkout's by default, with the embedded
+backend, one worker and a users file. Every process of it records by `sys.setprofile` in which files
+of `router/` functions are called while a request is under way: the worker that reads HTTP, the
+application, and the broker. Three operations are measured after WARMING of the same:
+
+- POST: a message of text/plain to `/events/<topic>`, with Basic authentication;
+- poll: a GET of `/events/<topic>/<group>/<consumer>` that finds a message;
+- SEND: a message from the official Pulsar client.
+
+Each is done ROUNDS times, and a file counts if most of these cross it: timers and maintenance run
+now and then at the same time. The processes are told by a byte of a mapped file which request is
+under way, 0 for none, and append what they see first to a file that the tool reads at the end.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import http.client
+import mmap
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+MARK, SEEN, PACKAGE = "REQUEST_FILES_MARK", "REQUEST_FILES_SEEN", "REQUEST_FILES_PACKAGE"
+WARMING, ROUNDS = 20, 9
+OPERATIONS = ("POST", "poll", "SEND")
+START_SECONDS, STOP_SECONDS = 60.0, 20.0
+USER, PASSWORD = "anna", "secret-of-anna"
+
+
+def record() -> None:
+    """Record the files of PACKAGE that this process calls into while MARK is not 0."""
+    with Path(os.environ[MARK]).open("r+b") as file:
+        mark = mmap.mmap(file.fileno(), 1)
+    package = os.environ[PACKAGE]
+    output = os.open(os.environ[SEEN], os.O_WRONLY | os.O_APPEND)
+    seen: set[tuple[int, int, str]] = set()
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        request = mark[0]
+        if not request or event != "call":
+            return
+        path = frame.f_code.co_filename
+        if not path.startswith(package):
+            return
+        found = os.getpid(), request, path
+        if found not in seen:
+            seen.add(found)
+            os.write(output, f"{found[0]} {request} {path.removeprefix(package)}\n".encode())
+
+    import threading  # noqa: PLC0415 - gevent has to patch it before it is imported elsewhere
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+
+
+class Tree:
+    """A router of one source tree, whose processes record."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._folder, self._users = folder, folder / "users"
+        self.port, self.pulsar = _free_port(), _free_port()
+        (folder / "mark").write_bytes(b"\0")
+        (folder / "seen").touch()
+        hook = folder / "hook"
+        hook.mkdir()
+        (hook / "sitecustomize.py").write_text(
+            f"import runpy\nrunpy.run_path({str(Path(__file__).resolve())!r})['record']()\n"
+        )
+        self._environ = os.environ | {
+            "PYTHONPATH": f"{hook}:{root}",
+            MARK: str(folder / "mark"),
+            SEEN: str(folder / "seen"),
+            PACKAGE: f"{root}/router/",
+            "ROUTER_LOG_LEVEL": "warning",
+            "ROUTER_SERVER_WORKERS": "1",
+            "ROUTER_AUTH_USERS": str(self._users),
+            "ROUTER_DATA_DIR": str(folder / "data"),
+            "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0",
+        }
+        self._root = root
+        with (folder / "mark").open("r+b") as file:
+            self._mark = mmap.mmap(file.fileno(), 1)
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve until the block ends."""
+        router = [sys.executable, "-m", "router"]
+        subprocess.run(
+            [*router, "user", "add", USER, "--password-stdin", "--file", str(self._users)],
+            input=PASSWORD.encode(),
+            env=self._environ,
+            cwd=self._root,
+            check=True,
+            stdout=subprocess.DEVNULL,
+        )
+        process = subprocess.Popen(
+            [*router, "serve", "--port", str(self.port), "--pulsar", f"127.0.0.1:{self.pulsar}"],
+            env=self._environ,
+            cwd=self._root,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            _await(self.port, process)
+            yield
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.wait(STOP_SECONDS)
+
+    def measure(self, operation: int, call: Callable[[], object]) -> None:
+        """Call what makes one request until it is warm, then ROUNDS times with records."""
+        for _ in range(WARMING):
+            call()
+        for turn in range(ROUNDS):
+            self._mark[0] = 1 + operation * ROUNDS + turn
+            try:
+                call()
+            finally:
+                self._mark[0] = 0
+
+    def files(self) -> dict[str, dict[str, set[str]]]:
+        """Return the files that each operation crossed, of the front and of the broker."""
+        counts: defaultdict[int, Counter[tuple[int, str]]] = defaultdict(Counter)
+        brokers = set()
+        for line in (self._folder / "seen").read_text().splitlines():
+            pid, request, path = line.split(" ", 2)
+            counts[(int(request) - 1) // ROUNDS][int(pid), path] += 1
+            if path.startswith("broker/"):
+                brokers.add(int(pid))
+        return {
+            name: {
+                side: {
+                    path
+                    for (pid, path), count in counts[at].items()
+                    if 2 * count > ROUNDS and (pid in brokers) == (side == "broker")
+                }
+                for side in ("front", "broker")
+            }
+            for at, name in enumerate(OPERATIONS)
+        }
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _await(port: int, process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + START_SECONDS
+    while time.monotonic() < until:
+        if process.poll() is not None:
+            raise RuntimeError(f"the router ended with status {process.returncode}")
+        client = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+        with contextlib.suppress(OSError), contextlib.closing(client):
+            client.request("GET", "/ready")
+            if client.getresponse().status == http.HTTPStatus.OK:
+                return
+        time.sleep(0.05)
+    raise RuntimeError(f"the router did not answer within {START_SECONDS} s")
+
+
+class Requests:
+    """One request after the other on a connection that is kept."""
+
+    def __init__(self, port: int) -> None:
+        self._client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
+        self._headers = {"Authorization": f"Basic {credentials}", "Content-Type": "text/plain"}
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._client.close()
+
+    def post(self) -> None:
+        """Publish one message."""
+        self._call("POST", "/events/files", b"a message")
+
+    def poll(self) -> None:
+        """Receive one message, of those that were published before."""
+        body = self._call(
+            "GET", "/events/files/group/consumer?from=earliest&limit=1&timeout=5000", None
+        )
+        if body in {b"", b"[]"}:
+            raise RuntimeError("the poll found no message")
+
+    def _call(self, method: str, path: str, body: bytes | None) -> bytes:
+        self._client.request(method, path, body, self._headers)
+        answer = self._client.getresponse()
+        found = answer.read()
+        if answer.status != http.HTTPStatus.OK:
+            raise RuntimeError(f"{method} {path}: {answer.status} {found[:200]!r}")
+        return found
+
+
+@contextlib.contextmanager
+def sending(port: int) -> Iterator[Callable[[], object]]:
+    """Return what sends one message from the official Pulsar client."""
+    import pulsar  # noqa: PLC0415 - the processes that record do not pay for it
+
+    client: Any = pulsar.Client(
+        f"pulsar://127.0.0.1:{port}",
+        authentication=pulsar.AuthenticationBasic(USER, PASSWORD),
+        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+    )
+    try:
+        producer = client.create_producer("files", batching_enabled=False)
+        yield lambda: producer.send(b"a message")
+    finally:
+        client.close()
+
+
+def measure(root: Path, folder: Path) -> dict[str, dict[str, set[str]]]:
+    """Return the files that each operation crosses in a source tree, of the front and the broker.
+
+    `folder` is an empty one.
+    """
+    tree = Tree(root, folder)
+    with tree.serving(), contextlib.closing(Requests(tree.port)) as requests:
+        for _ in range(WARMING):
+            requests.post()
+        tree.measure(0, requests.post)
+        tree.measure(1, requests.poll)
+        with sending(tree.pulsar) as send:
+            tree.measure(2, send)
+    return tree.files()
+
+
+def main() -> None:
+    """Measure the tree that the command line names, and print the files."""
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
+    with tempfile.TemporaryDirectory(prefix="request-files-") as folder:
+        found = measure(root, Path(folder))
+    for operation, sides in found.items():
+        front, broker = sides["front"], sides["broker"]
+        print(
+            f"\n## {operation}: {len(front | broker)} files"
+            f" (front {len(front)}, broker {len(broker)}, both {len(front & broker)})"
+        )
+        for side, files in sides.items():
+            for path in sorted(files):
+                print(f"  {side:<6}  router/{path}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""The vocabulary of administration as values: namespaces; cursors, clients, entries of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from router.model import NO_PROPERTIES, Policies, Position, Schema
+
+
+@dataclass(frozen=True, slots=True)
+class NamespacePolicies:
+    """What topics inherit; None: as settings say. Milliseconds and bytes, -1: no bound."""
+
+    retention_ms: int | None = None
+    retention_bytes: int | None = None
+    backlog_bytes: int | None = None
+    deduplication: bool | None = None
+    schema_compatibility: str | None = None
+    schema_validation_enforced: bool | None = None
+    schema_auto_update: bool | None = None
+    auto_create: bool | None = None
+    auto_partitions: int | None = None
+
+    def over(self, own: Policies) -> Policies:
+        """Return the policies of a topic with these of its own."""
+
+        def choose(name: str) -> Any:
+            mine = getattr(own, name)
+            return getattr(self, name) if mine is None else mine
+
+        return Policies(
+            choose("retention_ms"),
+            choose("retention_bytes"),
+            choose("backlog_bytes"),
+            choose("deduplication"),
+            own.replicas,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tenant:
+    """A tenant; roles and clusters are kept for clients that read them, and mean nothing here."""
+
+    name: str
+    admin_roles: tuple[str, ...] = ()
+    allowed_clusters: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Namespace:
+    """A namespace, by its name as `tenant/namespace`."""
+
+    name: str
+    created_ms: int = 0
+    policies: NamespacePolicies = field(default_factory=NamespacePolicies)
+
+
+@dataclass(slots=True)
+class ClientInfo:
+    """A producer or a consumer of a partition, and its connection.
+
+    `subscription` is None of producers, and `access` of consumers: how a producer shares the
+    partition, numbered as in the Pulsar protocol. `dropped` counts the messages that a consumer of
+    a topic that is not persistent missed.
+    """
+
+    partition: int
+    name: str
+    id: int
+    connected_ms: int
+    metadata: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+    address: str = ""
+    version: str = ""
+    subscription: str | None = None
+    permits: int = 0
+    unacked: int = 0
+    dropped: int = 0
+    access: int | None = None
+
+
+class EntryRange(NamedTuple):
+    """Entries of a partition, ends included."""
+
+    first: int
+    last: int
+
+
+@dataclass(slots=True)
+class PartialEntry:
+    """An entry that is acknowledged in part; `messages` = 0: how many it has is not known."""
+
+    entry: int
+    ack_set: Sequence[int]
+    messages: int = 0
+
+
+@dataclass(slots=True)
+class CursorDescription:
+    """Where a subscription stands on a partition; `mark_delete` = -1: nothing is acknowledged.
+
+    `cut`: there are more `acknowledged` ranges or `partial` entries. `type` is in Pulsar's words,
+    None: there are no consumers.
+    """
+
+    partition: int
+    subscription: str
+    ledger_id: int
+    mark_delete: int
+    acknowledged: tuple[EntryRange, ...] = ()
+    partial: Sequence[PartialEntry] = ()
+    cut: bool = False
+    durable: bool = True
+    unacked: int = 0
+    type: str | None = None
+    replicated: bool = False
+    backlog: int = 0
+    created_ms: int | None = None
+    last_used_ms: int | None = None
+    properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+
+
+@dataclass(frozen=True, slots=True)
+class EntryChoice:
+    """Which entry of a partition is read: exactly one of the first four says where it is.
+
+    The entry of a number, or the nth (from 1) that a subscription did not acknowledge, from the
+    earliest on, or from the latest back.
+    """
+
+    entry: int | None = None
+    subscription: str | None = None
+    earliest: bool = False
+    latest: bool = False
+    nth: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StoredEntry:
+    """An entry of a partition; `payload`: its metadata too, as the Pulsar protocol has them."""
+
+    message_id: Position
+    payload: bytes
+    timestamp_ms: int
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaVersion:
+    """A version of a topic's schema."""
+
+    version: int
+    schema: Schema
+    created_ms: int

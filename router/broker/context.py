@@ -1,0 +1,35 @@
+"""What the sessions of every protocol work with: the node's parts, handed to listeners at start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from router.broker.entries import Transcoder
+from router.broker.node.counters import Counters
+from router.broker.node.leases import Leases
+from router.broker.node.rpc import NodeRpc
+from router.broker.topics.schemas import TopicSchemas
+from router.broker.topics.topics import Topics
+from router.registry import AsyncRegistry
+from router.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerContext:
+    """The parts of a running broker.
+
+    `topics` is None if another server has the messages; requests for messages are then refused with
+    the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
+    whatever takes entries apart beside the event loop.
+    """
+
+    settings: Settings
+    server_version: str
+    topics: Topics | None
+    schemas: TopicSchemas
+    refusal: str
+    leases: Leases
+    counters: Counters
+    registry: AsyncRegistry
+    rpc: NodeRpc
+    transcoder: Transcoder

@@ -1,0 +1,80 @@
+"""How many messages of a partition one subscription has not acknowledged yet.
+
+Every entry carries the number of its last message, so what lies between two entries is counted
+without looking at any in between. The numbers at the ends of segments and of what memory holds are
+known; for others an entry is read, at most MAX_READS of them for one count. Beyond that, and where
+an entry cannot be read, its place is estimated between the ends of its segment. The alternative, to
+keep a count with each cursor, would have to be journaled with every acknowledgement.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from typing import Final
+
+from router.broker.storage import DamagedError, Ledger
+from router.broker.storage.cursors import Cursor
+
+MAX_READS: Final = 64
+STEPS_PER_YIELD: Final = 500
+
+
+class BacklogCounter:
+    """One count over any number of ledgers: how often it may still read."""
+
+    def __init__(self, reads: int = MAX_READS) -> None:
+        self._reads = reads
+        self._steps = 0
+
+    async def backlog(self, ledger: Ledger, cursor: Cursor) -> int:
+        """Return how many messages the cursor has not acknowledged of what the ledger holds."""
+        end = ledger.durable_entry
+        start = max(cursor.mark_delete + 1, ledger.first_entry)
+        # Taken before the first read: the cursor moves on meanwhile.
+        whole = [(max(a, start), min(b + 1, end)) for a, b in cursor.ranges()]
+        parts = [(entry, left) for entry, left in cursor.partials() if start <= entry < end]
+        total = await self._between(ledger, start, end)
+        for first, after in whole:
+            total -= await self._between(ledger, first, after)
+        for entry, left in parts:
+            total -= max(0, await self._between(ledger, entry, entry + 1) - left)
+        return max(0, total)
+
+    async def _between(self, ledger: Ledger, first: int, after: int) -> int:
+        """Return how many messages the entries from `first` to before `after` hold."""
+        self._steps += 1
+        if self._steps % STEPS_PER_YIELD == 0:
+            await asyncio.sleep(0)
+        if first >= after:
+            return 0
+        return await self._before(ledger, after) - await self._before(ledger, first)
+
+    async def _before(self, ledger: Ledger, entry: int) -> int:
+        """Return how many messages were ever stored before this entry."""
+        previous = ledger.cached(entry - 1)
+        if previous is not None:
+            return previous.index + 1
+        segments = ledger.segments
+        place = bisect_right(segments, entry, key=lambda segment: segment.first_entry)
+        if not place:
+            return segments[0].first_index if segments else ledger.flushed_index
+        segment = segments[place - 1]
+        entries = segment.next_entry - segment.first_entry
+        messages = segment.next_index - segment.first_index
+        into = min(entry - segment.first_entry, entries)
+        if 0 < into < entries != messages and self._reads:
+            self._reads -= 1
+            found = await _index_of(ledger, entry - 1)
+            if found is not None:
+                return found + 1
+        return segment.first_index + into * messages // max(1, entries)
+
+
+async def _index_of(ledger: Ledger, entry: int) -> int | None:
+    try:
+        found = await ledger.read(entry, 1, 1)
+    except (DamagedError, OSError):
+        # Where delivery meets it, it is reported.
+        return None
+    return found[0].index if found and found[0].entry_id == entry else None

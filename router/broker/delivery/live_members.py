@@ -1,0 +1,62 @@
+"""Live members of groups whose protocol reads without consumers: who they are, whom they exclude.
+
+A group of such a protocol and consumers of the same subscription would move one position against
+each other, so that a subscription with live members here takes no consumers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from router.errors import SubscriptionBusyError
+from router.quoting import quoted
+
+
+@dataclass(frozen=True, slots=True)
+class LiveMember:
+    """A member of a group: its id, its client for people, and its partitions of one topic.
+
+    NOT_PARTITIONED stands for the partition of a topic without partitions.
+    """
+
+    id: str
+    client: str
+    partitions: frozenset[int]
+
+
+class LiveMembers:
+    """The live members by topic and subscription."""
+
+    def __init__(self) -> None:
+        self._members: dict[str, dict[str, tuple[LiveMember, ...]]] = {}
+
+    def replace(self, topic: str, subscription: str, members: Sequence[LiveMember]) -> None:
+        """Note the members of a group on a topic; none: consumers may come."""
+        groups = self._members.setdefault(topic, {})
+        if members:
+            groups[subscription] = tuple(members)
+        else:
+            groups.pop(subscription, None)
+        if not groups:
+            del self._members[topic]
+
+    def of(self, topic: str, subscription: str) -> Sequence[LiveMember]:
+        """Return the members of a group on a topic."""
+        return self._members.get(topic, {}).get(subscription, ())
+
+    def groups(self, topic: str) -> list[str]:
+        """Return the names of the groups that have members on a topic."""
+        return sorted(self._members.get(topic, ()))
+
+    def readers(self, topic: str, subscription: str, partition: int) -> int:
+        """Return how many members a partition is assigned to."""
+        return sum(partition in member.partitions for member in self.of(topic, subscription))
+
+    def check(self, topic: str, subscription: str) -> None:
+        """Raise SubscriptionBusyError if there are members."""
+        if members := self.of(topic, subscription):
+            raise SubscriptionBusyError(
+                f"{quoted(subscription)} is read by {len(members)} members of another protocol",
+                retry_after=1,
+            )

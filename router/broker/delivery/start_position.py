@@ -1,0 +1,30 @@
+"""Where a subscription is to begin, or to go on after a reset."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from router.broker.storage import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class StartPosition:
+    """The first entry, the first one stored at a time (ms since 1970) or later, else the end.
+
+    Or a position: ledger and entry; one of another ledger is before or behind everything.
+    """
+
+    earliest: bool = False
+    timestamp_ms: int | None = None
+    position: tuple[int, int] | None = None
+
+    async def entry(self, ledger: Ledger) -> int:
+        """Return the entry; raises DamagedError, OSError where its file cannot be read."""
+        if self.position is not None:
+            ledger_id, entry = self.position
+            if ledger_id != ledger.id:
+                return ledger.first_entry if ledger_id < ledger.id else ledger.durable_entry
+            return min(max(entry, ledger.first_entry), ledger.durable_entry)
+        if self.timestamp_ms is not None:
+            return await ledger.find_time(self.timestamp_ms)
+        return ledger.first_entry if self.earliest else ledger.durable_entry

@@ -1,0 +1,257 @@
+"""The stored formats of entries, a module each, and entries as readers of another format need them.
+
+Theory of operation. An entry is stored as its writer sent it, with the tag of its format, and a
+reader of that format is sent the same bytes. A reader of another format gets
+`from_messages(to_messages(...))`, made once and cached (`Transcoder`): one entry stays one entry
+with as many messages, so that positions and the messages' places in their batch mean the same to
+all readers. The alternative, to store one format for all, would cost every message a conversion on
+its way in, and what the writer's clients see would depend on it.
+
+A large entry is transcoded beside the event loop (`prepare`), once for all readers that wait for
+it; a small one when it is sent.
+
+Only the process that starts the broker and the listeners of a format import this package; storage
+and delivery are handed `EntryFormats`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from router.broker.delivery.entry_info import (
+    OPAQUE_ENTRY,
+    EntryFormat,
+    EntryInfo,
+    UnreadableEntryError,
+)
+from router.broker.delivery.non_persistent import NOT_STORED
+from router.broker.entries import kafka, pulsar
+from router.broker.entries.workers import EntryWorkers
+from router.broker.storage import Entry
+from router.model import Message
+
+MAX_CACHED_BYTES: Final = 32 << 20
+"""Of transcoded entries."""
+CACHED_OVERHEAD_BYTES: Final = 400
+"""What a cached entry takes in memory besides its bytes, about."""
+MAX_MESSAGES_AT_ONCE: Final = 32
+MAX_BYTES_AT_ONCE: Final = 16 << 10
+"""Of entries that are transcoded when they are sent: as quick as the answer of a thread."""
+MAX_JOB_ENTRIES: Final = 64
+MAX_JOB_BYTES: Final = 128 << 10
+"""Of entries that are transcoded together because readers go on to them."""
+
+_Place = tuple[int, int, int]
+"""Ledger, entry and the tag of the reader's format."""
+
+
+class Codec(EntryFormat, Protocol):
+    """A stored format: what delivery asks of it, and its entries as messages and back."""
+
+    def to_messages(self, payload: bytes) -> Sequence[Message]:
+        """Return all messages of an entry; raise UnreadableEntryError."""
+        ...
+
+    def from_messages(self, messages: Sequence[Message], timestamp_ms: int) -> bytes:
+        """Return one entry of these messages that was stored at a time (ms since 1970).
+
+        Raises UnreadableEntryError if no reader of the format could take it.
+        """
+        ...
+
+
+class _UnknownFormat:
+    """Stands for a format that this build does not know: its entries are described as opaque."""
+
+    def __init__(self, tag: int) -> None:
+        self._tag = tag
+
+    def describe(self, payload: bytes) -> EntryInfo:
+        """Return what is known: nothing."""
+        del payload
+        return OPAQUE_ENTRY
+
+    def describe_special(self, payload: bytes) -> None:
+        """Return None: it is like any other until it is to be sent."""
+
+    def to_messages(self, payload: bytes) -> Sequence[Message]:
+        """Raise UnreadableEntryError."""
+        raise self._error(f"{len(payload)} bytes")
+
+    def from_messages(self, messages: Sequence[Message], timestamp_ms: int) -> bytes:
+        """Raise UnreadableEntryError."""
+        raise self._error(f"{len(messages)} messages of {timestamp_ms}")
+
+    def _error(self, what: str) -> UnreadableEntryError:
+        return UnreadableEntryError(
+            f"this build does not know the entry format {self._tag}: {what}"
+        )
+
+
+class EntryFormats(dict[int, Codec]):
+    """The formats by their tags; of an unknown tag, one that has opaque entries."""
+
+    def __missing__(self, tag: int) -> Codec:
+        return _UnknownFormat(tag)
+
+
+ENTRY_FORMATS: Final[Mapping[int, Codec]] = EntryFormats({pulsar.TAG: pulsar, kafka.TAG: kafka})
+
+
+def transcode(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes:
+    """Return the payload of an entry in the format of a tag; raise UnreadableEntryError."""
+    messages = formats[entry.format].to_messages(entry.payload)
+    if len(messages) != entry.messages:
+        # Positions name messages by their place in the entry.
+        raise UnreadableEntryError(
+            f"the entry holds {len(messages)} messages, {entry.messages} were stored"
+        )
+    try:
+        return formats[tag].from_messages(messages, entry.timestamp_ms)
+    except (ValueError, OverflowError) as error:
+        raise UnreadableEntryError(f"the other format has no form for it: {error}") from error
+
+
+class Transcoder:
+    """Gives the bytes of entries in a reader's format; what was made last is kept.
+
+    So are the reasons why entries cannot be transcoded. `workers` may be used for other work on
+    entries too.
+    """
+
+    def __init__(
+        self, formats: Mapping[int, Codec], max_cached_bytes: int = MAX_CACHED_BYTES
+    ) -> None:
+        self.workers = EntryWorkers()
+        self._formats = formats
+        self._max_cached_bytes = max_cached_bytes
+        self._cached: OrderedDict[_Place, bytes | str] = OrderedDict()
+        self._cached_bytes = 0
+        self._jobs: dict[_Place, asyncio.Task[None]] = {}
+
+    def payload(self, ledger_id: int, entry: Entry, tag: int) -> bytes:
+        """Return the payload of an entry in the format of a tag; raise UnreadableEntryError.
+
+        It is made within the call unless it is cached.
+        """
+        if entry.format == tag:
+            return entry.payload
+        if entry.index == NOT_STORED:  # all such entries have the same position
+            return transcode(self._formats, entry, tag)
+        place = (ledger_id, entry.entry_id, tag)
+        made = self._cached.get(place)
+        if made is not None:
+            self._cached.move_to_end(place)
+        else:
+            made = _made(self._formats, entry, tag)
+            self._keep(place, made)
+        if isinstance(made, str):
+            raise UnreadableEntryError(made)
+        return made
+
+    def cached(self, ledger_id: int, entry: Entry, tag: int) -> bytes | None:
+        """Return the payload of a stored entry in the format of a tag if it was made lately."""
+        place = (ledger_id, entry.entry_id, tag)
+        made = self._cached.get(place)
+        if made is None or isinstance(made, str):
+            return None
+        self._cached.move_to_end(place)
+        return made
+
+    def keep(self, ledger_id: int, entry: Entry, tag: int, made: bytes) -> None:
+        """Keep what readers of a format are sent for a stored entry from now on."""
+        self._keep((ledger_id, entry.entry_id, tag), made)
+
+    def prepare(
+        self, ledger_id: int, entries: Sequence[Entry], tag: int
+    ) -> asyncio.Future[Any] | None:
+        """Transcode entries beside the event loop, so that `payload` finds them.
+
+        None: `payload` may be called at once. All that ask for the same entry meanwhile wait for
+        the same work; so the future must not be cancelled.
+        """
+        missing = [
+            entry
+            for entry in entries
+            if entry.format != tag
+            and entry.index != NOT_STORED
+            and (ledger_id, entry.entry_id, tag) not in self._cached
+        ]
+        if (
+            sum(entry.messages for entry in missing) <= MAX_MESSAGES_AT_ONCE
+            and sum(len(entry.payload) for entry in missing) <= MAX_BYTES_AT_ONCE
+        ):
+            return None
+        new = [one for one in missing if (ledger_id, one.entry_id, tag) not in self._jobs]
+        if new:
+            job = asyncio.get_running_loop().create_task(self._make(ledger_id, new, tag))
+            self._jobs.update(((ledger_id, entry.entry_id, tag), job) for entry in new)
+        jobs = {self._jobs[ledger_id, entry.entry_id, tag] for entry in missing}
+        return jobs.pop() if len(jobs) == 1 else asyncio.gather(*jobs)
+
+    async def transcoded(self, ledger_id: int, entries: Sequence[Entry], tag: int) -> bytes:
+        """Return what `payload` does of the first of some entries, made beside the event loop.
+
+        Some that follow it are made with it, as they will be asked for next.
+        """
+        first = entries[0]
+        if (ledger_id, first.entry_id, tag) not in self._cached:
+            job = self.prepare(ledger_id, prepared_together(entries), tag)
+            if job is not None:
+                await asyncio.wait((job,))
+        return self.payload(ledger_id, first, tag)
+
+    def close(self) -> None:
+        """End the threads; what is not made yet is not made."""
+        for job in self._jobs.values():
+            job.cancel()
+        self.workers.close()
+
+    async def _make(self, ledger_id: int, entries: Sequence[Entry], tag: int) -> None:
+        try:
+            found = await self.workers.run(_all_made, self._formats, entries, tag)
+            for entry, made in zip(entries, found, strict=True):
+                self._keep((ledger_id, entry.entry_id, tag), made)
+        finally:
+            for entry in entries:
+                del self._jobs[ledger_id, entry.entry_id, tag]
+
+    def _keep(self, place: _Place, made: bytes | str) -> None:
+        replaced = self._cached.pop(place, None)
+        if replaced is not None:
+            self._cached_bytes -= len(replaced) + CACHED_OVERHEAD_BYTES
+        self._cached[place] = made
+        self._cached_bytes += len(made) + CACHED_OVERHEAD_BYTES
+        while self._cached_bytes > self._max_cached_bytes:
+            oldest = self._cached.popitem(last=False)[1]
+            self._cached_bytes -= len(oldest) + CACHED_OVERHEAD_BYTES
+
+
+def prepared_together(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the first of some entries, and of those behind it what one job should hold."""
+    found: list[Entry] = []
+    size = 0
+    for entry in islice(entries, MAX_JOB_ENTRIES):
+        size += len(entry.payload)
+        if found and size > MAX_JOB_BYTES:
+            break
+        found.append(entry)
+    return found
+
+
+def _all_made(
+    formats: Mapping[int, Codec], entries: Sequence[Entry], tag: int
+) -> list[bytes | str]:
+    return [_made(formats, entry, tag) for entry in entries]
+
+
+def _made(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes | str:
+    """Return an entry in another format, or the reason why there is none."""
+    try:
+        return transcode(formats, entry, tag)
+    except UnreadableEntryError as error:
+        return str(error)

@@ -1,0 +1,163 @@
+"""Owns the format `kafka`: record batches (format 2) as Kafka's producers send them, one an entry.
+
+Theory of operation. A batch is stored with whatever base offset it came with: a Kafka reader is
+sent it with the offset and epoch of its place (`batch_prefix`), nothing else of it changes. Its
+count was proved before it was stored (`prove_batch`), so that offsets are message numbers.
+
+For other readers a batch becomes messages. A key is a key, a null value a null value, headers are
+properties (`record_messages`). A record's time, unless it is the time at which a broker stored it,
+is the message's event time, and the other way round; a message without an event time is shown to
+Kafka readers with the time at which its entry was stored. Kafka has no time of delivery and no
+number of the sender for a message: a Kafka reader is sent delayed messages at once. An entry that
+only its consumer can read (encrypted, a chunk) has no records: `empty` keeps its offsets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from router.broker.delivery.entry_info import (
+    OPAQUE_ENTRY,
+    Chunk,
+    EntryInfo,
+    UnreadableEntryError,
+)
+from router.broker.delivery.hashing import murmur3
+from router.broker.storage import KAFKA_FORMAT
+from router.model import Message
+from router.wire.kafka.compression import NONE, decompress_start
+from router.wire.kafka.errors import RecordsError
+from router.wire.kafka.record_batches import (
+    HEADER_BYTES,
+    BatchHeader,
+    build_batch,
+    empty_batch,
+    open_batch,
+    read_header,
+)
+from router.wire.kafka.record_messages import message_headers, read_message, routing_headers
+from router.wire.kafka.records import first_key, read_records, write_record
+
+TAG: Final = KAFKA_FORMAT
+MAX_RECORDS: Final = 1 << 16
+"""Of a batch that is stored; with MAX_RECORDS_BYTES it fits into one entry of Pulsar's."""
+MAX_RECORDS_BYTES: Final = 4 << 20
+"""Of the records of a batch that is stored, without their compression."""
+
+_MAX_UNPACKED_BYTES: Final = 64 << 20
+_FIRST_RECORD_BYTES: Final = 1 << 10
+_MAX_CACHED_KEY_BYTES: Final = 256
+_MAX_TIMESTAMP: Final = (1 << 63) - 1
+_HASH_MASK: Final = 0x7FFFFFFF
+
+
+class KafkaEntry:
+    """The description of an entry, by the header of its batch; see EntryInfo."""
+
+    __slots__ = ("_header", "_payload")
+
+    deliver_at_ms: Final = 0
+    chunk: Final[Chunk | None] = None
+
+    def __init__(self, header: BatchHeader, payload: bytes) -> None:
+        self._header = header
+        self._payload = payload
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages the entry holds."""
+        return max(1, self._header.records)
+
+    @property
+    def producer(self) -> tuple[str, int]:
+        """Return the id and epoch of an idempotent producer, and the sequence; "" for others."""
+        header = self._header
+        if header.producer_id < 0:
+            return "", 0
+        return f"kafka-{header.producer_id}-{header.producer_epoch}", header.base_sequence
+
+    def key_hash(self) -> int:
+        """Return the hash of the first record's key; a batch without one has its CRC as its own."""
+        try:
+            key = self._first_key()
+        except RecordsError:
+            key = None
+        if key is None:
+            return self._header.crc & _HASH_MASK
+        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+
+    def properties(self) -> Sequence[Mapping[str, str]]:
+        """Return the properties of each message; raise UnreadableEntryError."""
+        return [message.properties for message in to_messages(self._payload)]
+
+    def _first_key(self) -> bytes | None:
+        """Return the first key, of a compressed batch without decompressing more than its start."""
+        codec = self._header.codec
+        data = self._payload[HEADER_BYTES:]
+        if codec == NONE:
+            return first_key(data)
+        start = decompress_start(codec, data, _FIRST_RECORD_BYTES)
+        try:
+            return first_key(start)
+        except RecordsError:
+            return first_key(decompress_start(codec, data, _MAX_UNPACKED_BYTES))
+
+
+def describe(payload: bytes) -> EntryInfo:
+    """Return the description of an entry; one that is no record batch is opaque."""
+    try:
+        return KafkaEntry(read_header(payload), payload)
+    except RecordsError:
+        return OPAQUE_ENTRY
+
+
+def describe_special(payload: bytes) -> None:
+    """Return None: no record batch has a time of delivery, or is a chunk."""
+    del payload
+
+
+def to_messages(payload: bytes) -> Sequence[Message]:
+    """Return all messages of an entry; raise UnreadableEntryError."""
+    try:
+        header = read_header(payload)
+        return list(_messages(header, open_batch(header, payload, _MAX_UNPACKED_BYTES)))
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+
+
+def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
+    """Return one batch of these messages that was stored at a time (ms since 1970)."""
+    base = _timestamp(messages[0], timestamp_ms)
+    latest = base
+    records = []
+    for place, message in enumerate(messages):
+        timestamp = _timestamp(message, timestamp_ms)
+        latest = max(latest, timestamp)
+        value = None if message.null else message.value
+        headers = message_headers(message, routing_headers(message))
+        records.append(write_record(place, timestamp - base, message.key, value, headers))
+    return bytes(build_batch(records, base, latest))
+
+
+def empty(messages: int, timestamp_ms: int) -> bytes:
+    """Return what Kafka readers are sent for an entry that cannot be read: its offsets alone."""
+    return empty_batch(messages, timestamp_ms)
+
+
+def _messages(header: BatchHeader, records: bytes) -> Iterator[Message]:
+    first, sender_s_time = header.base_timestamp, not header.has_append_time
+    for place, record in enumerate(read_records(records, header.records)):
+        if record[0] != place:
+            raise UnreadableEntryError(f"record {place} says that it has the number {record[0]}")
+        event_time = first + record[1] if sender_s_time else 0
+        yield read_message(record, event_time if 0 < event_time <= _MAX_TIMESTAMP else None)
+
+
+def _timestamp(message: Message, stored_ms: int) -> int:
+    event_time = message.event_time
+    return event_time if event_time and 0 < event_time <= _MAX_TIMESTAMP else stored_ms
+
+
+_cached_hash = lru_cache(maxsize=16_384)(murmur3)

@@ -1,0 +1,39 @@
+"""Proves of a Kafka producer's batch, before it is stored, that readers can be sent it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.entries.kafka import to_messages
+from router.broker.entries.pulsar import from_messages
+from router.wire.kafka.errors import OversizedRecordsError
+from router.wire.kafka.record_batches import BatchHeader, Bytes, verify_records
+from router.wire.kafka.records import read_records
+from router.wire.pulsar import MAX_MESSAGE_SIZE
+
+_SURE_BYTES: Final = 1 << 20
+"""Of records that make an entry of Pulsar whatever is in them."""
+_MAX_MESSAGE_OVERHEAD_BYTES: Final = 32
+"""What a message has more in a Pulsar entry than as a record, beside its key and headers."""
+
+
+def prove_batch(header: BatchHeader, batch: Bytes, limit: int) -> None:
+    """Prove what a producer's batch says of its records, and that all readers can be sent them.
+
+    Bytes that are not UTF-8 take more in Pulsar than in Kafka: four times as much in headers.
+    Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
+    """
+    data = verify_records(header, batch, limit)
+    if len(data) <= _SURE_BYTES:
+        return
+    size = len(data) + header.records * _MAX_MESSAGE_OVERHEAD_BYTES
+    for _, _, key, _, headers in read_records(data, header.records):
+        size += len(key or b"") // 2
+        size += sum(5 * (len(name) + len(value or b"")) + 16 for name, value in headers)
+    if size <= MAX_MESSAGE_SIZE:
+        return
+    try:
+        from_messages(to_messages(bytes(batch)), 0)
+    except UnreadableEntryError as error:
+        raise OversizedRecordsError(str(error)) from error

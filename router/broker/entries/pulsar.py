@@ -1,0 +1,158 @@
+"""Owns the format `pulsar`: payloads as Pulsar producers send them, a batch or one message each.
+
+To parse every entry would cost more than all else that delivery does with it. But a field of the
+metadata begins with two bytes that are known, so an entry without these bytes does not have it; one
+in which they stand by chance is parsed for nothing (`describe_special`).
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from binascii import Error
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from router.broker.delivery.entry_info import (
+    OPAQUE_ENTRY,
+    Chunk,
+    EntryInfo,
+    UnreadableEntryError,
+)
+from router.broker.delivery.hashing import murmur3
+from router.broker.storage import PULSAR_FORMAT
+from router.model import NO_PROPERTIES, Message
+from router.wire.pulsar import MAX_MESSAGE_SIZE, ProtocolError, pack, read_metadata, unpack
+from router.wire.pulsar import pulsar_pb2 as pb
+
+TAG: Final = PULSAR_FORMAT
+TRANSCODED_PRODUCER: Final = "router-transcoded"
+"""The producer that entries of other formats are sent with."""
+
+# deliver_at_time and num_chunks_from_msg, fields 19 and 27, are numbers, and written by protobuf as
+# their own number shifted by three, in groups of seven bits.
+_DELIVER_AT_TAG: Final = b"\x98\x01"
+_CHUNKS_TAG: Final = b"\xd8\x01"
+_CHECKSUM_MAGIC: Final = b"\x0e\x01"
+_HEAD_BYTES: Final = 10
+_MAX_CACHED_KEY_BYTES: Final = 256
+_MAX_UNPACKED_BYTES: Final = 64 << 20
+
+
+class PulsarEntry:
+    """The description of an entry, by its metadata; see EntryInfo."""
+
+    __slots__ = ("_metadata", "_payload")
+
+    def __init__(self, metadata: pb.MessageMetadata, payload: bytes) -> None:
+        self._metadata = metadata
+        self._payload = payload
+
+    @property
+    def messages(self) -> int:
+        """Return how many messages the entry holds."""
+        return max(1, self._metadata.num_messages_in_batch)
+
+    @property
+    def deliver_at_ms(self) -> int:
+        """Return when the entry may be delivered; 0: at once."""
+        return self._metadata.deliver_at_time
+
+    @property
+    def chunk(self) -> Chunk | None:
+        """Return which part of a message the entry is."""
+        metadata = self._metadata
+        total = metadata.num_chunks_from_msg
+        # The uuid may be as long as its sender likes.
+        return Chunk(hash(metadata.uuid), metadata.chunk_id, total) if total > 1 else None
+
+    @property
+    def producer(self) -> tuple[str, int]:
+        """Return the producer's name and the sequence id."""
+        return self._metadata.producer_name, self._metadata.sequence_id
+
+    def key_hash(self) -> int:
+        """Return the hash of the entry's key: a batch has the key of its first message."""
+        key = sticky_key(self._metadata)
+        # Keys repeat, and hashing costs a microsecond for every few bytes; short ones only, so that
+        # what is remembered has a bound.
+        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+
+    def properties(self) -> Sequence[Mapping[str, str]]:
+        """Return the properties of each message; raise UnreadableEntryError."""
+        metadata = self._metadata
+        if not metadata.HasField("num_messages_in_batch"):
+            found = {item.key: item.value for item in metadata.properties}
+            return (found or NO_PROPERTIES,)
+        messages = to_messages(self._payload)
+        return [message.properties for message in messages]
+
+
+def describe(payload: bytes) -> EntryInfo:
+    """Return the description of an entry; one that is no Pulsar payload is opaque."""
+    try:
+        return PulsarEntry(read_metadata(payload), payload)
+    except ProtocolError:
+        return OPAQUE_ENTRY
+
+
+def describe_special(payload: bytes) -> EntryInfo | None:
+    """Return the description of an entry that may have a time of delivery, or be a chunk."""
+    # Checksum and the metadata's size come first; where there is no checksum, it is not worth it.
+    end = _HEAD_BYTES + int.from_bytes(payload[6:_HEAD_BYTES], "big")
+    if (
+        payload.find(_DELIVER_AT_TAG, _HEAD_BYTES, end) < 0
+        and payload.find(_CHUNKS_TAG, _HEAD_BYTES, end) < 0
+        and payload.startswith(_CHECKSUM_MAGIC)
+    ):
+        return None
+    return describe(payload)
+
+
+def to_messages(payload: bytes) -> Sequence[Message]:
+    """Return all messages of an entry; raise UnreadableEntryError.
+
+    So it does if they are larger together than _MAX_UNPACKED_BYTES, and if the entry is encrypted
+    or a chunk of a message, which its consumer alone can undo.
+    """
+    try:
+        unpacked = unpack(payload, _MAX_UNPACKED_BYTES)
+    except ProtocolError as error:
+        raise UnreadableEntryError(f"no Pulsar entry: {error}") from error
+    if any(one.opaque for one in unpacked):
+        raise UnreadableEntryError("the entry is encrypted, or a part of a message")
+    return [one.message for one in unpacked]
+
+
+def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
+    """Return one entry of these messages, as if it were published at a time (ms since 1970).
+
+    Raises UnreadableEntryError if it is larger than clients take.
+    """
+    payload = pack(messages, TRANSCODED_PRODUCER, 0, timestamp_ms)
+    if len(payload) > MAX_MESSAGE_SIZE:
+        raise UnreadableEntryError(
+            f"as a Pulsar entry it has {len(payload)} bytes, allowed are {MAX_MESSAGE_SIZE}"
+        )
+    return payload
+
+
+def sticky_key(metadata: pb.MessageMetadata) -> bytes:
+    """Return what decides which consumer gets an entry; without any key, each entry has its own."""
+    if metadata.HasField("ordering_key"):
+        return metadata.ordering_key
+    if metadata.HasField("partition_key"):
+        key = metadata.partition_key.encode()
+        return _decoded(key) if metadata.partition_key_b64_encoded else key
+    return f"{metadata.producer_name}-{metadata.sequence_id}".encode()
+
+
+def _decoded(key: bytes) -> bytes:
+    try:
+        return b64decode(key, validate=True)
+    except Error:
+        # Said to be base64 and is not. Any key serves, so long as it is always the same.
+        return key
+
+
+_cached_hash = lru_cache(maxsize=16_384)(murmur3)

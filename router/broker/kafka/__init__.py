@@ -1,0 +1,1 @@
+"""The APIs of Kafka's protocol, as the broker serves them."""

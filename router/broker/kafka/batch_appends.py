@@ -1,0 +1,387 @@
+"""What one connection produces: batches checked, appended in their order, and answered.
+
+Theory of operation. A batch is stored as it came; a reader of Kafka's protocol is sent the same
+bytes. What it says of its records is proved before: it is decompressed within a bound, its records
+are counted and their offsets compared. Small batches are proved at once, others in threads beside
+the event loop, which a large batch would hold up. Requests may overlap, so each waits in a queue
+until those before it are proved, and is appended then; so the order of a partition is the order of
+the connection. A response follows when all its batches are on disk, whatever `acks` asks for.
+
+A connection is a producer of each partition that it writes to, opened with its first batch: rights,
+schemas and exclusive producers are checked then, as for producers of the Pulsar listener.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.delivery import NameBusyError, Partition, Producer, ProducerFencedError
+from router.broker.entries.proving import prove_batch
+from router.broker.kafka.client import Client, Request
+from router.broker.kafka.failures import ErrorCode, error_code, error_message
+from router.broker.kafka.sequences import (
+    DuplicateBatch,
+    NextBatch,
+    SequenceError,
+    check_sequence,
+)
+from router.broker.storage import KAFKA_FORMAT, StoreError
+from router.errors import (
+    DiskFullError,
+    ForbiddenError,
+    NotAllowedError,
+    RouterError,
+    TopicHeldError,
+    TopicNotFoundError,
+)
+from router.model import TopicName
+from router.wire.kafka.compression import NONE
+from router.wire.kafka.errors import InvalidRecordsError, OversizedRecordsError, RecordsError
+from router.wire.kafka.record_batches import BatchHeader, check_batch
+
+MAX_PRODUCERS: Final = 20_000
+"""Partitions that one connection may write to."""
+MAX_INLINE_BYTES: Final = 8 << 10
+"""A batch of no more, and without compression, is proved on the event loop."""
+NO_OFFSET: Final = -1
+FORBIDDEN: Final = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+TOPIC_IDS: Final = 13
+"""The first version in which topics have ids instead of names."""
+
+_REFUSALS: Final = (RouterError, NameBusyError, ProducerFencedError, StoreError, RecordsError)
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class KafkaProducer(Producer):
+    """A connection as a producer of one partition."""
+
+    partition: Partition
+
+
+@dataclass(slots=True, eq=False)
+class BatchResult:
+    """One batch of a request: what it is, and what became of it; `topic` is a name, or an id."""
+
+    topic: str | bytes
+    index: int
+    code: int = 0
+    message: str | None = None
+    offset: int = NO_OFFSET
+    producer: KafkaProducer | None = None
+    header: BatchHeader | None = None
+    payload: memoryview | None = None
+
+    def fail(self, failure: Exception) -> None:
+        """Note that the batch is not stored, and why."""
+        if isinstance(failure, NameBusyError | ProducerFencedError):
+            failure = TopicHeldError(str(failure))
+        if isinstance(failure, RecordsError):
+            self.code = failure.error_code
+        elif isinstance(failure, SequenceError):
+            self.code = failure.code
+        else:
+            self.code = error_code(failure)
+        self.message = error_message(failure)
+        self.payload = None
+
+
+@dataclass(slots=True, eq=False)
+class ProduceJob:
+    """A request while it is under way; `left` counts what it waits for."""
+
+    request: Request
+    batches: Sequence[BatchResult]
+    proved: bool = False
+    left: int = 1
+
+
+class Producing:
+    """The producers of one connection; see above."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._context = client.context
+        self._topics = client.context.topics
+        self._store = client.context.topics.store
+        self._open: dict[tuple[str | bytes, int], KafkaProducer] = {}
+        self._queue: deque[ProduceJob] = deque()
+        self._limits = client.context.limits
+        client.on_close[self._close] = None
+
+    @property
+    def peer(self) -> str:
+        """Return the client's address for people."""
+        return self._client.connection.peer.name
+
+    @property
+    def client(self) -> str:
+        """Return the client's own name for its library."""
+        return self._client.software
+
+    def produce(self, request: Request) -> None:
+        """Store the batches of a request, and answer it when they are on disk."""
+        batches = [
+            self._accept(topic_of(request, topic), part.index, part.records)
+            for topic in request.body.topic_data
+            for part in topic.partition_data
+        ]
+        job = ProduceJob(request, batches)
+        self._queue.append(job)
+        large = [batch for batch in batches if _is_large(batch)]
+        for batch in batches:
+            if batch.payload is not None and not _is_large(batch):
+                _prove(batch, self._limits.records_bytes)
+        if large:
+            self._client.connection.spawn(self._prove_later(job, large))
+        else:
+            job.proved = True
+            self._append_proved()
+
+    # What a partition asks of its producers' connection.
+
+    def producer_closed(self, producer: Producer) -> None:
+        """Forget a producer: the next batch opens it again, or is refused."""
+        for place, present in self._open.items():
+            if present is producer:
+                del self._open[place]
+                return
+
+    def producer_turn(self, producer: Producer) -> None:
+        """Do nothing: no producer of Kafka's waits for its turn."""
+
+    def producer_failed(self, producer: Producer, failure: Exception) -> None:
+        """Do nothing, for the same reason."""
+
+    def probe(self, *, soon: bool = False) -> None:
+        """Check that the client responds."""
+        self._client.connection.probe(soon=soon)
+
+    def _accept(self, topic: str | bytes, index: int, records: memoryview | None) -> BatchResult:
+        """Return a batch that may be stored if its records are as it says, or is refused."""
+        batch = BatchResult(topic, index)
+        try:
+            batch.producer = self._open.get((topic, index)) or self._add(topic, index)
+            if self._store.full:
+                raise DiskFullError
+            if records is None:
+                raise InvalidRecordsError("a partition is sent no batch")
+            if len(records) > self._limits.batch_bytes:
+                raise OversizedRecordsError(
+                    f"a batch has {len(records)} bytes, allowed are {self._limits.batch_bytes}"
+                )
+            batch.header = header = check_batch(records)
+            if header.size != len(records):
+                raise InvalidRecordsError("a partition is sent more than one batch")
+            if header.is_control or header.is_transactional:
+                raise InvalidRecordsError("transactions are not served")
+            if header.has_append_time:
+                raise InvalidRecordsError("only a broker says when a batch was stored")
+            if header.records > self._limits.records:
+                raise OversizedRecordsError(
+                    f"a batch has {header.records} records, allowed are {self._limits.records}"
+                )
+            batch.payload = records
+        except _REFUSALS as failure:
+            batch.fail(failure)
+            if isinstance(topic, bytes) and self._context.find_id(topic) is None:
+                batch.code = ErrorCode.UNKNOWN_TOPIC_ID
+        return batch
+
+    def _add(self, topic: str | bytes, index: int) -> KafkaProducer:
+        """Open a producer; raise what refuses it."""
+        record = self._context.find_topic(topic)
+        if record is None:
+            if isinstance(topic, str) and self._client.missing(topic) is FORBIDDEN:
+                raise ForbiddenError
+            raise TopicNotFoundError
+        if not self._client.may(TopicName.parse(record.name), Right.PUBLISH):
+            raise ForbiddenError
+        if len(self._open) >= MAX_PRODUCERS:
+            raise NotAllowedError(f"a connection writes to at most {MAX_PRODUCERS} partitions")
+        partition = self._context.partition(record, index)
+        self._context.broker.schemas.check_without(record)
+        producer = KafkaProducer(
+            link=self,
+            producer_id=len(self._open),
+            name=self._context.new_name("kafka"),
+            epoch=0,
+            generated=True,
+            deduplicated=False,
+            since_ms=self._topics.now_ms(),
+            metadata=self._metadata(),
+            partition=partition,
+        )
+        partition.producers.add(producer)
+        self._open[topic, index] = producer
+        return producer
+
+    def _metadata(self) -> Mapping[str, str]:
+        return {"client.id": self._client.client_id} if self._client.client_id else {}
+
+    async def _prove_later(self, job: ProduceJob, batches: Sequence[BatchResult]) -> None:
+        limit = self._limits.records_bytes
+        await self._context.workers.run(_prove_all, batches, limit)
+        job.proved = True
+        self._append_proved()
+
+    def _append_proved(self) -> None:
+        """Append what is proved, in the order of the requests."""
+        while self._queue and self._queue[0].proved:
+            job = self._queue.popleft()
+            duplicates = []
+            for batch in job.batches:
+                if batch.payload is not None:
+                    try:
+                        found = self._append(job, batch)
+                    except (*_REFUSALS, SequenceError) as failure:
+                        batch.fail(failure)
+                    else:
+                        if found is not None:
+                            duplicates.append((batch, found.entry))
+            if duplicates:
+                job.left += 1
+                self._client.connection.spawn(self._find(job, duplicates))
+            self._settle(job)
+        if self._client.connection.closed:
+            self._close()
+
+    def _append(self, job: ProduceJob, batch: BatchResult) -> DuplicateBatch | None:
+        """Append a batch, or return which one it repeats; raise what refuses it."""
+        # The producer may have been closed, with its topic or for another one, since then.
+        place = batch.topic, batch.index
+        batch.producer = producer = self._open.get(place) or self._add(*place)
+        header, payload = batch.header, batch.payload
+        assert header is not None
+        assert payload is not None
+        ledger = producer.partition.ledger
+        state: NextBatch | None = None
+        if header.producer_id >= 0:
+            found = check_sequence(ledger.producers, header)
+            if isinstance(found, DuplicateBatch):
+                return found
+            state = found
+        offset, size = ledger.next_index, len(payload)
+        ledger.append(
+            bytes(payload),
+            KAFKA_FORMAT,
+            header.records,
+            self._topics.now_ms(),
+            partial(self._stored, job, batch, offset),
+            state,
+        )
+        batch.payload = None
+        job.left += 1
+        self._topics.tally.entries += 1
+        self._topics.tally.bytes += size
+        return None
+
+    async def _find(self, job: ProduceJob, duplicates: Sequence[tuple[BatchResult, int]]) -> None:
+        """Answer batches that are stored already when they are on disk."""
+        synced = asyncio.Event()
+        self._store.after_sync(synced.set)
+        await synced.wait()
+        for batch, entry in duplicates:
+            assert batch.producer is not None
+            ledger = batch.producer.partition.ledger
+            if entry >= ledger.first_entry:
+                batch.offset = await ledger.number_before(entry)
+        self._settle(job)
+
+    def _stored(self, job: ProduceJob, batch: BatchResult, offset: int, _entry: int) -> None:
+        batch.offset = offset
+        self._settle(job)
+
+    def _settle(self, job: ProduceJob) -> None:
+        """Answer a request that waits for nothing any more."""
+        job.left -= 1
+        if job.left:
+            return
+        request = job.request
+        if request.body.acks:
+            request.answer(respond(request, job.batches))
+            return
+        if any(batch.code for batch in job.batches):
+            refuse_silently(request)
+        else:
+            request.answer(None)
+
+    def _close(self) -> None:
+        producers, self._open = self._open, {}
+        for producer in producers.values():
+            producer.partition.producers.remove(producer)
+
+
+def topic_of(request: Request, topic: Any) -> str | bytes:
+    """Return the name or the id of a topic of a request."""
+    found: str | bytes = topic.topic_id if request.version >= TOPIC_IDS else topic.name
+    return found
+
+
+def respond(request: Request, batches: Sequence[BatchResult]) -> Any:
+    """Return the response of a request with what became of its batches."""
+    topics: dict[str | bytes, list[Any]] = {}
+    named = "topic_id" if request.version >= TOPIC_IDS else "name"
+    for batch in batches:
+        log_start = NO_OFFSET
+        if batch.producer is not None:
+            log_start = batch.producer.partition.ledger.first_number
+        found = request.struct(
+            "PartitionProduceResponse",
+            index=batch.index,
+            error_code=batch.code,
+            base_offset=batch.offset,
+            log_start_offset=log_start,
+            error_message=batch.message,
+        )
+        request.count_error(batch.code)
+        topics.setdefault(batch.topic, []).append(found)
+    return request.response(
+        responses=[
+            request.struct("TopicProduceResponse", partition_responses=partitions, **{named: topic})
+            for topic, partitions in topics.items()
+        ]
+    )
+
+
+def _is_large(batch: BatchResult) -> bool:
+    if batch.payload is None or batch.header is None:
+        return False
+    return batch.header.codec != NONE or len(batch.payload) > MAX_INLINE_BYTES
+
+
+def _prove_all(batches: Sequence[BatchResult], limit: int) -> None:
+    for batch in batches:
+        _prove(batch, limit)
+
+
+def _prove(batch: BatchResult, limit: int) -> None:
+    assert batch.header is not None
+    assert batch.payload is not None
+    try:
+        prove_batch(batch.header, batch.payload, limit)
+    except RecordsError as failure:
+        batch.fail(failure)
+
+
+def refuse_silently(request: Request) -> None:
+    """Close a connection whose client waits for no response: it looks again then."""
+    request.answer(None)
+    request.client.connection.close()
+
+
+def refuse(request: Request, code: ErrorCode, sentence: str) -> Any:
+    """Return a response that refuses every batch of a request."""
+    return respond(
+        request,
+        [
+            BatchResult(topic_of(request, topic), part.index, code, sentence)
+            for topic in request.body.topic_data
+            for part in topic.partition_data
+        ],
+    )

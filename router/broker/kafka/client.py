@@ -1,0 +1,204 @@
+"""A Kafka client as the handlers of its requests see it, its requests, and what an API is.
+
+Theory of operation. An API is a line of a table (apis.py): its number, its versions, and a handler.
+A handler is called on the event loop with a request. It returns the response; or None, and calls
+`Request.answer` later; or it is a coroutine, which may wait. The session sends responses in the
+order of the requests.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from struct import Struct
+from typing import Any, Final, TypeVar, cast
+
+from router.access.permissions import Right
+from router.broker.kafka.context import KafkaContext
+from router.broker.transport.connection import Connection
+from router.errors import RouterError
+from router.metrics import Sample
+from router.model import TopicName
+from router.wire.kafka.engine import request_header_version, response_header_version
+from router.wire.kafka.error_codes import ErrorCode, error_name
+from router.wire.kafka.runtime import Message
+
+T = TypeVar("T")
+Handler = Callable[["Request"], "Message | Coroutine[Any, Any, Message] | None"]
+"""Serves a request; see above."""
+
+NO_ANSWER: Final = b""
+"""The reply to a request that wants none."""
+_ID: Final = Struct(">i")
+_NO_TAGS: Final = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """An API: `versions` are the first and last that clients are told.
+
+    `served_from` is the first version that is served, if that is a later one. `public`: clients
+    that are not authenticated yet are served. `overlaps`: a request may begin while others of the
+    same API on the connection are not answered; all other requests wait for those before them.
+    """
+
+    key: int
+    name: str
+    versions: tuple[int, int]
+    handle: Handler
+    served_from: int | None = None
+    public: bool = False
+    overlaps: bool = False
+
+    def serves(self, version: int) -> bool:
+        """Return whether requests of a version are served."""
+        first, last = self.versions
+        return (first if self.served_from is None else self.served_from) <= version <= last
+
+
+class ServedApi:
+    """An API with the classes of its messages, which are compiled when they are first used.
+
+    It counts requests, their bytes and those of responses, and errors by their codes.
+    """
+
+    def __init__(self, api: Api, context: KafkaContext) -> None:
+        self.api = api
+        self._messages = context.messages
+        self._definitions = [
+            context.messages.definition(f"{api.name}{kind}") for kind in ("Request", "Response")
+        ]
+        self._headers: dict[int, tuple[int, int]] = {}
+        self.requests = self.received = self.sent = 0
+        self.errors: Counter[int] = Counter()
+
+    @cached_property
+    def request(self) -> type[Message]:
+        """The class of requests."""
+        return self._messages.message(f"{self.api.name}Request")
+
+    @cached_property
+    def response(self) -> type[Message]:
+        """The class of responses."""
+        return self._messages.message(f"{self.api.name}Response")
+
+    def samples(self) -> Iterator[Sample]:
+        """Yield what was counted."""
+        api = (("api", self.api.name),)
+        if self.requests:
+            yield "router_kafka_requests_total", api, self.requests
+            yield "router_kafka_received_bytes_total", api, self.received
+            yield "router_kafka_sent_bytes_total", api, self.sent
+        for code, count in self.errors.items():
+            yield "router_kafka_errors_total", (*api, ("error", error_name(code))), count
+
+    def headers(self, version: int) -> tuple[int, int]:
+        """Return the versions of the headers before a request and a response of a version."""
+        found = self._headers.get(version)
+        if found is None:
+            asked, answered = self._definitions
+            found = self._headers[version] = (
+                request_header_version(asked, version),
+                response_header_version(answered, version),
+            )
+        return found
+
+
+class Client:
+    """One client of the listener; `software` is what it says of its library, `client_id` its name.
+
+    `on_close` are called when its connection is closed. `refusal` encodes the failure of an
+    authentication that is under way.
+    """
+
+    def __init__(self, connection: Connection, context: KafkaContext) -> None:
+        self.connection = connection
+        self.identity = connection.identity
+        self.context = context
+        self.software = ""
+        self.client_id = ""
+        self.on_close: dict[Callable[[], None], None] = {}
+        self.refusal: Callable[[RouterError], bytes] | None = None
+        self._parts: dict[Callable[[Client], Any], Any] = {}
+
+    @property
+    def name(self) -> str:
+        """Return the client's name for people."""
+        return f"{self.software or 'a Kafka client'} at {self.connection.peer.name}"
+
+    def part(self, make: Callable[[Client], T]) -> T:
+        """Return what an API keeps for this client, made once."""
+        found = self._parts.get(make)
+        if found is None:
+            found = self._parts[make] = make(self)
+        return cast("T", found)
+
+    def may(self, topic: TopicName, right: Right) -> bool:
+        """Return whether the client has a right on a topic."""
+        authorizer = self.identity.authorizer
+        if authorizer is None or self.identity.trusted or authorizer.open:
+            return True
+        try:
+            authorizer.authorize(self.identity.principal, topic, right)
+        except RouterError:
+            return False
+        return True
+
+    def missing(self, kafka_name: str) -> ErrorCode:
+        """Return what a client learns of a topic that is not there: only what it may see."""
+        try:
+            topic = self.context.topics.parse(kafka_name)
+        except RouterError:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        seen = self.may(topic, Right.VIEW)
+        return (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    """A request: `body` is its message, `client_id` the name that it gives its sender.
+
+    `size` is that of its frame. `reply` are the bytes to send, None as long as it is not answered.
+    """
+
+    served: ServedApi
+    version: int
+    correlation_id: int
+    client_id: str
+    body: Any
+    size: int
+    client: Client
+    answered: Callable[[Request, Message | None], None]
+    reply: bytes | None = field(default=None)
+
+    @property
+    def context(self) -> KafkaContext:
+        """Return what all clients share."""
+        return self.client.context
+
+    def response(self, **fields: Any) -> Any:
+        """Return a response of the request's API."""
+        return self.served.response(**fields)
+
+    def struct(self, name: str, /, **fields: Any) -> Any:
+        """Return a struct of the response."""
+        return self.served.response.STRUCTS[name](**fields)
+
+    def encode(self, response: Message) -> bytes:
+        """Return the frame of a response."""
+        _, header_version = self.served.headers(self.version)
+        header = _ID.pack(self.correlation_id)
+        return response.frame(self.version, header + _NO_TAGS if header_version else header)
+
+    def count_error(self, code: int) -> None:
+        """Count an error of a response, unless the code stands for none."""
+        if code:
+            self.served.errors[code] += 1
+
+    def answer(self, response: Message | None) -> None:
+        """Answer the request, None: without a response; from the event loop, once."""
+        self.answered(self, response)

@@ -1,0 +1,59 @@
+"""What consumers write into the metadata and assignments of their groups, as far as it is read.
+
+Both begin with a version, and later versions add fields behind those of version 0, which has all
+that is read here. What cannot be read is none of a consumer's, and names nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cache, lru_cache
+from struct import Struct
+from typing import Any, Final
+
+from router.kafka_definitions import definition_text
+from router.wire.kafka.engine import compile_message
+from router.wire.kafka.errors import KafkaMessageError
+
+MAX_METADATA_BYTES: Final = 1 << 20
+"""Of one member for one protocol."""
+MAX_CACHED_BYTES: Final = 16 << 10
+MAX_CACHED: Final = 1_000
+"""Metadata whose topics are remembered: members of a group mostly have the same."""
+_VERSION: Final = Struct(">h")
+
+
+def subscribed_topics(metadata: bytes) -> Sequence[str]:
+    """Return the topics that a consumer subscribes to."""
+    return _cached_topics(metadata) if len(metadata) <= MAX_CACHED_BYTES else _topics(metadata)
+
+
+def assigned_partitions(assignment: bytes) -> Mapping[str, Sequence[int]]:
+    """Return the partitions that a consumer was assigned, by topic."""
+    found = _read("ConsumerProtocolAssignment", assignment)
+    if found is None:
+        return {}
+    return {one.topic: tuple(one.partitions) for one in found.assigned_partitions}
+
+
+def _topics(metadata: bytes) -> Sequence[str]:
+    found = _read("ConsumerProtocolSubscription", metadata)
+    return () if found is None else tuple(found.topics)
+
+
+_cached_topics = lru_cache(maxsize=MAX_CACHED)(_topics)
+
+
+def _read(name: str, data: bytes) -> Any:
+    if len(data) < _VERSION.size:
+        return None
+    try:
+        return _message(name).read(data, 0, _VERSION.size)
+    except KafkaMessageError:
+        return None
+
+
+@cache
+def _message(name: str) -> Any:
+    file = f"{name}.json"
+    return compile_message(definition_text(file), file)

@@ -1,0 +1,122 @@
+"""What all Kafka connections of a broker share: its topics, its codec, and who the broker is."""
+
+from __future__ import annotations
+
+import base64
+import uuid
+from dataclasses import dataclass
+from struct import Struct
+from typing import Final
+from urllib.parse import urlsplit
+
+from router.broker.context import BrokerContext
+from router.broker.delivery import Partition
+from router.broker.entries.kafka import MAX_RECORDS, MAX_RECORDS_BYTES
+from router.broker.kafka.coordinator import Coordinator
+from router.broker.kafka.spec import advertised
+from router.broker.storage import TopicRecord
+from router.broker.topics.topics import Topics
+from router.broker.transport.connection import Connection
+from router.errors import ConflictError, TopicNotFoundError
+from router.kafka_definitions import definition_texts
+from router.model import TopicName
+from router.registry import NEW
+from router.wire.kafka.engine import Messages
+
+NODE_ID: Final = 1
+"""The broker's number in its cluster of one."""
+LEADER_EPOCH: Final = 0
+"""The only epoch of every partition: the leader never changes."""
+PRODUCER_ID_BITS: Final = 32
+"""Of the ids that are given out between two starts."""
+_TOPIC_ID: Final = Struct(">QQ")
+_MAX_ROW: Final = 1 << 63
+_CLUSTER_RECORDS: Final = "kafka"
+_CLUSTER_ID: Final = "cluster-id"
+
+
+@dataclass(frozen=True, slots=True)
+class RecordLimits:
+    """What a batch may have that is stored: bytes, records, and bytes of records decompressed."""
+
+    batch_bytes: int
+    records: int = MAX_RECORDS
+    records_bytes: int = MAX_RECORDS_BYTES
+
+
+class KafkaContext:
+    """The log of a broker as the Kafka APIs use it.
+
+    `versions` are the first and last version of each API that clients are told.
+    """
+
+    def __init__(self, broker: BrokerContext, topics: Topics) -> None:
+        self.broker = broker
+        self.topics = topics
+        self.coordinator = Coordinator(broker, topics)
+        self.messages = Messages(definition_texts())
+        self.versions: dict[int, tuple[int, int]] = {}
+        self.limits = RecordLimits(broker.settings.number("broker.kafka_max_batch"))
+        self.workers = broker.transcoder.workers
+        self.transcoder = broker.transcoder
+        self._advertised = advertised(broker.settings)
+        self._cluster_id = ""
+        self._names = self._producer_ids = 0
+
+    async def cluster_id(self) -> str:
+        """Return the name of the cluster, which it keeps for good."""
+        if not self._cluster_id:
+            registry = self.broker.registry
+            record = await registry.get(_CLUSTER_RECORDS, _CLUSTER_ID)
+            if record is None:
+                made = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=")
+                try:
+                    record = await registry.put(_CLUSTER_RECORDS, _CLUSTER_ID, made, NEW)
+                except ConflictError:
+                    # Another client asked at the same time.
+                    return await self.cluster_id()
+            self._cluster_id = record.value.decode("ascii")
+        return self._cluster_id
+
+    def new_name(self, kind: str) -> str:
+        """Return a name that no producer ever had, over restarts too."""
+        self._names += 1
+        return f"{kind}-{self.topics.store.boot}-{self._names}"
+
+    def new_producer_id(self) -> int:
+        """Return a number that no idempotent producer ever had, over restarts too."""
+        self._producer_ids += 1
+        return self.topics.store.boot << PRODUCER_ID_BITS | self._producer_ids
+
+    def topic_id(self, record: TopicRecord) -> bytes:
+        """Return the id of a topic, which no other topic has, not even a later one of its name."""
+        return _TOPIC_ID.pack(record.created_ms, record.id)
+
+    def find_id(self, topic_id: bytes) -> TopicRecord | None:
+        """Return the topic with an id, None: there is none."""
+        created_ms, number = _TOPIC_ID.unpack(topic_id)
+        record = self.topics.store.topic(number) if number < _MAX_ROW else None
+        return record if record is not None and record.created_ms == created_ms else None
+
+    def find_topic(self, topic: str | bytes) -> TopicRecord | None:
+        """Return the topic with a Kafka name or an id, None: there is none."""
+        return self.find_id(topic) if isinstance(topic, bytes) else self.topics.find_kafka(topic)
+
+    def partition(self, record: TopicRecord, index: int) -> Partition:
+        """Return a partition of a topic; raise TopicNotFoundError if it has none of this number."""
+        partition = None
+        if 0 <= index < max(1, record.partitions):
+            name = TopicName.parse(record.name)
+            full = name.partition(index) if record.partitions else name
+            partition = self.topics.opened(str(full))
+        if partition is None:
+            raise TopicNotFoundError(f"there is no partition {index} of {record.name}")
+        return partition
+
+    def address(self, connection: Connection) -> tuple[str, int]:
+        """Return the host and port under which a client reaches the broker."""
+        url = self._advertised.tls if connection.secure else self._advertised.plain
+        if url:
+            parts = urlsplit(url)
+            return parts.hostname or "", parts.port or 0
+        return connection.local_address or ("", 0)

@@ -1,0 +1,314 @@
+"""The groups of the listener: their state machines, timers, names on topics, and who may use them.
+
+Theory of operation. A group's state is in memory (`groups.py`) as long as it has members; its
+offsets are the positions of subscriptions (`topics/offsets.py`). A request that waits is a callback
+of its group; each group has one timer, and no task stands behind either. When a connection closes
+its callbacks are dropped.
+
+A consumer's metadata names the topics that it reads. Each of them with the group's name there, as
+`kafka.group` says, is a subscription that consumers and polls of other protocols may use as well:
+while it has members here they are refused (`delivery/live_members.py`), and while it has
+consumers or live ids there no member is admitted here (INCONSISTENT_GROUP_PROTOCOL). An id that
+the form of `kafka.group` does not lead to is stored as `kafka:<id>`, so that it meets no group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from router.broker.context import BrokerContext
+from router.broker.delivery import LiveMember
+from router.broker.kafka import consumer_metadata
+from router.broker.kafka.consumer_metadata import assigned_partitions, subscribed_topics
+from router.broker.kafka.group_values import (
+    Caller,
+    GroupLimits,
+    GroupState,
+    JoinRequest,
+    JoinResult,
+    Member,
+    SyncRequest,
+    SyncResult,
+)
+from router.broker.kafka.groups import Group
+from router.broker.storage import TopicRecord
+from router.broker.topics.offsets import GroupOffsets
+from router.broker.topics.topics import Topics
+from router.kafka_group_names import GroupNames
+from router.model import NOT_PARTITIONED, TopicName
+from router.wire.kafka.error_codes import ErrorCode
+
+MAX_GROUPS: Final = 10_000
+"""Groups with members."""
+MAX_METADATA_BYTES: Final = 128 << 20
+"""Of metadata and assignments of all groups."""
+TOPICS_PER_YIELD: Final = 200
+UNMAPPED: Final = "kafka:"
+"""Before the id of a group for which `kafka.group` has no name on a topic."""
+
+Waiter = Callable[[JoinResult | SyncResult], None]
+Place = tuple[str, str]
+"""A topic's full name and the group's name there."""
+
+
+class StoredPosition(NamedTuple):
+    """Where a group has a position: topic in Kafka, its record, the partition, the name there."""
+
+    topic: str
+    record: TopicRecord
+    number: int
+    name: str
+
+
+@dataclass(slots=True, eq=False)
+class HeldGroup:
+    """A group that is in memory: its timer, its size, and the topics that its members read."""
+
+    id: str
+    group: Group[Waiter]
+    timer: asyncio.TimerHandle | None = None
+    fires_at: float = math.inf
+    size_bytes: int = 0
+    noted: tuple[int, GroupState, tuple[str, ...]] = (-1, GroupState.EMPTY, ())
+    places: set[Place] = field(default_factory=set)
+
+
+class Coordinator:
+    """The groups of a broker; used on the event loop."""
+
+    def __init__(self, broker: BrokerContext, topics: Topics) -> None:
+        self.names = GroupNames(broker.settings.text("kafka.group"))
+        self.offsets = GroupOffsets(topics, broker.leases.forget)
+        self.topics = topics
+        self._leases = broker.leases
+        self._delay = broker.settings.seconds("broker.kafka_rebalance_delay")
+        self._loop = asyncio.get_running_loop()
+        self._groups: dict[str, HeldGroup] = {}
+        self._size_bytes = 0
+        watch = broker.counters.watch
+        watch("router_kafka_groups", lambda: len(self._groups))
+        watch("router_kafka_group_members", self._count_members)
+
+    def join(self, group_id: str, request: JoinRequest, waiter: Waiter) -> None:
+        """Have a member join; the waiter is called with its JoinResult."""
+        held = self._groups.get(group_id)
+        error = self._admit(held, group_id, request)
+        if error is not ErrorCode.NONE:
+            waiter(JoinResult(error, request.member_id))
+            return
+        if held is None:
+            group = Group[Waiter](_new_id, self._delay, GroupLimits())
+            held = self._groups[group_id] = HeldGroup(group_id, group)
+        held.group.join(request, waiter, self._loop.time())
+        if any(member.joining is waiter for member in held.group.members.values()):
+            self._reserve(held, request)
+        self._settle(held)
+
+    def sync(self, group_id: str, request: SyncRequest, waiter: Waiter) -> None:
+        """Have a member wait for its assignment; the waiter is called with its SyncResult."""
+        held = self._groups.get(group_id)
+        if held is None:
+            waiter(SyncResult(ErrorCode.UNKNOWN_MEMBER_ID))
+            return
+        held.group.sync(request, waiter, self._loop.time())
+        self._settle(held)
+
+    def abandon(self, group_id: str, waiter: Waiter) -> None:
+        """Drop a waiter whose connection is closed."""
+        if (held := self._groups.get(group_id)) is not None:
+            held.group.abandon(waiter, self._loop.time())
+            self._settle(held)
+
+    def leave(self, group_id: str, caller: Caller) -> ErrorCode:
+        """End a membership."""
+        held = self._groups.get(group_id)
+        if held is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        error = held.group.leave(caller, self._loop.time())
+        self._settle(held)
+        return error
+
+    def heartbeat(self, group_id: str, caller: Caller) -> ErrorCode:
+        """Extend a session."""
+        held = self._groups.get(group_id)
+        if held is None:
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return held.group.heartbeat(caller, self._loop.time())
+
+    def check_commit(self, group_id: str, caller: Caller) -> ErrorCode:
+        """Return whether a caller may commit offsets of a group now."""
+        held = self._groups.get(group_id)
+        if held is None:
+            return ErrorCode.NONE if caller.generation < 0 else ErrorCode.ILLEGAL_GENERATION
+        return held.group.check_commit(caller, self._loop.time())
+
+    def find(self, group_id: str) -> Group[Waiter] | None:
+        """Return a group that has members."""
+        held = self._groups.get(group_id)
+        return None if held is None else held.group
+
+    def ids(self) -> list[str]:
+        """Return the groups that have members."""
+        return list(self._groups)
+
+    def places(self, group_id: str) -> set[Place]:
+        """Return the topics that members of a group read, and its names there."""
+        held = self._groups.get(group_id)
+        return set() if held is None else set(held.places)
+
+    def name_on(self, group_id: str, topic: str) -> str:
+        """Return the name of a group on a topic, which has its Kafka name here."""
+        return self._mapped(group_id, topic) or UNMAPPED + group_id
+
+    def id_on(self, name: str, topic: str) -> str:
+        """Return the id of a group of a topic, the other way round."""
+        if self._is_unmapped(name, topic):
+            return name.removeprefix(UNMAPPED)
+        return self.names.id(name, topic)
+
+    def is_read(self, record: TopicRecord, name: str) -> bool:
+        """Return whether consumers or polls of another protocol read a group of a topic now."""
+        if self._leases.is_live(record.name, name):
+            return True
+        indexes = range(record.partitions) or (NOT_PARTITIONED,)
+        loaded = (self.topics.loaded_partition(record, index) for index in indexes)
+        found = (one.subscriptions.get(name) for one in loaded if one is not None)
+        return any(one is not None and one.consumers for one in found)
+
+    async def stored_groups(self) -> dict[str, list[StoredPosition]]:
+        """Return the positions of all groups that have some, by the ids of the groups."""
+        found: dict[str, list[StoredPosition]] = {}
+        for count, record in enumerate(self.topics.records(), 1):
+            topic = self.topics.kafka_names.of(TopicName.parse(record.name))
+            for number, ledger_id in enumerate(record.ledger_ids):
+                for one in self.topics.store.subscriptions(ledger_id):
+                    place = StoredPosition(topic, record, number, one.name)
+                    found.setdefault(self.id_on(one.name, topic), []).append(place)
+            if count % TOPICS_PER_YIELD == 0:
+                await asyncio.sleep(0)
+        return found
+
+    def _mapped(self, group_id: str, topic: str) -> str | None:
+        name = self.names.name(group_id, topic)
+        return None if name is None or self._is_unmapped(name, topic) else name
+
+    def _is_unmapped(self, name: str, topic: str) -> bool:
+        """Return whether a name stands for an id without a form: two ids never share one."""
+        if not name.startswith(UNMAPPED):
+            return False
+        return self._mapped(name.removeprefix(UNMAPPED), topic) is None
+
+    def _admit(self, held: HeldGroup | None, group_id: str, request: JoinRequest) -> ErrorCode:
+        if held is None:
+            if request.member_id:
+                return ErrorCode.UNKNOWN_MEMBER_ID
+            if len(self._groups) >= MAX_GROUPS or self._size_bytes > MAX_METADATA_BYTES:
+                return ErrorCode.GROUP_MAX_SIZE_REACHED
+        elif self._size_bytes > MAX_METADATA_BYTES and request.member_id not in held.group.members:
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        if any(len(data) > consumer_metadata.MAX_METADATA_BYTES for _, data in request.protocols):
+            return ErrorCode.GROUP_MAX_SIZE_REACHED
+        for record, name in self._read_by(group_id, request):
+            noted = held is not None and (record.name, name) in held.places
+            if not noted and self.is_read(record, name):
+                return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+        return ErrorCode.NONE
+
+    def _read_by(
+        self, group_id: str, request: JoinRequest | Member[Waiter], kind: str | None = None
+    ) -> Iterator[tuple[TopicRecord, str]]:
+        """Yield the topics that a member reads, with the group's name there."""
+        for topic in topics_of(request, kind):
+            if (record := self.topics.find_kafka(topic)) is not None:
+                yield record, self.name_on(group_id, topic)
+
+    def _reserve(self, held: HeldGroup, request: JoinRequest) -> None:
+        """Keep consumers of other protocols out of the topics that a new member reads."""
+        for record, name in self._read_by(held.id, request):
+            place = record.name, name
+            if place not in held.places:
+                held.places.add(place)
+                member = LiveMember(request.client_id, request.client_host, frozenset())
+                self.topics.live_members.replace(*place, [member])
+
+    def _settle(self, held: HeldGroup) -> None:
+        """Answer what is answered, and note what changed."""
+        group = held.group
+        while answers := group.answers():
+            for waiter, result in answers:
+                waiter(result)
+        state = group.generation, group.state, tuple(group.members)
+        if state != held.noted:
+            held.noted = state
+            if group.state is not GroupState.PREPARING:
+                self._note_members(held)
+            size = group.size_bytes
+            self._size_bytes += size - held.size_bytes
+            held.size_bytes = size
+        if group.unused:
+            self._drop(held)
+        elif (due := group.next_deadline()) is not None and due < held.fires_at:
+            self._arm(held, due)
+
+    def _arm(self, held: HeldGroup, due: float) -> None:
+        if held.timer is not None:
+            held.timer.cancel()
+        held.fires_at = due
+        held.timer = self._loop.call_at(due, self._fire, held)
+
+    def _fire(self, held: HeldGroup) -> None:
+        held.timer, held.fires_at = None, math.inf
+        held.group.tick(self._loop.time())
+        self._settle(held)
+
+    def _drop(self, held: HeldGroup) -> None:
+        if held.timer is not None:
+            held.timer.cancel()
+        self._size_bytes -= held.size_bytes
+        self._release(held.places)
+        self._groups.pop(held.id, None)
+
+    def _note_members(self, held: HeldGroup) -> None:
+        """Note which members read which partitions of which topics."""
+        found: dict[Place, list[LiveMember]] = {}
+        for member in held.group.members.values():
+            assigned = assigned_partitions(member.assignment)
+            for record, name in self._read_by(held.id, member, held.group.protocol_type):
+                numbers = assigned.get(self.topics.kafka_names.of(TopicName.parse(record.name)), ())
+                live = LiveMember(
+                    member.id,
+                    f"{member.client_id} at {member.client_host}",
+                    frozenset(numbers if record.partitions else (NOT_PARTITIONED,) * len(numbers)),
+                )
+                found.setdefault((record.name, name), []).append(live)
+        self._release(held.places - found.keys())
+        held.places = set(found)
+        for place, members in found.items():
+            self.topics.live_members.replace(*place, members)
+
+    def _release(self, places: set[Place]) -> None:
+        for place in places:
+            self.topics.live_members.replace(*place, ())
+
+    def _count_members(self) -> float:
+        return float(sum(len(held.group.members) for held in self._groups.values()))
+
+
+def topics_of(member: JoinRequest | Member[Waiter], kind: str | None = None) -> Sequence[str]:
+    """Return the topics that a consumer's metadata names, in all of its protocols."""
+    protocol_type = member.protocol_type if isinstance(member, JoinRequest) else kind
+    if protocol_type != "consumer":
+        return ()
+    found: dict[str, None] = {}
+    for _, metadata in member.protocols:
+        found.update(dict.fromkeys(subscribed_topics(metadata)))
+    return tuple(found)
+
+
+def _new_id(name: str) -> str:
+    return f"{name}-{uuid.uuid4()}"

@@ -1,0 +1,291 @@
+"""Fetch (1): batches of partitions from offsets on, at once or when enough has come.
+
+Theory of operation. A request is answered from memory within the call if all that it wants is
+there. What is on disk is read by a task, which ends with the response. A request that has to wait
+for messages (`max_wait_ms`, `min_bytes`) is a listener of its partitions and a timer: ten thousand
+that wait cost no task. It is tried again once for each turn of the event loop in which something
+became durable.
+
+No fetch sessions are made: a response with the session 0 tells the client to name all its
+partitions in each request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.delivery import Partition
+from router.broker.kafka.batch_reader import Batches, BatchReader
+from router.broker.kafka.client import Api, Client, Request
+from router.broker.kafka.context import LEADER_EPOCH
+from router.broker.kafka.failures import ErrorCode, error_code
+from router.broker.storage import Ledger, StoreError
+from router.errors import RouterError
+from router.model import TopicName
+
+MAX_WAIT_SECONDS: Final = 300.0
+NO_SESSION: Final = 0
+FINAL_EPOCH: Final = -1
+READ_COMMITTED: Final = 1
+UNKNOWN: Final = -1
+TOPIC_IDS: Final = 13
+"""The first version in which topics have ids instead of names."""
+
+
+@dataclass(slots=True, eq=False)
+class PartitionFetch:
+    """One partition of a request: where it is read from, and what is found.
+
+    `topic` is a name, or an id.
+    """
+
+    topic: str | bytes
+    index: int
+    offset: int
+    max_bytes: int
+    code: int = 0
+    partition: Partition | None = None
+    batches: Batches | None = None
+
+
+@dataclass(slots=True, eq=False)
+class FetchJob:
+    """A request while it is under way; it is answered at `deadline`, with what is there then."""
+
+    request: Request
+    partitions: list[PartitionFetch]
+    deadline: float
+    timer: asyncio.TimerHandle | None = None
+    due: bool = False
+    listens: list[Partition] = field(default_factory=list)
+
+
+class Limit:
+    """The bytes that a response may still take; its first batch is sent whatever its size is."""
+
+    def __init__(self, size: int) -> None:
+        self.left = size
+        self._any = False
+
+    def take(self, one: PartitionFetch, found: Batches) -> None:
+        """Give a partition what was found, unless that is too much."""
+        if self._any and found.size > self.left:
+            self.left = 0
+            return
+        one.batches = found
+        self._any = self._any or bool(found.size)
+        self.left = max(0, self.left - found.size)
+
+
+class Fetching:
+    """The fetches of one connection."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._connection = client.connection
+        self._context = client.context
+        self._reader = BatchReader(client.context)
+        self._loop = asyncio.get_running_loop()
+        self._job: FetchJob | None = None
+        client.on_close[self._close] = None
+
+    def fetch(self, request: Request) -> None:
+        """Answer a request, now or when enough has come."""
+        wait = min(max(request.body.max_wait_ms, 0) / 1_000, MAX_WAIT_SECONDS)
+        by_id = request.version >= TOPIC_IDS
+        partitions = [
+            self._accept(request, topic.topic_id if by_id else topic.topic, asked)
+            for topic in request.body.topics
+            for asked in topic.partitions
+        ]
+        job = self._job = FetchJob(request, partitions, self._loop.time() + wait)
+        if self._connection.writable:
+            self._try(job)
+        else:
+            self._connection.when_writable(partial(self._try_guarded, job))
+
+    def _accept(self, request: Request, topic: str | bytes, asked: Any) -> PartitionFetch:
+        """Return a partition of a request, with the reason why it is refused."""
+        found = PartitionFetch(
+            topic, asked.partition, asked.fetch_offset, max(asked.partition_max_bytes, 0)
+        )
+        record = self._context.find_topic(topic)
+        if record is None:
+            found.code = _unknown(topic)
+            if isinstance(topic, str):
+                found.code = request.client.missing(topic)
+        elif not request.client.may(TopicName.parse(record.name), Right.SUBSCRIBE):
+            found.code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif asked.current_leader_epoch > LEADER_EPOCH:
+            found.code = ErrorCode.UNKNOWN_LEADER_EPOCH
+        else:
+            try:
+                found.partition = self._context.partition(record, asked.partition)
+            except (RouterError, StoreError) as failure:
+                found.code = error_code(failure)
+        return found
+
+    def _try(self, job: FetchJob) -> None:
+        """Answer from memory, or have a task read the disk, or wait."""
+        if job is not self._job or self._connection.closed:
+            return
+        limit = Limit(self._limit(job))
+        for one, ledger, wanted in _readable(job, limit):
+            found = self._reader.read_cached(ledger, one.offset, wanted)
+            if found is None:
+                self._connection.spawn(self._read(job))
+                return
+            limit.take(one, found)
+        self._answer_or_wait(job)
+
+    async def _read(self, job: FetchJob) -> None:
+        limit = Limit(self._limit(job))
+        for one, ledger, wanted in _readable(job, limit):
+            try:
+                found = self._reader.read_cached(ledger, one.offset, wanted)
+                if found is None:
+                    found = await self._reader.read(ledger, one.offset, wanted)
+            except (OSError, StoreError) as failure:
+                one.code = error_code(failure)
+            else:
+                limit.take(one, found)
+        if job is self._job:
+            self._answer_or_wait(job)
+            # Something may have come while the disk was read.
+            self._arrived()
+
+    def _limit(self, job: FetchJob) -> int:
+        wanted: int = job.request.body.max_bytes
+        return min(max(wanted, 1), self._connection.max_unsent)
+
+    def _answer_or_wait(self, job: FetchJob) -> None:
+        size = sum(map(_available, job.partitions))
+        failed = any(one.code for one in job.partitions)
+        left = job.deadline - self._loop.time()
+        if failed or left <= 0 or size >= min(job.request.body.min_bytes, self._limit(job)):
+            self._answer(job)
+            return
+        if job.timer is None:
+            job.timer = self._loop.call_at(job.deadline, self._try_guarded, job)
+            for one in job.partitions:
+                if one.partition is not None:
+                    one.partition.ledger.listeners.add(self._arrived)
+                    job.listens.append(one.partition)
+
+    def _arrived(self) -> None:
+        """Try again in the next turn of the event loop: more may become durable in this one."""
+        job = self._job
+        if job is not None and not job.due:
+            job.due = True
+            self._loop.call_soon(self._try_guarded, job)
+
+    def _try_guarded(self, job: FetchJob) -> None:
+        job.due = False
+        self._connection.guard(lambda: self._try(job))
+
+    def _answer(self, job: FetchJob) -> None:
+        self._forget(job)
+        for one in job.partitions:
+            if one.batches is not None and one.batches.size and one.partition is not None:
+                self._reader.remember(one.partition.ledger, one.batches)
+        job.request.answer(_response(job))
+
+    def _forget(self, job: FetchJob) -> None:
+        self._job = None
+        if job.timer is not None:
+            job.timer.cancel()
+        for partition in job.listens:
+            partition.ledger.listeners.discard(self._arrived)
+
+    def _close(self) -> None:
+        if self._job is not None:
+            self._forget(self._job)
+
+
+def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Ledger, int]]:
+    """Yield the partitions to read, and how many bytes of each, while the limit leaves some."""
+    for one in job.partitions:
+        one.batches = None
+        if limit.left and _in_range(one):
+            assert one.partition is not None
+            yield one, one.partition.ledger, min(one.max_bytes, limit.left)
+
+
+def _in_range(one: PartitionFetch) -> bool:
+    """Return whether there is something to read; note an offset that does not exist."""
+    if one.code or one.partition is None:
+        return False
+    ledger = one.partition.ledger
+    if ledger.deleted:
+        one.code = _unknown(one.topic)
+    elif not ledger.first_number <= one.offset <= ledger.durable_number:
+        one.code = ErrorCode.OFFSET_OUT_OF_RANGE
+    return not one.code
+
+
+def _available(one: PartitionFetch) -> int:
+    """Return how many bytes there are for a partition, of those that it may be sent.
+
+    Batches are sent whole, so a response may have less although there is more.
+    """
+    if one.code or one.partition is None:
+        return 0
+    found = one.batches
+    size, offset = (0, one.offset) if found is None else (found.size, found.offset)
+    more = offset < one.partition.ledger.durable_number and (size or found is None)
+    return max(size, one.max_bytes) if more else size
+
+
+def _unknown(topic: str | bytes) -> ErrorCode:
+    if isinstance(topic, bytes):
+        return ErrorCode.UNKNOWN_TOPIC_ID
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def _response(job: FetchJob) -> Any:
+    request = job.request
+    committed = request.body.isolation_level == READ_COMMITTED
+    topics: dict[str | bytes, list[Any]] = {}
+    named = "topic_id" if request.version >= TOPIC_IDS else "topic"
+    for one in job.partitions:
+        high = start = UNKNOWN
+        if one.partition is not None and one.code != _unknown(one.topic):
+            ledger = one.partition.ledger
+            high, start = ledger.durable_number, ledger.first_number
+        found = request.struct(
+            "PartitionData",
+            partition_index=one.index,
+            error_code=one.code,
+            high_watermark=high,
+            last_stable_offset=high,
+            log_start_offset=start,
+            aborted_transactions=() if committed else None,
+            records=b"" if one.batches is None else one.batches.records(),
+        )
+        request.count_error(one.code)
+        topics.setdefault(one.topic, []).append(found)
+    return request.response(
+        responses=[
+            request.struct("FetchableTopicResponse", partitions=partitions, **{named: topic})
+            for topic, partitions in topics.items()
+        ]
+    )
+
+
+def fetch(request: Request) -> Any:
+    """Answer batches; a fetch session that does not exist is refused."""
+    body = request.body
+    if body.session_id != NO_SESSION and body.session_epoch != FINAL_EPOCH:
+        return request.response(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    if body.session_epoch > 0:
+        return request.response(error_code=ErrorCode.INVALID_FETCH_SESSION_EPOCH)
+    request.client.part(Fetching).fetch(request)
+    return None
+
+
+FETCH: Final = Api(1, "Fetch", (4, 18), fetch)

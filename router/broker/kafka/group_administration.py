@@ -1,0 +1,144 @@
+"""DescribeGroups (15), ListGroups (16), DeleteGroups (42): the groups of the broker.
+
+A group is one that has members, or positions on a topic: groups of other protocols are groups here
+too, by the ids that `kafka.group` gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.coordinator import StoredPosition
+from router.broker.kafka.failures import error_code
+from router.broker.kafka.group_values import GroupState, Member
+from router.broker.storage import StoreError
+from router.errors import RouterError
+from router.model import TopicName
+from router.wire.kafka.error_codes import ErrorCode
+
+CONSUMER: Final = "consumer"
+CLASSIC: Final = "classic"
+NO_GROUP: Final = "Dead"
+"""The state of a group that is not there."""
+
+
+async def describe_groups(request: Request) -> Any:
+    """Answer with the states and members of groups."""
+    coordinator = request.context.coordinator
+    stored = None
+    groups = []
+    for group_id in dict.fromkeys(request.body.groups):
+        fields: dict[str, Any] = {"group_id": group_id, "protocol_type": "", "protocol_data": ""}
+        group = coordinator.find(group_id)
+        if group is None:
+            stored = stored or await coordinator.stored_groups()
+            names = {one.record.name for one in stored.get(group_id, ())}
+            state = GroupState.EMPTY.value if names else NO_GROUP
+            fields |= {"group_state": state, "protocol_type": CONSUMER if names else ""}
+        else:
+            names = {topic for topic, _ in coordinator.places(group_id)}
+            protocol = group.protocol or ""
+            fields |= {
+                "group_state": group.state.value,
+                "protocol_type": group.protocol_type,
+                "protocol_data": protocol if group.state is GroupState.STABLE else "",
+                "members": [_member(request, one, protocol) for one in group.members.values()],
+            }
+        if not _may(request, names):
+            error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            fields = {"group_id": group_id, "error_code": error, "group_state": ""}
+            fields |= {"protocol_type": "", "protocol_data": ""}
+        groups.append(request.struct("DescribedGroup", **fields))
+    return request.response(groups=groups)
+
+
+async def list_groups(request: Request) -> Any:
+    """Answer with the groups of which the client may see a topic."""
+    body, coordinator = request.body, request.context.coordinator
+    found: dict[str, tuple[str, str]] = {}
+    for group_id, places in (await coordinator.stored_groups()).items():
+        if any(_sees(request, one.record.name) for one in places):
+            found[group_id] = GroupState.EMPTY.value, CONSUMER
+    for group_id in coordinator.ids():
+        group = coordinator.find(group_id)
+        topics = {topic for topic, _ in coordinator.places(group_id)}
+        seen = not topics or any(_sees(request, topic) for topic in topics)
+        if group is not None and seen:
+            found[group_id] = group.state.value, group.protocol_type
+    states = {state.lower() for state in body.states_filter}
+    types = {kind.lower() for kind in body.types_filter}
+    groups = [
+        request.struct(
+            "ListedGroup",
+            group_id=group_id,
+            protocol_type=kind,
+            group_state=state,
+            group_type=CLASSIC,
+        )
+        for group_id, (state, kind) in sorted(found.items())
+        if (not states or state.lower() in states) and (not types or CLASSIC in types)
+    ]
+    return request.response(groups=groups)
+
+
+async def delete_groups(request: Request) -> Any:
+    """Answer once the groups without members and their offsets are gone."""
+    stored = await request.context.coordinator.stored_groups()
+    results = [
+        request.struct(
+            "DeletableGroupResult",
+            group_id=group_id,
+            error_code=await _delete(request, group_id, stored.get(group_id, ())),
+        )
+        for group_id in dict.fromkeys(request.body.groups_names)
+    ]
+    return request.response(results=results)
+
+
+async def _delete(request: Request, group_id: str, places: Sequence[StoredPosition]) -> ErrorCode:
+    coordinator = request.context.coordinator
+    group = coordinator.find(group_id)
+    if group is not None and group.members:
+        return ErrorCode.NON_EMPTY_GROUP
+    if not places:
+        return ErrorCode.GROUP_ID_NOT_FOUND
+    if not _may(request, {one.record.name for one in places}):
+        return ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if any(coordinator.is_read(one.record, one.name) for one in places):
+        return ErrorCode.NON_EMPTY_GROUP
+    try:
+        for one in places:
+            partition = request.context.partition(one.record, one.number)
+            await coordinator.offsets.delete(partition, one.name)
+    except (RouterError, StoreError) as failure:
+        return ErrorCode(error_code(failure))
+    return ErrorCode.NONE
+
+
+def _member(request: Request, member: Member[Any], protocol: str) -> Any:
+    return request.struct(
+        "DescribedGroupMember",
+        member_id=member.id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=f"/{member.client_host}",
+        member_metadata=member.metadata(protocol),
+        member_assignment=member.assignment,
+    )
+
+
+def _may(request: Request, topics: Iterable[str]) -> bool:
+    may = request.client.may
+    return all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic in topics)
+
+
+def _sees(request: Request, topic: str) -> bool:
+    return request.client.may(TopicName.parse(topic), Right.VIEW)
+
+
+DESCRIBE_GROUPS: Final = Api(15, "DescribeGroups", (0, 5), describe_groups)
+LIST_GROUPS: Final = Api(16, "ListGroups", (0, 5), list_groups)
+DELETE_GROUPS: Final = Api(42, "DeleteGroups", (0, 2), delete_groups)

@@ -1,0 +1,191 @@
+"""JoinGroup (11), SyncGroup (14), Heartbeat (12), LeaveGroup (13): being a member of a group.
+
+A join or sync that waits is a callback of its group; it costs no task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.coordinator import Waiter, topics_of
+from router.broker.kafka.group_values import (
+    Caller,
+    JoinRequest,
+    JoinResult,
+    SyncRequest,
+    SyncResult,
+)
+from router.model import TopicName
+from router.wire.kafka.error_codes import ErrorCode
+
+MAX_GROUP_ID_CHARACTERS: Final = 1_000
+MAX_INSTANCE_ID_CHARACTERS: Final = 1_000
+MAX_CLIENT_ID_CHARACTERS: Final = 200
+"""Kept of a client id, with which a member's id begins."""
+MAX_PROTOCOLS: Final = 100
+_ID_REQUIRED_FROM: Final = 4
+_NULL_PROTOCOL_FROM: Final = 7
+_MAY_SKIP_FROM: Final = 9
+_BATCHED_FROM: Final = 3
+
+
+def join_group(request: Request) -> Any:
+    """Answer once the next generation of the group has begun."""
+    body, version = request.body, request.version
+    refusal = _refusal(request, body.group_instance_id)
+    if len(body.protocols) > MAX_PROTOCOLS:
+        refusal = ErrorCode.INVALID_REQUEST
+    rebalance_ms = body.rebalance_timeout_ms if version else body.session_timeout_ms
+    joining = JoinRequest(
+        body.member_id,
+        body.group_instance_id,
+        request.client_id[:MAX_CLIENT_ID_CHARACTERS],
+        request.client.connection.peer.address,
+        body.session_timeout_ms / 1000,
+        rebalance_ms / 1000,
+        body.protocol_type,
+        tuple((one.name, bytes(one.metadata)) for one in body.protocols),
+        id_required=version >= _ID_REQUIRED_FROM,
+        may_skip_assignment=version >= _MAY_SKIP_FROM,
+    )
+    if refusal is ErrorCode.NONE and not _may_read(request, topics_of(joining)):
+        refusal = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    if refusal is not ErrorCode.NONE:
+        return _join_response(request, JoinResult(refusal, body.member_id))
+    coordinator = request.context.coordinator
+    _wait(request, lambda waiter: coordinator.join(body.group_id, joining, waiter))
+    return None
+
+
+def sync_group(request: Request) -> Any:
+    """Answer with the member's assignment once the leader has brought it."""
+    body = request.body
+    refusal = _refusal(request, body.group_instance_id)
+    if refusal is not ErrorCode.NONE:
+        return _sync_response(request, SyncResult(refusal))
+    asked = SyncRequest(
+        Caller(body.member_id, body.group_instance_id, body.generation_id),
+        body.protocol_type,
+        body.protocol_name,
+        {one.member_id: bytes(one.assignment) for one in body.assignments},
+    )
+    coordinator = request.context.coordinator
+    _wait(request, lambda waiter: coordinator.sync(body.group_id, asked, waiter))
+    return None
+
+
+def heartbeat(request: Request) -> Any:
+    """Extend a member's session."""
+    body = request.body
+    error = _refusal(request, body.group_instance_id)
+    if error is ErrorCode.NONE:
+        caller = Caller(body.member_id, body.group_instance_id, body.generation_id)
+        error = request.context.coordinator.heartbeat(body.group_id, caller)
+    return request.response(error_code=error)
+
+
+def leave_group(request: Request) -> Any:
+    """End memberships."""
+    body = request.body
+    batched = request.version >= _BATCHED_FROM
+    leaving = [(one.member_id, one.group_instance_id) for one in body.members]
+    if not batched:
+        leaving = [(body.member_id, None)]
+    refusal = _refusal(request)
+    if refusal is not ErrorCode.NONE:
+        return request.response(error_code=refusal)
+    leave = request.context.coordinator.leave
+    codes = [leave(body.group_id, Caller(member_id, instance)) for member_id, instance in leaving]
+    if not batched:
+        return request.response(error_code=codes[0])
+    members = [
+        request.struct(
+            "MemberResponse", member_id=member_id, group_instance_id=instance, error_code=code
+        )
+        for (member_id, instance), code in zip(leaving, codes, strict=True)
+    ]
+    return request.response(members=members)
+
+
+def check_group_id(group_id: str) -> ErrorCode:
+    """Return INVALID_GROUP_ID for what is no group's id."""
+    legal = 1 <= len(group_id) <= MAX_GROUP_ID_CHARACTERS
+    return ErrorCode.NONE if legal else ErrorCode.INVALID_GROUP_ID
+
+
+def _refusal(request: Request, instance: str | None = None) -> ErrorCode:
+    """Return why a client may not ask anything of a group: its members read what it may not."""
+    group_id = request.body.group_id
+    if instance is not None and not 1 <= len(instance) <= MAX_INSTANCE_ID_CHARACTERS:
+        return ErrorCode.INVALID_REQUEST
+    if (error := check_group_id(group_id)) is not ErrorCode.NONE:
+        return error
+    places = request.context.coordinator.places(group_id)
+    may = request.client.may
+    if all(may(TopicName.parse(topic), Right.SUBSCRIBE) for topic, _ in places):
+        return ErrorCode.NONE
+    return ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def _may_read(request: Request, topics: Iterable[str]) -> bool:
+    found = (request.context.topics.find_kafka(topic) for topic in topics)
+    may = request.client.may
+    return all(may(TopicName.parse(r.name), Right.SUBSCRIBE) for r in found if r is not None)
+
+
+def _wait(request: Request, begin: Callable[[Waiter], None]) -> None:
+    """Have a request answered when its group answers, or dropped when its connection closes."""
+    on_close, group_id = request.client.on_close, request.body.group_id
+    coordinator = request.context.coordinator
+
+    def answer(result: JoinResult | SyncResult) -> None:
+        on_close.pop(abandon, None)
+        respond = _join_response if isinstance(result, JoinResult) else _sync_response
+        # What fails here ends this client's connection, not the group's other answers.
+        request.client.connection.guard(lambda: request.answer(respond(request, result)))
+
+    def abandon() -> None:
+        coordinator.abandon(group_id, answer)
+
+    on_close[abandon] = None
+    begin(answer)
+
+
+def _join_response(request: Request, result: Any) -> Any:
+    nothing = None if request.version >= _NULL_PROTOCOL_FROM else ""
+    return request.response(
+        error_code=result.error,
+        generation_id=result.generation,
+        protocol_type=result.protocol_type,
+        protocol_name=nothing if result.protocol is None else result.protocol,
+        leader=result.leader,
+        skip_assignment=result.skip_assignment,
+        member_id=result.member_id,
+        members=[
+            request.struct(
+                "JoinGroupResponseMember",
+                member_id=one.member_id,
+                group_instance_id=one.instance_id,
+                metadata=one.metadata,
+            )
+            for one in result.members
+        ],
+    )
+
+
+def _sync_response(request: Request, result: Any) -> Any:
+    return request.response(
+        error_code=result.error,
+        protocol_type=result.protocol_type,
+        protocol_name=result.protocol,
+        assignment=result.assignment,
+    )
+
+
+JOIN_GROUP: Final = Api(11, "JoinGroup", (0, 9), join_group)
+HEARTBEAT: Final = Api(12, "Heartbeat", (0, 4), heartbeat)
+LEAVE_GROUP: Final = Api(13, "LeaveGroup", (0, 5), leave_group)
+SYNC_GROUP: Final = Api(14, "SyncGroup", (0, 5), sync_group)

@@ -1,0 +1,232 @@
+"""OffsetCommit (8), OffsetFetch (9), OffsetDelete (47): the offsets of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.delivery import Partition
+from router.broker.kafka.client import Api, Request
+from router.broker.kafka.failures import error_code
+from router.broker.kafka.group_membership import check_group_id
+from router.broker.kafka.group_values import Caller
+from router.broker.storage import Commit, DamagedError, StoreError, TopicRecord
+from router.errors import RouterError, TopicNotFoundError
+from router.model import TopicName
+from router.wire.kafka.error_codes import ErrorCode
+
+MAX_METADATA_BYTES: Final = 4_096
+"""Of one partition's commit, as at Apache Kafka."""
+MAX_GROUPS: Final = 1_000
+"""Groups of one request; others are not answered."""
+_BATCHED_FROM: Final = 8
+_EPOCH_FROM: Final = 5
+_NO_OFFSET: Final = -1
+Check = Callable[[str], "TopicRecord | ErrorCode"]
+"""Returns a topic by its Kafka name, or why nothing is done with it."""
+Work = Callable[[Request, TopicRecord, str, Any], Awaitable[ErrorCode]]
+"""Does what is asked for a partition of a topic."""
+_FAILURES: Final = (RouterError, StoreError, DamagedError, OSError)
+
+
+async def offset_commit(request: Request) -> Any:
+    """Answer once the offsets are on disk."""
+    coordinator, group_id = request.context.coordinator, request.body.group_id
+    refusal = _check_commit(request)
+
+    def check(topic: str) -> TopicRecord | ErrorCode:
+        found = _readable(request, topic) if refusal is ErrorCode.NONE else refusal
+        if isinstance(found, TopicRecord):
+            read = coordinator.is_read(found, coordinator.name_on(group_id, topic))
+            return ErrorCode.UNKNOWN_MEMBER_ID if read else found
+        return found
+
+    topics = await _each_partition(request, check, _commit)
+    await coordinator.offsets.stored()
+    return request.response(topics=topics)
+
+
+async def offset_fetch(request: Request) -> Any:
+    """Answer with the offsets of one group, or of several."""
+    body = request.body
+    if request.version >= _BATCHED_FROM:
+        groups = []
+        for group in body.groups[:MAX_GROUPS]:
+            error = check_group_id(group.group_id)
+            topics = [] if error else await _fetch(request, group.group_id, group.topics, "s")
+            groups.append(
+                request.struct(
+                    "OffsetFetchResponseGroup",
+                    group_id=group.group_id,
+                    topics=topics,
+                    error_code=error,
+                )
+            )
+        return request.response(groups=groups)
+    error = check_group_id(body.group_id)
+    topics = [] if error else await _fetch(request, body.group_id, body.topics, "")
+    return request.response(topics=topics, error_code=error)
+
+
+async def offset_delete(request: Request) -> Any:
+    """Answer once the offsets of partitions that no member reads are forgotten."""
+    body, coordinator = request.body, request.context.coordinator
+    if body.group_id not in await coordinator.stored_groups():
+        return request.response(error_code=ErrorCode.GROUP_ID_NOT_FOUND)
+    places = {topic for topic, _ in coordinator.places(body.group_id)}
+
+    def check(topic: str) -> TopicRecord | ErrorCode:
+        found = _readable(request, topic)
+        subscribed = isinstance(found, TopicRecord) and found.name in places
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if subscribed else found
+
+    return request.response(topics=await _each_partition(request, check, _delete))
+
+
+async def _each_partition(request: Request, check: Check, work: Work) -> list[Any]:
+    """Return the structs of a response: what `check` refuses of a topic, or what `work` says."""
+    name = request.served.api.name
+    topics = []
+    for topic in request.body.topics:
+        found = check(topic.name)
+        partitions = [
+            request.struct(
+                f"{name}ResponsePartition",
+                partition_index=one.partition_index,
+                error_code=await work(request, found, topic.name, one)
+                if isinstance(found, TopicRecord)
+                else found,
+            )
+            for one in topic.partitions
+        ]
+        topics.append(
+            request.struct(f"{name}ResponseTopic", name=topic.name, partitions=partitions)
+        )
+    return topics
+
+
+def _check_commit(request: Request) -> ErrorCode:
+    """Return whether the caller may commit offsets of its group now."""
+    body = request.body
+    if (error := check_group_id(body.group_id)) is not ErrorCode.NONE:
+        return error
+    generation = body.generation_id_or_member_epoch
+    caller = Caller(body.member_id, body.group_instance_id, generation)
+    return request.context.coordinator.check_commit(body.group_id, caller)
+
+
+def _readable(request: Request, topic: str) -> TopicRecord | ErrorCode:
+    record = request.context.topics.find_kafka(topic)
+    if record is None:
+        return request.client.missing(topic)
+    if not request.client.may(TopicName.parse(record.name), Right.SUBSCRIBE):
+        return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return record
+
+
+def _partition(request: Request, record: TopicRecord, index: int) -> Partition | None:
+    try:
+        return request.context.partition(record, index)
+    except TopicNotFoundError:
+        return None
+
+
+async def _commit(request: Request, record: TopicRecord, topic: str, asked: Any) -> ErrorCode:
+    coordinator = request.context.coordinator
+    metadata = asked.committed_metadata or ""
+    if len(metadata.encode("utf-8", "surrogatepass")) > MAX_METADATA_BYTES:
+        return ErrorCode.OFFSET_METADATA_TOO_LARGE
+    if asked.committed_offset < 0:
+        return ErrorCode.OFFSET_OUT_OF_RANGE
+    partition = _partition(request, record, asked.partition_index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = coordinator.name_on(request.body.group_id, topic)
+    now_ms = request.context.topics.now_ms()
+    epoch = asked.committed_leader_epoch
+    commit = Commit(asked.committed_offset, epoch, metadata, now_ms)
+    try:
+        await coordinator.offsets.commit(partition, name, commit)
+    except _FAILURES as failure:
+        return ErrorCode(error_code(failure))
+    return ErrorCode.NONE
+
+
+async def _fetch(request: Request, group_id: str, asked: Any, plural: str) -> list[Any]:
+    """Return the structs of topics: those that are asked for, None: all with an offset."""
+    if asked is None:
+        wanted: dict[str, Iterable[int]] = {}
+        found = await request.context.coordinator.stored_groups()
+        for one in found.get(group_id, ()):
+            if isinstance(_readable(request, one.topic), TopicRecord):
+                wanted[one.topic] = [*wanted.get(one.topic, ()), one.number]
+        pairs = list(wanted.items())
+    else:
+        pairs = [(topic.name, topic.partition_indexes) for topic in asked]
+    topics = []
+    for topic, numbers in pairs:
+        partitions = [
+            request.struct(
+                f"OffsetFetchResponsePartition{plural}",
+                **await _offset(request, group_id, topic, number),
+            )
+            for number in numbers
+        ]
+        if asked is None:
+            partitions = [one for one in partitions if one.committed_offset != _NO_OFFSET]
+        if partitions or asked is not None:
+            topics.append(
+                request.struct(
+                    f"OffsetFetchResponseTopic{plural}", name=topic, partitions=partitions
+                )
+            )
+    return topics
+
+
+async def _offset(request: Request, group_id: str, topic: str, number: int) -> dict[str, Any]:
+    coordinator = request.context.coordinator
+    answer: dict[str, Any] = {
+        "partition_index": number,
+        "committed_offset": _NO_OFFSET,
+        "metadata": "",
+        "error_code": ErrorCode.NONE,
+    }
+    record = _readable(request, topic)
+    if record is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+        return answer | {"error_code": record}
+    if not isinstance(record, TopicRecord):
+        return answer
+    partition = _partition(request, record, number)
+    if partition is None:
+        return answer
+    try:
+        found = await coordinator.offsets.position(partition, coordinator.name_on(group_id, topic))
+    except _FAILURES as failure:
+        return answer | {"error_code": error_code(failure)}
+    if found is None:
+        return answer
+    answer |= {"committed_offset": found.number, "metadata": found.metadata}
+    if request.version >= _EPOCH_FROM:
+        answer["committed_leader_epoch"] = found.leader_epoch
+    return answer
+
+
+async def _delete(request: Request, record: TopicRecord, topic: str, asked: Any) -> ErrorCode:
+    coordinator = request.context.coordinator
+    partition = _partition(request, record, asked.partition_index)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    name = coordinator.name_on(request.body.group_id, topic)
+    if coordinator.is_read(record, name):
+        return ErrorCode.NON_EMPTY_GROUP
+    try:
+        await coordinator.offsets.delete(partition, name)
+    except _FAILURES as failure:
+        return ErrorCode(error_code(failure))
+    return ErrorCode.NONE
+
+
+OFFSET_COMMIT: Final = Api(8, "OffsetCommit", (2, 8), offset_commit)
+OFFSET_FETCH: Final = Api(9, "OffsetFetch", (1, 8), offset_fetch)
+OFFSET_DELETE: Final = Api(47, "OffsetDelete", (0, 0), offset_delete)

@@ -1,0 +1,122 @@
+"""Metadata (3): the broker, its topics and their partitions; asking for a topic may create it."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from router.access.permissions import Right
+from router.broker.kafka.client import Api, Client, Request
+from router.broker.kafka.context import LEADER_EPOCH, NODE_ID, KafkaContext
+from router.broker.kafka.failures import ErrorCode, error_code
+from router.broker.storage import StoreError, TopicRecord
+from router.errors import BadNameError, RouterError
+from router.model import TopicName
+from router.quoting import quoted
+
+MAX_TOPICS: Final = 10_000
+"""Topics that one request may name."""
+NULL_NAMES: Final = 12
+"""The first version in which a topic may have no name."""
+_LEGAL: Final = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+
+
+async def metadata(request: Request) -> Any:
+    """Answer with the topics that are named, or with all that the client may see."""
+    body, context = request.body, request.context
+    topics: list[Any]
+    if body.topics is None or (request.version == 0 and not body.topics):
+        topics = [
+            _topic(request, context.topics.kafka_names.of(name), record)
+            for record in context.topics.records()
+            if request.client.may(name := TopicName.parse(record.name), Right.VIEW)
+        ]
+    else:
+        create = request.version < 4 or body.allow_auto_topic_creation
+        asked = dict.fromkeys((topic.name, topic.topic_id) for topic in body.topics[:MAX_TOPICS])
+        topics = [
+            _with_id(request, topic_id)
+            if name is None
+            else await _named(request, name, create=create)
+            for name, topic_id in asked
+        ]
+    host, port = context.address(request.client.connection)
+    broker = request.struct("MetadataResponseBroker", node_id=NODE_ID, host=host, port=port)
+    return request.response(
+        brokers=[broker],
+        cluster_id=await context.cluster_id(),
+        controller_id=NODE_ID,
+        topics=topics,
+    )
+
+
+async def find_or_create(client: Client, name: str, *, create: bool) -> TopicRecord | ErrorCode:
+    """Return the topic of a Kafka name, created if it may be; or why there is none."""
+    topics = client.context.topics
+    if (record := topics.find_kafka(name)) is not None:
+        seen = client.may(TopicName.parse(record.name), Right.VIEW)
+        return record if seen else ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    try:
+        full = new_topic(client.context, name)
+        if not client.may(full, Right.VIEW):
+            return ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        used = client.may(full, Right.PUBLISH) or client.may(full, Right.SUBSCRIBE)
+        if not (create and used) or topics.creation(full) is None:
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return await topics.create_missing(full)
+    except (RouterError, StoreError) as failure:
+        return error_code(failure)
+
+
+def new_topic(context: KafkaContext, name: str) -> TopicName:
+    """Return the name of the topic that a Kafka name stands for if there is none yet.
+
+    Raises BadNameError.
+    """
+    if not _LEGAL.fullmatch(name):
+        raise BadNameError(f"{quoted(name)} is no name of a Kafka topic")
+    return context.topics.parse(name)
+
+
+async def _named(request: Request, name: str, *, create: bool) -> Any:
+    found = await find_or_create(request.client, name, create=create)
+    if isinstance(found, ErrorCode):
+        return request.struct("MetadataResponseTopic", error_code=found, name=name)
+    return _topic(request, name, found)
+
+
+def _with_id(request: Request, topic_id: bytes) -> Any:
+    record = request.context.find_id(topic_id)
+    code = ErrorCode.UNKNOWN_TOPIC_ID
+    if record is not None:
+        topic = TopicName.parse(record.name)
+        if request.client.may(topic, Right.VIEW):
+            return _topic(request, request.context.topics.kafka_names.of(topic), record)
+        code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    # A name of null is what version 12 and later have, and others of those with ids cannot.
+    nameless = None if request.version >= NULL_NAMES else ""
+    return request.struct(
+        "MetadataResponseTopic", error_code=code, name=nameless, topic_id=topic_id
+    )
+
+
+def _topic(request: Request, name: str, record: TopicRecord) -> Any:
+    only = (NODE_ID,)
+    partitions = [
+        request.struct(
+            "MetadataResponsePartition",
+            partition_index=index,
+            leader_id=NODE_ID,
+            leader_epoch=LEADER_EPOCH,
+            replica_nodes=only,
+            isr_nodes=only,
+        )
+        for index in range(max(1, record.partitions))
+    ]
+    topic_id = request.context.topic_id(record)
+    return request.struct(
+        "MetadataResponseTopic", name=name, topic_id=topic_id, partitions=partitions
+    )
+
+
+METADATA: Final = Api(3, "Metadata", (0, 13), metadata)

@@ -1,0 +1,1 @@
+"""What all workers of the node share: leases, registry, counters, and requests about them."""

@@ -1,0 +1,172 @@
+"""Owns registry.db in the data folder: the registry of a node that has no ZooKeeper to keep it in.
+
+Theory of operation. A table of records, and a counter from which every write takes its version, so
+that a version never returns, not even with a record that was deleted and made again. Writes share
+commits (storage/database.py), and each is on disk before it is answered. Reads stand in one line
+with them, so that a read sees every write that was answered, but fails for no failed write.
+
+The same file counts the starts of a broker that has no log to count them. It is a file of its own
+beside the log's metadata.db, which says what the disk holds of messages: whatever happens to the
+one is no reason to doubt the other, and a node that changes its backend keeps its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from router.broker.storage.database import Database, Operation, Schema, T, connect
+from router.broker.storage.disk import Disk
+from router.broker.storage.faults import StoreError, lacks_space, leaves_mark
+from router.errors import BackendUnavailableError, DiskFullError
+from router.quoting import said
+from router.registry import Record, check_kind, check_name, check_record, check_room, check_version
+
+FILE: Final = "registry.db"
+MAX_WAITING_CALLS: Final = 1_000
+MAX_PAGE_BYTES: Final = 1 << 20
+
+_SCHEMA: Final = Schema(
+    version=1,
+    statements="""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE records (
+    kind TEXT NOT NULL, name TEXT NOT NULL, value BLOB NOT NULL, version INTEGER NOT NULL,
+    PRIMARY KEY (kind, name)
+) WITHOUT ROWID;
+INSERT INTO meta VALUES ('boot', 0), ('version', 0);
+""",
+)
+
+
+class RegistryDamagedError(StoreError):
+    """The file cannot be read: only an operator can help."""
+
+
+class FileRegistry:
+    """The Registry (router.coordination) of one node; open it with `open`.
+
+    Beside what the protocol says, raises DiskFullError, BackendUnavailableError.
+    """
+
+    def __init__(self, connection: sqlite3.Connection, disk: Disk) -> None:
+        self._database = Database(connection, disk, "registry")
+        self._waiting = 0
+
+    @classmethod
+    async def open(cls, folder: Path, disk: Disk | None = None) -> FileRegistry:
+        """Open the folder's registry, made if it is not there; raise StoreError."""
+        disk, file = disk or Disk(), folder / FILE
+        try:
+            connection = await asyncio.to_thread(_connect, file, disk)
+        except (OSError, sqlite3.Error) as error:
+            sentence = f"cannot open the registry {file}: {error}"
+            if leaves_mark(error):
+                raise RegistryDamagedError(f"{sentence}; put a backup in its place") from error
+            raise StoreError(sentence) from error
+        return cls(connection, disk)
+
+    async def next_boot(self) -> int:
+        """Count another start of the folder's broker, durably."""
+        return await self._write(lambda connection: _next(connection, "boot"))
+
+    async def get(self, kind: str, name: str) -> Record | None:
+        """Return a record, None: there is none."""
+        check_name(kind, name)
+        return await self._read(lambda connection: _get(connection, kind, name))
+
+    async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
+        """Write a record durably; raise ConflictError unless it has the expected version."""
+        check_record(kind, name, value)
+        return await self._write(lambda connection: _put(connection, kind, name, value, expected))
+
+    async def delete(self, kind: str, name: str) -> bool:
+        """Delete a record; return whether there was one."""
+        check_name(kind, name)
+        return await self._write(lambda connection: _delete(connection, kind, name))
+
+    async def list(self, kind: str, after: str = "") -> list[Record]:
+        """Return the next records of a kind behind a name, by name; none: there are no more."""
+        check_kind(kind)
+        return await self._read(lambda connection: _page(connection, kind, after))
+
+    async def close(self) -> None:
+        """Return when all calls under way have ended and the file is closed."""
+        await self._database.close()
+
+    async def _read(self, operation: Operation[T]) -> T:
+        return await self._run(self._database.read, operation)
+
+    async def _write(self, operation: Operation[T]) -> T:
+        return await self._run(self._database.run, operation)
+
+    async def _run(self, run: Callable[[Operation[T]], Awaitable[T]], operation: Operation[T]) -> T:
+        if self._waiting >= MAX_WAITING_CALLS:
+            raise BackendUnavailableError("the registry has too much to do", retry_after=1.0)
+        self._waiting += 1
+        try:
+            return await run(operation)
+        except (OSError, sqlite3.Error) as error:
+            kind = DiskFullError if lacks_space(error) else BackendUnavailableError
+            raise kind(f"the registry cannot be used: {said(error)}") from error
+        finally:
+            self._waiting -= 1
+
+
+def _connect(file: Path, disk: Disk) -> sqlite3.Connection:
+    # Made here, for SQLite would let others read it: there are secrets in it.
+    disk.close(disk.open(file, os.O_RDWR | os.O_CREAT))
+    return connect(file, disk, _SCHEMA)
+
+
+def _next(connection: sqlite3.Connection, counter: str) -> int:
+    raised = "UPDATE meta SET value = value + 1 WHERE key = ? RETURNING value"
+    ((value,),) = connection.execute(raised, (counter,)).fetchall()
+    return int(value)
+
+
+def _get(connection: sqlite3.Connection, kind: str, name: str) -> Record | None:
+    found = connection.execute(
+        "SELECT name, value, version FROM records WHERE kind = ? AND name = ?", (kind, name)
+    ).fetchone()
+    return None if found is None else Record(*found)
+
+
+def _put(
+    connection: sqlite3.Connection, kind: str, name: str, value: bytes, expected: int | None
+) -> Record:
+    found = _get(connection, kind, name)
+    check_version(kind, name, expected, 0 if found is None else found.version)
+    if found is None:
+        count = "SELECT count(*) FROM records WHERE kind = ?"
+        check_room(kind, connection.execute(count, (kind,)).fetchone()[0])
+    record = Record(name, value, _next(connection, "version"))
+    connection.execute(
+        "INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)",
+        (kind, name, record.value, record.version),
+    )
+    return record
+
+
+def _delete(connection: sqlite3.Connection, kind: str, name: str) -> bool:
+    gone = connection.execute("DELETE FROM records WHERE kind = ? AND name = ?", (kind, name))
+    return gone.rowcount == 1
+
+
+def _page(connection: sqlite3.Connection, kind: str, after: str) -> list[Record]:
+    records: list[Record] = []
+    size = 0
+    for row in connection.execute(
+        "SELECT name, value, version FROM records WHERE kind = ? AND name > ? ORDER BY name",
+        (kind, after),
+    ):
+        record = Record(*row)
+        size += len(record.name.encode()) + len(record.value)
+        if records and size > MAX_PAGE_BYTES:
+            break
+        records.append(record)
+    return records

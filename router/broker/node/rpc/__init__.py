@@ -1,0 +1,321 @@
+"""The node protocol at the broker: requests come in as protobuf, and go on in terms of the model.
+
+Requests that workers make all the time (tokens, metrics, whether a lease stands) are answered at
+once, within the call; the others may wait for a disk or another server. A failure is an answer with
+the failure's stable code, so that the client raises what would have been raised here; an ERROR
+with one of Pulsar's numbers could not say it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from router.broker.delivery import LiveMember, LiveMembers
+from router.broker.entries import Transcoder
+from router.broker.node.counters import Counters
+from router.broker.node.leases import ClaimRequest, ClaimUpdate, Leases, Peer
+from router.broker.node.rpc.topics import Answer, TopicRequests
+from router.broker.storage import StoreError
+from router.broker.topics.administration import TopicAdmin
+from router.errors import BadRequestError, DiskFullError, NotAllowedError, RouterError
+from router.model import GroupMembers, Member, Outcome, PartitionLease
+from router.registry import AsyncRegistry
+from router.wire import ProtocolError, node
+from router.wire.node import node_pb2 as npb
+from router.wire.node.conversions import (
+    MEMBERS,
+    RECORD,
+    from_message_id,
+    from_samples,
+    to_message_id,
+)
+from router.wire.pulsar import Frame
+from router.wire.pulsar.pulsar_pb2 import BaseCommand
+
+_REFUSAL: Final = "administration is served on the node's socket and to administrators"
+MAX_MEMBERS: Final = 2_000
+"""Members of another protocol, and their partitions: an answer has to fit into a frame."""
+_OUTCOMES: Final = {
+    npb.CommandRelease.REFUSED: Outcome.REFUSED,
+    npb.CommandRelease.EMPTY: Outcome.EMPTY,
+    npb.CommandRelease.DELIVERED: Outcome.DELIVERED,
+}
+
+
+class NodeRpc:
+    """Answers the requests of the node protocol; `NodeSession` decides who may make them.
+
+    `topics` is the administration of the log's topics, None: `refusal` says that there is no log.
+    """
+
+    def __init__(
+        self,
+        leases: Leases,
+        registry: AsyncRegistry,
+        counters: Counters,
+        topics: TopicAdmin | None,
+        refusal: str,
+        transcoder: Transcoder,
+    ) -> None:
+        self.leases = leases
+        self.counters = counters
+        self._registry = registry
+        self._live_members = LiveMembers() if topics is None else topics.live_members
+        self._refusal = None if topics is not None else refusal
+        self._at_once: Mapping[str, Callable[[Any, Any, npb.CommandAdminResponse], None]] = {
+            "confirm": self._confirm,
+            "take_token": self._take_token,
+            "push_metrics": self._push_metrics,
+        }
+        self._answers: Mapping[str, Answer] = {
+            "registry_get": self._registry_get,
+            "registry_put": self._registry_put,
+            "registry_delete": self._registry_delete,
+            "describe_group": self._describe_group,
+            "get_metrics": self._get_metrics,
+            **(TopicRequests(topics, transcoder).answers if topics is not None else {}),
+        }
+
+    @property
+    def requests(self) -> set[str]:
+        """Return the requests that are served, by their fields of CommandAdmin."""
+        return {*self._at_once, *self._answers, "registry_list"}
+
+    def claim(self, peer: Peer, claim_id: int, request: ClaimRequest) -> None:
+        """Queue a poll; see `Leases.claim`.
+
+        Raises SubscriptionBusyError besides, if members of another protocol read the subscription.
+        """
+        self._live_members.check(request.topic, request.subscription)
+        self.leases.claim(peer, claim_id, request)
+
+    def answer_now(self, peer: object, asked: npb.CommandAdmin) -> npb.CommandAdminResponse | None:
+        """Answer a request that needs no waiting; None: `answer` does it."""
+        name = asked.WhichOneof("body")
+        answer = self._at_once.get(name) if name is not None else None
+        if name is None or answer is None:
+            return None
+        response = npb.CommandAdminResponse(request_id=asked.request_id)
+        try:
+            answer(peer, getattr(asked, name), response)
+        except RouterError as failure:
+            _fail(response, failure)
+        return response
+
+    async def answer(self, asked: npb.CommandAdmin) -> npb.CommandAdminResponse:
+        """Answer a request that may have to wait; a failure is an answer too."""
+        response = npb.CommandAdminResponse(request_id=asked.request_id)
+        try:
+            await self._answer(asked, response)
+        except RouterError as failure:
+            _fail(response, failure)
+        except StoreError as failure:
+            _fail(response, DiskFullError(str(failure)))
+        return response
+
+    async def _answer(self, asked: npb.CommandAdmin, response: npb.CommandAdminResponse) -> None:
+        name = asked.WhichOneof("body")
+        if name == "registry_list":
+            page = await self._registry.list(asked.registry_list, asked.registry_after)
+            response.records.extend(map(RECORD.encode, page))
+        elif name is not None and (answer := self._answers.get(name)) is not None:
+            await answer(getattr(asked, name), response)
+        elif self._refusal is not None:
+            raise NotAllowedError(self._refusal)
+        else:
+            raise BadRequestError("this broker does not know the request")
+
+    def _confirm(
+        self, _: object, asked: npb.ConfirmLease, response: npb.CommandAdminResponse
+    ) -> None:
+        del response
+        self.leases.confirm(asked.topic, asked.subscription, asked.partition, asked.generation)
+
+    def _take_token(
+        self, _: object, asked: npb.TakeToken, response: npb.CommandAdminResponse
+    ) -> None:
+        wait = self.counters.take_token(
+            asked.bucket, asked.per_minute, asked.burst, look_only=asked.look_only
+        )
+        response.token.granted = wait is None
+        if wait is not None:
+            response.token.retry_after_ms = math.ceil(wait * 1000)
+
+    def _push_metrics(
+        self, peer: object, asked: npb.PushMetrics, response: npb.CommandAdminResponse
+    ) -> None:
+        del response
+        self.counters.push(peer, from_samples(asked.counters), from_samples(asked.gauges))
+
+    async def _registry_get(
+        self, asked: npb.RegistryRef, response: npb.CommandAdminResponse
+    ) -> None:
+        found = await self._registry.get(asked.kind, asked.name)
+        if found is not None:
+            response.records.append(RECORD.encode(found))
+
+    async def _registry_put(
+        self, asked: npb.RegistryPut, response: npb.CommandAdminResponse
+    ) -> None:
+        expected = asked.expected if asked.HasField("expected") else None
+        written = await self._registry.put(asked.kind, asked.name, asked.value, expected)
+        response.records.append(RECORD.encode(written))
+
+    async def _registry_delete(
+        self, asked: npb.RegistryRef, response: npb.CommandAdminResponse
+    ) -> None:
+        response.deleted = await self._registry.delete(asked.kind, asked.name)
+
+    async def _describe_group(
+        self, asked: npb.SubscriptionRef, response: npb.CommandAdminResponse
+    ) -> None:
+        found = await self.leases.members(asked.topic, asked.subscription)
+        live = self._live_members.of(asked.topic, asked.subscription)
+        if live:
+            found = _with_members(found, live)
+        response.group.CopyFrom(MEMBERS.encode(found))
+
+    async def _get_metrics(self, asked: npb.Nothing, response: npb.CommandAdminResponse) -> None:
+        del asked
+        await self.counters.refresh()
+        response.metrics = self.counters.render()
+
+
+def _with_members(found: GroupMembers, live: Sequence[LiveMember]) -> GroupMembers:
+    """Add members of a protocol without consumers, and the partitions that they have."""
+    members = tuple(Member(one.id, client=one.client) for one in live[:MAX_MEMBERS])
+    leases = tuple(
+        PartitionLease(partition, consumer=one.id)
+        for one in live[:MAX_MEMBERS]
+        for partition in sorted(one.partitions)
+    )
+    cut = found.cut or len(live) > MAX_MEMBERS or len(leases) > MAX_MEMBERS
+    return replace(
+        found,
+        members=found.members + members,
+        leases=found.leases + leases[:MAX_MEMBERS],
+        cut=cut,
+    )
+
+
+class NodeClient(Protocol):
+    """A client of the node protocol, as its session uses the connection."""
+
+    @property
+    def name(self) -> str:
+        """Return the client's name for people."""
+        ...
+
+    @property
+    def administers(self) -> bool:
+        """Return whether the client may administer the node."""
+        ...
+
+    def send(self, command: BaseCommand) -> None:
+        """Send a command soon, never waiting."""
+        ...
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run a request that has to wait."""
+        ...
+
+
+class NodeSession:
+    """What one client asks of the node, if it may administer it; the leases' Peer."""
+
+    def __init__(self, client: NodeClient, rpc: NodeRpc) -> None:
+        self._client = client
+        self._rpc = rpc
+
+    @property
+    def name(self) -> str:
+        """Return the client's name for people."""
+        return self._client.name
+
+    def handle(self, frame: Frame) -> None:
+        """Handle the command that an EXTENSION carries; raise ProtocolError for what is none."""
+        command = node.read(frame.command.extension)
+        if command.HasField("claim"):
+            self._claim(command.claim)
+        elif command.HasField("release"):
+            self._release(command.release)
+        elif command.HasField("admin"):
+            self._administer(command.admin)
+        else:
+            raise ProtocolError("a command of the node protocol that brokers do not take")
+
+    def claim_updated(self, claim_id: int, update: ClaimUpdate) -> None:
+        """Send an update of a claim."""
+        self._client.send(node.extension(claim_update=_update_message(claim_id, update)))
+
+    def close(self) -> None:
+        """End all claims; the connection is closed."""
+        self._rpc.leases.gone(self)
+        self._rpc.counters.gone(self)
+
+    def _administer(self, asked: npb.CommandAdmin) -> None:
+        if not self._client.administers:
+            response = npb.CommandAdminResponse(request_id=asked.request_id)
+            _fail(response, NotAllowedError(_REFUSAL))
+            self._respond(response)
+        elif (now := self._rpc.answer_now(self, asked)) is not None:
+            self._respond(now)
+        else:
+            self._client.spawn(self._answer(asked))
+
+    async def _answer(self, asked: npb.CommandAdmin) -> None:
+        self._respond(await self._rpc.answer(asked))
+
+    def _respond(self, response: npb.CommandAdminResponse) -> None:
+        self._client.send(node.extension(admin_response=response))
+
+    def _claim(self, asked: npb.CommandClaim) -> None:
+        """Queue a poll; the leases answer by `claim_updated`, and a refusal is answered here."""
+        try:
+            if not self._client.administers:
+                raise NotAllowedError(_REFUSAL)
+            request = ClaimRequest(
+                asked.topic,
+                asked.subscription,
+                asked.consumer,
+                asked.partitions,
+                asked.empty_polls_per_minute,
+            )
+            self._rpc.claim(self, asked.claim_id, request)
+        except RouterError as failure:
+            refusal = npb.CommandClaimUpdate(
+                claim_id=asked.claim_id, code=failure.code, message=str(failure)
+            )
+            self._client.send(node.extension(claim_update=refusal))
+
+    def _release(self, asked: npb.CommandRelease) -> None:
+        if asked.partitions:
+            generations = asked.generations or [0] * len(asked.partitions)
+            given = dict(zip(asked.partitions, generations, strict=False))
+            self._rpc.leases.give_up(self, asked.claim_id, given)
+        else:
+            pending = map(from_message_id, asked.pending)
+            self._rpc.leases.release(self, asked.claim_id, _OUTCOMES[asked.outcome], pending)
+
+
+def _update_message(claim_id: int, update: ClaimUpdate) -> npb.CommandClaimUpdate:
+    message = npb.CommandClaimUpdate(
+        claim_id=claim_id,
+        withdrawn=sorted(update.withdrawn),
+        revoked=sorted(update.revoked),
+        limited_ms=update.limited_ms,
+        unavailable_reason=update.unavailable_reason,
+        holder=update.holder,
+        waiting=update.waiting or None,
+    )
+    for grant in update.granted.values():
+        pending = None if grant.pending is None else to_message_id(grant.pending)
+        message.granted.add(partition=grant.partition, generation=grant.generation, pending=pending)
+    return message
+
+
+def _fail(response: npb.CommandAdminResponse, failure: RouterError) -> None:
+    response.code, response.message = failure.code, str(failure)

@@ -1,0 +1,362 @@
+"""Requests of the node protocol about topics, and their answers, from and to terms of the model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable
+from itertools import islice
+from typing import Any, Final
+
+from google.protobuf.message import Message
+
+from router.admin_model import CursorDescription, SchemaVersion, StoredEntry
+from router.broker.delivery import StartPosition
+from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.entries import Transcoder
+from router.broker.storage import PULSAR_FORMAT, DamagedError
+from router.broker.topics.administration import TopicAdmin
+from router.broker.topics.cursor_administration import EntryAck
+from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
+from router.broker.topics.extents import Extent, Stretch
+from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
+from router.model import Position, TopicInfo
+from router.wire.node import conversions
+from router.wire.node import node_pb2 as npb
+from router.wire.node.conversions import Codec, from_pairs
+from router.wire.pulsar import MAX_MESSAGE_SIZE, schemas
+from router.wire.pulsar import pulsar_pb2 as pb
+
+NO_ENTRY: Final = 2**64 - 1
+MAX_TOPICS_BYTES: Final = 192 * 1024
+"""Of a page of topics or clients; more could have more fields than a frame may have."""
+MAX_SCHEMAS_BYTES: Final = 512 * 1024
+"""Of the definitions of a page."""
+MAX_SCHEMAS: Final = 100
+"""Of a page."""
+MAX_CLIENTS: Final = 1_000
+"""Of a page of producers and consumers."""
+MAX_SKIPPED_CLIENTS: Final = 1 << 32
+"""Of all pages before one."""
+MAX_LOCATED_PARTITIONS: Final = 1_000
+"""In one answer, but for those of its last topic."""
+
+Response = npb.CommandAdminResponse
+Answer = Callable[[Any, Response], Awaitable[None]]
+"""Answers one kind of request; raises RouterError, StoreError."""
+
+_EXTENT: Final = Codec(Extent, npb.Extent)
+_STRETCH: Final = Codec(Stretch, npb.Stretch)
+
+
+class TopicRequests:
+    """Answers requests about topics: `answers`, by the fields of CommandAdmin.
+
+    They raise RouterError, StoreError.
+    """
+
+    def __init__(self, admin: TopicAdmin, transcoder: Transcoder) -> None:
+        self._admin = admin
+        cursors, namespaces = CursorRequests(admin, transcoder), NamespaceRequests(admin)
+        answers: dict[str, Answer] = {
+            "create_topic": self._create,
+            "delete_topic": self._delete,
+            "list_topics": self._list,
+            "describe_topic": self._describe,
+            "describe_clients": self._describe_clients,
+            "terminate_topic": self._terminate,
+            "update_partitions": self._grow,
+            "locate_messages": self._locate,
+            "create_subscription": cursors.create,
+            "delete_subscription": cursors.delete,
+            "reset_subscription": cursors.reset,
+            "acknowledge": cursors.acknowledge,
+            "describe_cursors": cursors.describe,
+            "skip_messages": cursors.skip,
+            "read_entry": cursors.read,
+            "list_tenants": namespaces.tenants,
+            "put_tenant": namespaces.put_tenant,
+            "delete_tenant": namespaces.delete_tenant,
+            "list_namespaces": namespaces.namespaces,
+            "get_namespace": namespaces.namespace,
+            "create_namespace": namespaces.create,
+            "delete_namespace": namespaces.delete,
+            "change_policies": namespaces.change_policies,
+            "list_schemas": self._list_schemas,
+            "put_schema": self._put_schema,
+            "delete_schema": self._delete_schema,
+        }
+        self.answers = {name: _reading(answer) for name, answer in answers.items()}
+
+    async def _create(self, asked: npb.CreateTopic, _: Response) -> None:
+        policies = conversions.POLICIES.decode(asked.policies)
+        properties = from_pairs(asked.properties)
+        await self._admin.create(asked.topic, asked.partitions, policies, properties)
+
+    async def _delete(self, asked: npb.TopicRef, _: Response) -> None:
+        await self._admin.delete(asked.topic)
+
+    async def _grow(self, asked: npb.UpdatePartitions, _: Response) -> None:
+        await self._admin.grow(asked.topic, asked.partitions)
+
+    async def _terminate(self, asked: npb.TopicRef, response: Response) -> None:
+        for last in await self._admin.terminate(asked.topic):
+            entry = NO_ENTRY if last.entry < 0 else last.entry
+            response.last_positions.add(
+                ledgerId=last.ledger, entryId=entry, partition=last.partition
+            )
+
+    async def _describe(self, asked: npb.TopicRef, response: Response) -> None:
+        stats = await self._admin.describe(asked.topic, _after(asked))
+        response.stats.CopyFrom(conversions.TOPIC_STATS.encode(stats))
+        response.more = len(stats.subscriptions) == MAX_SUBSCRIPTIONS_PER_PAGE
+
+    async def _describe_clients(self, asked: npb.DescribeClients, response: Response) -> None:
+        found = islice(
+            self._admin.clients(asked.topic), min(asked.after, MAX_SKIPPED_CLIENTS), None
+        )
+        page = map(conversions.CLIENT.encode, found)
+        response.more = _fill(response.clients, page, MAX_TOPICS_BYTES, MAX_CLIENTS)
+
+    async def _list(self, asked: npb.ListTopics, response: Response) -> None:
+        def wanted(info: TopicInfo) -> bool:
+            namespace = f"{info.topic.tenant}/{info.topic.namespace}"
+            return not asked.HasField("namespace") or asked.namespace == namespace
+
+        found = filter(wanted, self._admin.listed_after(asked.after))
+        page = map(conversions.TOPIC_INFO.encode, found)
+        response.more = _fill(response.topics, page, MAX_TOPICS_BYTES)
+
+    async def _locate(self, asked: npb.LocateMessages, response: Response) -> None:
+        """Answer the extents of topics in the order of the question, or the first of them.
+
+        Each answer has the first topic at least, so that the client makes progress. A topic that
+        does not exist is answered as missing.
+        """
+        partitions = 0
+        for topic in asked.topics:
+            if partitions >= MAX_LOCATED_PARTITIONS:
+                response.more = True
+                return
+            located = response.located.add()
+            try:
+                found = await self._admin.extents.of(
+                    topic.topic, map(_STRETCH.decode, topic.stretch)
+                )
+            except TopicNotFoundError:
+                located.missing = True
+                found = []
+            located.extents.extend(map(_EXTENT.encode, found))
+            partitions += max(1, len(found))
+            # The ledgers of an idle topic answer from memory, so nothing above suspends.
+            await asyncio.sleep(0)
+
+    async def _list_schemas(self, asked: npb.ListSchemas, response: Response) -> None:
+        found = await self._admin.schemas.versions(asked.topic, asked.first)
+        page = (
+            conversions.SCHEMA_VERSION.encode(
+                SchemaVersion(number, version.schema, version.created_ms)
+            )
+            for number, version in found
+            if version.schema is not None
+        )
+        response.more = _fill(response.schemas, page, MAX_SCHEMAS_BYTES, MAX_SCHEMAS)
+
+    async def _put_schema(self, asked: npb.PutSchema, response: Response) -> None:
+        schema = schemas.from_wire(asked.schema)
+        version = await self._admin.schemas.put(asked.topic, schema, try_only=asked.try_only)
+        response.schemas.add(version=version)
+
+    async def _delete_schema(self, asked: npb.TopicRef, response: Response) -> None:
+        response.schemas.add(version=await self._admin.schemas.delete(asked.topic))
+
+
+class CursorRequests:
+    """Answers requests about subscriptions."""
+
+    def __init__(self, admin: TopicAdmin, transcoder: Transcoder) -> None:
+        self._cursors = admin.cursors
+        self._transcoder = transcoder
+
+    async def create(self, asked: npb.CreateSubscription, _: Response) -> None:
+        """Make a subscription exist."""
+        await self._cursors.create(asked.topic, asked.subscription, _start(asked))
+
+    async def delete(self, asked: npb.SubscriptionRef, _: Response) -> None:
+        """Delete a subscription."""
+        await self._cursors.delete(asked.topic, asked.subscription, force=asked.force)
+
+    async def reset(self, asked: npb.ResetSubscription, _: Response) -> None:
+        """Move a subscription."""
+        given = [asked.earliest, asked.latest, asked.HasField("timestamp_ms")]
+        given += [asked.HasField("position"), bool(asked.positions)]
+        if given.count(True) != 1:
+            raise BadRequestError("exactly one of earliest, latest, a time, a position is needed")
+        to = _starts(asked.positions) if asked.positions else _start(asked)
+        await self._cursors.reset(asked.topic, asked.subscription, to)
+
+    async def acknowledge(self, asked: npb.AcknowledgePositions, _: Response) -> None:
+        """Acknowledge positions."""
+        acks = [
+            EntryAck(place.ledgerId, place.entryId, tuple(place.ack_set), place.router_epoch)
+            for place in asked.message_id
+        ]
+        await self._cursors.acknowledge(
+            asked.topic, asked.subscription, acks, cumulative=asked.cumulative
+        )
+
+    async def describe(self, asked: npb.DescribeCursors, response: Response) -> None:
+        """Answer where subscriptions stand on each partition."""
+        if asked.HasField("subscription"):
+            found = await self._cursors.describe(asked.topic, asked.subscription)
+        else:
+            found, response.more = await self._cursors.describe_all(asked.topic, _after(asked))
+        response.cursors.extend(map(_cursor_state, found))
+
+    async def skip(self, asked: npb.SkipMessages, _: Response) -> None:
+        """Acknowledge what comes next."""
+        if [asked.HasField("count"), asked.all, asked.HasField("before_ms")].count(True) != 1:
+            raise BadRequestError("exactly one of a count, all and a time is needed")
+        await self._cursors.skip(
+            asked.topic,
+            asked.subscription,
+            count=asked.count if asked.HasField("count") else None,
+            before_ms=asked.before_ms if asked.HasField("before_ms") else None,
+        )
+
+    async def read(self, asked: npb.ReadEntry, response: Response) -> None:
+        """Answer one entry of a partition, if there is one."""
+        choice = conversions.ENTRY_CHOICE.decode(asked)
+        named = [choice.entry is not None, choice.subscription is not None]
+        if [*named, choice.earliest, choice.latest].count(True) != 1 or choice.nth < 1:
+            raise BadRequestError("exactly one of entry, subscription, earliest, latest is needed")
+        partition, entry = await self._cursors.read(asked.topic, choice)
+        if entry is None:
+            return
+        try:
+            ledger_id = partition.ledger.id
+            payload = await self._transcoder.transcoded(ledger_id, [entry], PULSAR_FORMAT)
+        except UnreadableEntryError as failure:
+            raise ReadFailedError(f"the entry {entry.entry_id}: {failure}") from failure
+        if len(payload) > MAX_MESSAGE_SIZE:
+            raise ReadFailedError(f"the entry {entry.entry_id} is too large to be shown")
+        place = Position(partition.ledger.id, entry.entry_id, partition.index)
+        found = StoredEntry(place, payload, entry.timestamp_ms, entry.index)
+        response.entry.CopyFrom(conversions.STORED_ENTRY.encode(found))
+
+
+class NamespaceRequests:
+    """Answers requests about tenants and namespaces."""
+
+    def __init__(self, admin: TopicAdmin) -> None:
+        self._admin = admin
+        self._namespaces = admin.namespaces
+
+    async def tenants(self, asked: npb.ListNames, response: Response) -> None:
+        """Answer a page of tenants."""
+        page, response.more = self._namespaces.tenants(asked.after)
+        response.tenants.extend(map(conversions.TENANT.encode, page))
+
+    async def put_tenant(self, asked: npb.PutTenant, _: Response) -> None:
+        """Create or change a tenant."""
+        exists = asked.exists if asked.HasField("exists") else None
+        await self._namespaces.put_tenant(conversions.TENANT.decode(asked.tenant), exists=exists)
+
+    async def delete_tenant(self, asked: str, _: Response) -> None:
+        """Delete a tenant."""
+        await self._namespaces.delete_tenant(asked)
+
+    async def namespaces(self, asked: npb.ListNames, response: Response) -> None:
+        """Answer a page of the namespaces of a tenant, or of all."""
+        under = asked.under if asked.HasField("under") else None
+        page, response.more = self._namespaces.namespaces(under, asked.after)
+        response.namespaces.extend(map(conversions.NAMESPACE.encode, page))
+
+    async def namespace(self, asked: str, response: Response) -> None:
+        """Answer one namespace."""
+        found = self._namespaces.namespace(asked)
+        response.namespaces.append(conversions.NAMESPACE.encode(found))
+
+    async def create(self, asked: npb.CreateNamespace, _: Response) -> None:
+        """Create a namespace."""
+        await self._namespaces.create(asked.namespace, _given(asked.policies))
+
+    async def delete(self, asked: npb.DeleteNamespace, _: Response) -> None:
+        """Delete a namespace, with all its topics if that is asked for."""
+        await self._namespaces.delete(asked.namespace, force=asked.force)
+
+    async def change_policies(self, asked: npb.ChangePolicies, _: Response) -> None:
+        """Change policies of a namespace or of a topic."""
+        if asked.HasField("namespace") == asked.HasField("topic"):
+            raise BadRequestError("exactly one of a namespace and a topic is needed")
+        of_namespace = asked.HasField("namespace")
+        change = (self._namespaces if of_namespace else self._admin).change_policies
+        name = asked.namespace if of_namespace else asked.topic
+        await change(name, _given(asked.policies), asked.clear)
+
+
+def _reading(answer: Answer) -> Answer:
+    """Return what answers a request, and raises ReadFailedError if the disk cannot be read."""
+
+    async def read(asked: Any, response: Response) -> None:
+        try:
+            await answer(asked, response)
+        except (DamagedError, OSError) as failure:
+            raise ReadFailedError(str(failure)) from failure
+
+    return read
+
+
+def _fill(
+    listed: Any, messages: Iterable[Message], max_bytes: int, max_messages: int = 1 << 32
+) -> bool:
+    """Append messages to a list of an answer until it is full; return whether some are left."""
+    size = 0
+    for number, message in enumerate(messages):
+        if size > max_bytes or number >= max_messages:
+            return True
+        listed.append(message)
+        size += message.ByteSize()
+    return False
+
+
+def _after(asked: npb.TopicRef | npb.DescribeCursors) -> Place | None:
+    """Return the last subscription of the page before; None: this is the first page."""
+    if not asked.HasField("after_subscription"):
+        return None
+    return asked.after_partition, asked.after_subscription
+
+
+def _start(asked: npb.CreateSubscription | npb.ResetSubscription) -> StartPosition:
+    if asked.HasField("position"):
+        return StartPosition(position=(asked.position.ledgerId, asked.position.entryId))
+    when = asked.timestamp_ms if asked.HasField("timestamp_ms") else None
+    return StartPosition(asked.earliest, when)
+
+
+def _starts(named: Iterable[pb.MessageIdData]) -> dict[int, StartPosition]:
+    """Return where partitions go on, each by its number."""
+    found: dict[int, StartPosition] = {}
+    for place in named:
+        if place.partition in found:
+            raise BadRequestError("a partition is named twice")
+        found[place.partition] = StartPosition(position=(place.ledgerId, place.entryId))
+    return found
+
+
+def _given(policies: npb.Policies) -> dict[str, Any]:
+    """Return the policies that are set."""
+    return {field.name: value for field, value in policies.ListFields()}
+
+
+def _cursor_state(found: CursorDescription) -> npb.CursorState:
+    state = conversions.CURSOR.encode(found)
+    state.partial.extend(
+        pb.MessageIdData(
+            ledgerId=found.ledger_id,
+            entryId=part.entry,
+            ack_set=part.ack_set,
+            batch_size=part.messages or None,
+        )
+        for part in found.partial
+    )
+    return state

@@ -1,0 +1,167 @@
+"""A running broker: what it is made of, from an open folder to the last client served."""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import time
+from contextlib import AsyncExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import structlog
+
+from router import node_socket
+from router.broker.context import BrokerContext
+from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.node.counters import Counters
+from router.broker.node.leases import Leases
+from router.broker.node.registry import FileRegistry
+from router.broker.node.rpc import NodeRpc
+from router.broker.storage_mode import StorageMode, open_storage
+from router.broker.transport.authentication import ListenerAuthorizer
+from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.context import TransportContext, TransportOptions
+from router.broker.transport.listener import Listeners
+from router.broker.transport.topic_rights import TopicRightsRegistry
+from router.build import VERSION, build_id
+from router.coordination import Coordinator
+from router.coordination.opening import open_coordination
+from router.metrics import Sample
+from router.quoting import said
+from router.registry import AsyncRegistry
+from router.resources import Resources
+from router.settings import Settings, without_password
+
+DRAIN_SECONDS: Final = 10.0
+
+_STARTED: Final = time.time()  # noqa: TID251 - a time of day is shown, not counted with
+_log = structlog.get_logger(__name__)
+
+
+class RunningBroker:
+    """The parts of a broker that serves; `failed` ends with the error of a disk."""
+
+    def __init__(
+        self,
+        storage: StorageMode,
+        listeners: Listeners,
+        context: BrokerContext,
+        transport: TransportContext,
+    ) -> None:
+        self.failed = storage.failed
+        self.blacklist = transport.blacklist
+        self._storage = storage
+        self._listeners = listeners
+        self._context = context
+        self._transport = transport
+
+    @classmethod
+    async def open(
+        cls, folder: Path, settings: Settings, listeners: Listeners, stack: AsyncExitStack
+    ) -> RunningBroker:
+        """Open the store; `stack` closes what outlives the broker. Raises StoreError."""
+        file = await FileRegistry.open(folder)
+        stack.push_async_callback(file.close)
+        storage = await open_storage(folder, settings, file)
+        coordination = open_coordination(settings, file)
+        stack.push_async_callback(coordination.coordinator.close)
+        counters = Counters(time.monotonic)
+        counters.observe(partial(own_samples, without_password(settings.text("backend.url"))))
+        transport, registry = TransportContext(), coordination.registry
+        transport.options = TransportOptions.from_settings(settings)
+        if listeners.serves_network:
+            registry = await _control_access(transport, registry, counters, settings, stack)
+        leases = _leases(storage.boot, settings, coordination.coordinator, counters)
+        administration = storage.administration(leases, counters)
+        transcoder = Transcoder(ENTRY_FORMATS)
+        stack.callback(transcoder.close)
+        context = BrokerContext(
+            settings=settings,
+            server_version=f"message-router {build_id()}",
+            topics=storage.topics,
+            schemas=storage.schemas,
+            refusal=storage.refusal,
+            leases=leases,
+            counters=counters,
+            registry=registry,
+            rpc=NodeRpc(leases, registry, counters, administration, storage.refusal, transcoder),
+            transcoder=transcoder,
+        )
+        counters.watch("router_broker_connections", lambda: len(transport.connections))
+        await stack.enter_async_context(storage.maintained())
+        return cls(storage, listeners, context, transport)
+
+    async def serve(self, folder: Path) -> None:
+        """Serve the listeners, and the folder's socket."""
+        await self._listeners.start(self._context, self._transport, node_socket.listen(folder))
+
+    @property
+    def connections(self) -> int:
+        """Return how many clients are connected."""
+        return self._listeners.connections
+
+    async def drain(self) -> None:
+        """Answer what clients sent, as long as the store can, for DRAIN_SECONDS at most."""
+        draining = asyncio.create_task(self._listeners.drain(self._storage.stored))
+        waits: set[asyncio.Future[Any]] = {draining, self.failed}
+        await asyncio.wait(waits, timeout=DRAIN_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+        draining.cancel()
+
+    async def close(self) -> None:
+        """Close all connections, then the store."""
+        await self._listeners.close()
+        await self._storage.close()
+
+
+def _leases(boot: int, settings: Settings, coordinator: Coordinator, counters: Counters) -> Leases:
+    idle, later = settings.seconds("consume.idle"), asyncio.get_running_loop().call_later
+    return Leases(boot, idle, coordinator, counters, time.monotonic, later)
+
+
+async def _control_access(
+    transport: TransportContext,
+    registry: AsyncRegistry,
+    counters: Counters,
+    settings: Settings,
+    stack: AsyncExitStack,
+) -> AsyncRegistry:
+    """Authenticate and authorize the clients of the network; return the registry to use."""
+    owners = TopicRightsRegistry(registry)
+    authorizer = ListenerAuthorizer(settings, owners, counters, time.time, time.monotonic)  # noqa: TID251 - the clock that is passed around
+    stack.callback(authorizer.close)
+    if authorizer.enforced:
+        await owners.load()
+        registry = owners
+    blacklist = Blacklist(registry)
+    stack.callback(blacklist.stop)
+    await blacklist.start()
+    transport.authorizer, transport.blacklist = authorizer, blacklist
+    return registry
+
+
+async def own_samples(backend: str) -> list[Sample]:
+    """Return what the broker shows of itself: its build, and what it takes of the machine."""
+    build = {
+        "version": VERSION,
+        "build": build_id(),
+        "python": platform.python_version(),
+        "backend": backend,
+    }
+    found: list[Sample] = [
+        ("router_build_info", tuple(build.items()), 1.0),
+        ("router_broker_start_time_seconds", (), _STARTED),
+    ]
+    try:
+        # Open files are counted one by one.
+        taken = await asyncio.to_thread(Resources.now)
+    except OSError as error:  # no descriptor is free to look with
+        _log.warning("what this process takes is not seen", reason=said(error))
+        return found
+    own = (("process", "broker"),)
+    return [
+        *found,
+        ("router_process_cpu_seconds_total", own, taken.cpu_seconds),
+        *((name, own, value) for name, value in taken.gauges()),
+    ]

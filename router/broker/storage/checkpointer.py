@@ -1,0 +1,206 @@
+"""Owns what happens behind the journal: filling segments, checkpoints, cutting the journal.
+
+A flush writes what is unflushed into segments, unsynced. A checkpoint flushes, syncs all segments,
+writes to the metadata in one transaction how far ledgers, cursors and producers are on disk, and
+then removes the journal files that are not needed any more. Flushes, checkpoints and the removal of
+segments exclude each other by one lock; all their work on files is done in one thread.
+
+Entries and producer states are stored only if their commit group was synced. A cursor may be stored
+with acknowledgements whose commit group was not; that only makes durable what was asked for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final, TypeVar
+
+from router.broker.storage import rows
+from router.broker.storage.database import Database
+from router.broker.storage.faults import StoreError
+from router.broker.storage.journal import Journal, JournalFiles
+from router.broker.storage.partition import Ledger, TailCache
+from router.broker.storage.records import Record
+from router.broker.storage.rows import Checkpoint, SubscriptionRecord
+from router.broker.storage.writing import Segments, SegmentWriter
+from router.quoting import said
+
+T = TypeVar("T")
+MAX_UNCUT_JOURNALS: Final = 8
+"""When so many journal files wait to be cut, the disk does not keep up."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointContext:
+    """What the checkpointer works with."""
+
+    journal: Journal
+    files: JournalFiles
+    writer: SegmentWriter
+    metadata: Database
+    tails: TailCache
+
+
+@dataclass(frozen=True, slots=True)
+class FlushWork:
+    """Records of one ledger to be written behind its segments."""
+
+    ledger: Ledger
+    segments: Segments
+    records: list[Record]
+    roll_ms: int
+
+
+RollAge = Callable[[Ledger], int]
+
+
+def begin_flush(tails: TailCache, roll_ms: RollAge) -> list[FlushWork]:
+    """Take what is unflushed from all ledgers."""
+    taken, tails.unflushed = tails.unflushed, {}
+    return [
+        FlushWork(ledger, ledger.segments, ledger.take_unflushed(), roll_ms(ledger))
+        for ledger in taken
+        if ledger.unflushed
+    ]
+
+
+def write_flush(writer: SegmentWriter, work: Iterable[FlushWork]) -> list[Segments]:
+    """Write it, and return the segments that each ledger has then."""
+    return [writer.append(w.ledger.id, w.segments, w.records, w.roll_ms) for w in work]
+
+
+def end_flush(tails: TailCache, work: Iterable[FlushWork], segments: Iterable[Segments]) -> None:
+    """Give the ledgers the segments that hold their records now."""
+    for done, after in zip(work, segments, strict=True):
+        if done.ledger.deleted:
+            continue
+        tails.add(done.ledger.flushed(done.records, after))
+        tails.changed[done.ledger] = None
+
+
+def _cut_journal(files: JournalFiles, number: int, everything: bool) -> None:
+    """Part with the journal files below a number; no spares stay where all of it goes."""
+    if everything:
+        files.remove(number)
+        files.tidy()
+    else:
+        files.release(number)
+
+
+@dataclass(frozen=True, slots=True)
+class CheckpointCallbacks:
+    """What the checkpointer calls: for the age at which a segment ends, on errors, after work."""
+
+    roll_ms: RollAge
+    failed: Callable[[BaseException], None]
+    after: Callable[[], None]
+
+
+class Checkpointer:
+    """Moves entries from tails to segments in the background, and what goes with it.
+
+    A checkpoint is due if the journal writes a file of a higher number than `cut`, a flush if more
+    than `flush_bytes` are in no segment.
+    """
+
+    def __init__(
+        self,
+        context: CheckpointContext,
+        cache: int,
+        calls: CheckpointCallbacks,
+    ) -> None:
+        self._context = context
+        self._cache = cache
+        self._roll_ms = calls.roll_ms
+        self._failed = calls.failed
+        self._after = calls.after
+        self._thread = ThreadPoolExecutor(1, "keeper")
+        self._lock = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self.cut = context.journal.number
+        self.flush_bytes = cache // 2
+        self._ended = False
+        self.cursors: dict[SubscriptionRecord, None] = {}
+
+    def watch(self) -> None:
+        """Begin a flush or a checkpoint if one is due and none is under way."""
+        if self._task is not None and not self._task.done():
+            return
+        if self._context.journal.number > self.cut:
+            self._task = asyncio.ensure_future(self._run_in_background(everything=False))
+        elif self._context.tails.unflushed_size > self.flush_bytes:
+            self._task = asyncio.ensure_future(self._run_in_background(everything=None))
+
+    async def checkpoint(self, *, everything: bool = False) -> None:
+        """Make all that was synced so far stand in segments and metadata, and cut the journal.
+
+        `everything`: no commit group is under way and none will come, so the whole journal goes.
+        Raises StoreError if the disk fails.
+        """
+        async with self.alone():
+            await self._checkpoint(everything)
+
+    @asynccontextmanager
+    async def alone(self) -> AsyncIterator[None]:
+        """Hold off flushes and checkpoints; an error within fails the store, the disk's or another.
+
+        Raises StoreError then, and if the store failed or closed before: what a flush that failed
+        had taken from the tails is in the journal alone, which must not be cut any more.
+        """
+        async with self._lock:
+            if self._ended or self._context.journal.failed.done():
+                raise StoreError("the store failed or is closed")
+            try:
+                yield
+            except Exception as error:  # whatever it was: see above
+                self._failed(error)
+                raise StoreError(f"the store failed: {said(error)}") from error
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """Run work on files in the checkpointer's thread."""
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+
+    async def close(self) -> None:
+        """Wait for work under way, then close the segments."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
+        async with self._lock:
+            await self.in_thread(self._context.writer.close)
+        self._thread.shutdown()
+
+    async def _run_in_background(self, everything: bool | None) -> None:
+        try:
+            async with self.alone():
+                await (self._flush() if everything is None else self._checkpoint(everything))
+        except StoreError:
+            return  # the store knows already
+        # More may have come meanwhile.
+        asyncio.get_running_loop().call_soon(self._after)
+
+    async def _flush(self) -> None:
+        context = self._context
+        work = begin_flush(context.tails, self._roll_ms)
+        if work:
+            segments = await self.in_thread(lambda: write_flush(context.writer, work))
+            end_flush(context.tails, work, segments)
+        context.tails.evict(self._cache)
+
+    async def _checkpoint(self, everything: bool) -> None:
+        context = self._context
+        # Every commit group of the files below is synced, so the flush takes all their entries.
+        number = context.journal.number + everything
+        await self._flush()
+        changed, context.tails.changed = context.tails.changed, {}
+        checkpoint = Checkpoint(number, everything, [ledger.change() for ledger in changed])
+        for record in self.cursors:
+            checkpoint.cursors.append(record.state())
+            record.saved_used_ms = record.last_used_ms
+        self.cursors.clear()
+        await self.in_thread(context.writer.sync)
+        await context.metadata.run(lambda c: rows.save_checkpoint(c, checkpoint))
+        await self.in_thread(lambda: _cut_journal(context.files, number, everything))
+        self.cut = number
+        self._ended = everything

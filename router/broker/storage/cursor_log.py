@@ -1,0 +1,80 @@
+"""Owns the changes of cursors: each is made at once in memory, and journalled for the next sync."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from router.broker.storage.catalog import Catalog
+from router.broker.storage.commit_groups import pack_ack, pack_commit, pack_reset
+from router.broker.storage.cursors import Ack
+from router.broker.storage.journal import Journal
+from router.broker.storage.offset_commits import Commit
+from router.broker.storage.opening import skip_holes
+from router.broker.storage.rows import SubscriptionRecord
+
+
+class CursorLog:
+    """Changes cursors; `changed` collects the subscriptions that the next checkpoint stores.
+
+    After the store failed nothing changes any more.
+    """
+
+    def __init__(
+        self, catalog: Catalog, journal: Journal, changed: dict[SubscriptionRecord, None]
+    ) -> None:
+        self._catalog = catalog
+        self._journal = journal
+        self._changed = changed
+
+    def acknowledge(
+        self, subscription: SubscriptionRecord, ack: Ack, done: Callable[[], object] | None = None
+    ) -> None:
+        """Acknowledge on the cursor at once, and call `done` when that is on disk.
+
+        An acknowledgement of entries that are not durable yet acknowledges nothing.
+        """
+        if self._journal.failed.done():
+            return
+        ledger = self._catalog.ledgers.get(subscription.ledger_id)
+        known = ledger is not None and ack.entry < ledger.durable_entry
+        if known and subscription.cursor.apply(ack):
+            self._log_cursor(subscription, pack_ack(subscription.id, ack), done)
+        elif done is not None:
+            self._journal.after_sync(done)
+
+    def reset(
+        self,
+        subscription: SubscriptionRecord,
+        entry: int,
+        done: Callable[[], object] | None = None,
+    ) -> None:
+        """Set the cursor so that exactly `entry` and all before it are acknowledged.
+
+        `done` is called when that is on disk.
+        """
+        if self._journal.failed.done():
+            return
+        subscription.cursor.reset(entry)
+        if (ledger := self._catalog.ledgers.get(subscription.ledger_id)) is not None:
+            skip_holes(subscription, ledger)
+        self._log_cursor(subscription, pack_reset(subscription.id, entry), done)
+
+    def commit(self, subscription: SubscriptionRecord, commit: Commit) -> None:
+        """Store what a client gave with the position that it set just before."""
+        if not self._journal.failed.done():
+            subscription.commit = commit
+            self._log_cursor(subscription, pack_commit(subscription.id, commit), None)
+
+    def _log_cursor(
+        self,
+        subscription: SubscriptionRecord,
+        record: bytes,
+        done: Callable[[], object] | None,
+    ) -> None:
+        group = self._journal.pending
+        group.parts.append(record)
+        group.size += len(record)
+        if done is not None:
+            group.call(done)
+        self._changed[subscription] = None
+        self._journal.kick()

@@ -1,0 +1,203 @@
+"""Owns a SQLite database of the broker: how it is opened, and the one thread that works on it.
+
+SQLite (WAL, synchronous=FULL) in a thread of its own. Operations are functions of a connection;
+those that come while a commit is under way share the next one. What the tables are is said by the
+modules that own them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import sqlite3
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, NamedTuple, TypeVar
+
+from router.broker.storage.disk import Disk
+from router.broker.storage.faults import FormatError, StoreError
+from router.errors import RouterError
+
+SIDE_FILE_SUFFIXES: Final = ("-wal", "-shm")
+T = TypeVar("T")
+Operation = Callable[[sqlite3.Connection], T]
+
+
+class Schema(NamedTuple):
+    """The tables of a database: the number of their format, and the statements that make them."""
+
+    version: int
+    statements: str
+
+
+def connect(path: Path, disk: Disk, schema: Schema) -> sqlite3.Connection:
+    """Open the database, made if it is not there.
+
+    Only this user can read its files. Raises FormatError if it has another format, StoreError if it
+    is a symbolic link, sqlite3.Error if it cannot be read.
+    """
+    _make_private(path)
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+        if is_new(connection):
+            _make_tables(connection, disk, schema)
+            # The name of the new file must outlive a power cut like what is in it.
+            disk.sync_folder(path.parent)
+        check_version(connection, path, schema)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """Have the database, made if it is not there, and what lies beside it read by this user only.
+
+    SQLite gives the files that it puts beside it the mode of the database.
+    """
+    flags = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+    for end in ("", *SIDE_FILE_SUFFIXES):
+        file = path.with_name(path.name + end)
+        try:
+            descriptor = os.open(file, flags if end else flags | os.O_CREAT, 0o600)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise StoreError(f"{file} is a symbolic link") from error
+            continue  # it is not there, or SQLite says what is wrong with it
+        try:
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+
+
+def is_new(connection: sqlite3.Connection) -> bool:
+    """Return whether a database has neither tables nor a format: none were made yet."""
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return not tables and not _version(connection)
+
+
+def check_version(connection: sqlite3.Connection, path: Path, schema: Schema) -> None:
+    """Raise FormatError if a database has another format than the schema."""
+    found = _version(connection)
+    if found != schema.version:
+        raise FormatError(
+            f"{path} has format {found}, and this release reads and writes format {schema.version} "
+            "only: use the release that wrote it, or move the data folder away and begin with an "
+            "empty one"
+        )
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    (found,) = connection.execute("PRAGMA user_version").fetchone()
+    return int(found)
+
+
+def _make_tables(connection: sqlite3.Connection, disk: Disk, schema: Schema) -> None:
+    def make(connection: sqlite3.Connection) -> None:
+        for statement in schema.statements.split(";"):
+            connection.execute(statement)
+        connection.execute(f"PRAGMA user_version = {schema.version}")
+
+    transact(connection, disk, make)
+
+
+def transact(connection: sqlite3.Connection, disk: Disk, operation: Operation[T]) -> T:
+    """Run one operation in a transaction of its own."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        result = operation(connection)
+        disk.commit(connection)
+    except BaseException:
+        _roll_back(connection)
+        raise
+    return result
+
+
+def _roll_back(connection: sqlite3.Connection) -> None:
+    if connection.in_transaction:
+        connection.execute("ROLLBACK")
+
+
+class Database:
+    """A database, for the event loop, in a thread of its own that this name is given."""
+
+    def __init__(self, connection: sqlite3.Connection, disk: Disk, name: str) -> None:
+        self._connection = connection
+        self._disk = disk
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, name)
+        self._waiting: list[tuple[Operation[Any], asyncio.Future[Any]]] = []
+        self._busy: asyncio.Future[list[Any]] | None = None
+
+    async def run(self, operation: Operation[T]) -> T:
+        """Return the operation's result once it is on disk.
+
+        Raises sqlite3.IntegrityError if a constraint forbids it, and the RouterError with which it
+        refuses itself: then nothing of it was done. Any other sqlite3.Error, and OSError, is one of
+        the disk.
+        """
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._waiting.append((operation, future))
+        self._start()
+        return await future
+
+    async def read(self, operation: Operation[T]) -> T:
+        """Return the result of an operation that changes nothing.
+
+        No write fails with it or makes it fail. Raises sqlite3.Error, OSError.
+        """
+        return await self._loop.run_in_executor(self._thread, operation, self._connection)
+
+    async def close(self) -> None:
+        """Return when all operations have ended and the database is closed."""
+        while self._busy is not None:
+            await asyncio.wait([self._busy])
+        await self._loop.run_in_executor(self._thread, self._connection.close)
+        self._thread.shutdown()
+
+    def _start(self) -> None:
+        if self._busy is None and self._waiting:
+            batch, self._waiting = self._waiting, []
+            futures = [future for _operation, future in batch]
+            self._busy = self._loop.run_in_executor(
+                self._thread, self._run_all, [operation for operation, _future in batch]
+            )
+            self._busy.add_done_callback(lambda done: self._ended(done, futures))
+
+    def _ended(self, done: asyncio.Future[Any], futures: Iterable[asyncio.Future[Any]]) -> None:
+        self._busy = None
+        error = done.exception()
+        results = [error for _future in futures] if error else done.result()
+        for future, result in zip(futures, results, strict=True):
+            if future.done():
+                continue
+            if isinstance(result, BaseException):
+                future.set_exception(result)
+            else:
+                future.set_result(result)
+        self._start()
+
+    def _run_all(self, operations: Iterable[Operation[Any]]) -> list[Any]:
+        """Run operations in one transaction; one that is forbidden does not stop others."""
+        connection = self._connection
+        connection.execute("BEGIN IMMEDIATE")
+        results = []
+        try:
+            for operation in operations:
+                connection.execute("SAVEPOINT one")
+                try:
+                    results.append(operation(connection))
+                except (sqlite3.IntegrityError, RouterError) as error:
+                    connection.execute("ROLLBACK TO one")
+                    results.append(error)
+                connection.execute("RELEASE one")
+            self._disk.commit(connection)
+        except BaseException:
+            _roll_back(connection)
+            raise
+        return results

@@ -1,0 +1,197 @@
+"""Owns looking at stored data without changing it: what is wrong, where exactly, and how bad it is.
+
+Used offline only. Every byte that a reader would ever believe is read: checksums of all entries and
+commit groups, every point of every index, the bounds that the metadata gives, and that one thing
+continues the other.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from router.broker.storage.commit_groups import (
+    BadCommitGroup,
+    CommitGroup,
+    EntryRecord,
+    read_records,
+    scan_commit_groups,
+)
+from router.broker.storage.disk import Disk, opened, read_all
+from router.broker.storage.faults import DamagedError, JournalDamagedError
+from router.broker.storage.journal import JournalFiles
+from router.broker.storage.offset_index import all_points, read_points
+from router.broker.storage.recovery import JournalFile, open_journal, read_journal
+from router.broker.storage.rows import LedgerRow, Rows
+from router.broker.storage.segments import (
+    Damage,
+    Found,
+    Segment,
+    file_of,
+    scan,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """Something that is not as it should be, in a sentence.
+
+    `serious`: stored data is lost or in doubt. Otherwise the next start or a repair sets it right
+    and nothing that was acknowledged is concerned. `repaired`: it was dealt with.
+    """
+
+    sentence: str
+    serious: bool
+    file: Path | None = None
+    span: tuple[int, int] | None = None
+    repaired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentView:
+    """A segment with the bytes of its file and what stands in them."""
+
+    ledger: int
+    segment: Segment
+    path: Path
+    data: bytes
+    found: list[Found]
+    damage: list[Damage]
+    index_sound: bool
+
+
+def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> SegmentView:
+    """Read a segment whole."""
+    path = file_of(ledgers, ledger, segment.first_entry)
+    data = _content(disk, path) or b""
+    index = _content(disk, path.with_suffix(".idx")) or b""
+    items = list(scan(data, segment, read_points(index, segment)))
+    found = [item for item in items if isinstance(item, Found)]
+    places = {item.entry.entry_id: _point(item) for item in found}
+    index_sound = all(
+        point is not None and places.get(point.entry, point[:3]) == point[:3]
+        for point in all_points(index)
+    )
+    return SegmentView(
+        ledger,
+        segment,
+        path,
+        data,
+        found,
+        [item for item in items if isinstance(item, Damage)],
+        index_sound,
+    )
+
+
+def _point(item: Found) -> tuple[int, int, int]:
+    entry = item.entry
+    return entry.entry_id, item.place, entry.index + 1 - entry.messages
+
+
+def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Finding]:
+    """Yield what is wrong with the segments of a ledger."""
+    expected = row.segments[0].first_entry if row.segments else row.next_entry
+    for segment in row.segments:
+        if segment.first_entry != expected and not _covered(row, expected, segment.first_entry):
+            last = segment.first_entry - 1
+            yield Finding(
+                f"ledger {row.id}: entries {expected} to {last} are missing", serious=True
+            )
+        expected = segment.next_entry
+        yield from inspect_segment(view_segment(disk, ledgers, row.id, segment))
+    if not _covered(row, expected, row.next_entry):
+        sentence = (
+            f"ledger {row.id}: its segments end before entry {expected}, not {row.next_entry}"
+        )
+        yield Finding(sentence, serious=True)
+
+
+def inspect_segment(view: SegmentView) -> Iterator[Finding]:
+    """Yield what is wrong with one segment."""
+    for damage in view.damage:
+        error = DamagedError(view.ledger, damage[:2], view.path, damage[2:])
+        yield Finding(str(error), serious=True, file=view.path, span=damage[2:])
+    entry_id, number = view.segment.first_entry, view.segment.first_index
+    for found in view.found:
+        entry = found.entry
+        first = entry.index + 1 - entry.messages
+        # What damage took in front of an entry had numbers, too.
+        follows = first == number if entry.entry_id == entry_id else first > number
+        if not follows or entry.index >= view.segment.next_index:
+            sentence = (
+                f"{view.path}: entry {entry.entry_id} holds messages {first} to {entry.index}, "
+                f"which do not follow {number - 1}"
+            )
+            yield Finding(sentence, serious=True, file=view.path)
+        entry_id, number = entry.entry_id + 1, entry.index + 1
+    if not view.index_sound:
+        path = view.path.with_suffix(".idx")
+        yield Finding(f"the index {path} is not sound; it is not needed", serious=False, file=path)
+
+
+def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Finding]:
+    """Yield what is wrong with the journal."""
+    try:
+        numbers = open_journal(disk, files, rows.journal, closed=rows.closed)
+    except JournalDamagedError as error:
+        yield Finding(str(error), serious=True, file=error.file, span=(error.start, error.end))
+        return
+    following = {row.id: row.next_entry for row in rows.ledgers.values()}
+    expected: int | None = None
+    for number in numbers:
+        file = read_journal(disk, files.path(number))
+        if expected is not None and file.header.first_group != expected:
+            yield _damaged(file.path, (0, 0), "commit groups before it are missing")
+        expected = file.header.first_group
+        for item in scan_commit_groups(file.data, file.header):
+            if isinstance(item, BadCommitGroup):
+                yield _bad_group(file, item, last=number == numbers[-1])
+                following.clear()  # that entries are missing behind it goes without saying
+                continue
+            expected = item.number + 1
+            yield from _inspect_group(file, item, following)
+
+
+def _inspect_group(
+    file: JournalFile, item: CommitGroup, following: dict[int, int]
+) -> Iterator[Finding]:
+    try:
+        for record in read_records(item.body):
+            if isinstance(record, EntryRecord) and record.ledger in following:
+                entry, expected = record.entry.entry_id, following[record.ledger]
+                if entry > expected:
+                    reason = f"ledger {record.ledger} goes from {expected - 1} to {entry}"
+                    yield _damaged(file.path, (item.start, item.end), reason)
+                following[record.ledger] = max(expected, entry + 1)
+    except ValueError as error:
+        yield _damaged(file.path, (item.start, item.end), str(error))
+
+
+def _bad_group(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> Finding:
+    end = len(file.data) if bad.later is None else bad.later
+    if file.header.relaxed or (last and bad.later is None):
+        sentence = f"{file.path}: bytes {bad.start} to {end} are a commit group that was cut short"
+        return Finding(sentence, serious=False, file=file.path, span=(bad.start, end))
+    return _damaged(file.path, (bad.start, end), "a synced commit group is not sound")
+
+
+def _damaged(path: Path, span: tuple[int, int], reason: str) -> Finding:
+    return Finding(str(JournalDamagedError(path, span, reason)), serious=True, file=path, span=span)
+
+
+def _covered(row: LedgerRow, first: int, end: int) -> bool:
+    """Return whether recorded holes account for the entries from `first` to before `end`."""
+    for hole in row.holes:
+        if hole.first <= first <= hole.last:
+            first = hole.last + 1
+    return first >= end
+
+
+def _content(disk: Disk, path: Path) -> bytes | None:
+    try:
+        with opened(disk, path, os.O_RDONLY) as descriptor:
+            return read_all(disk, descriptor, disk.size(descriptor), 0)
+    except FileNotFoundError:
+        return None

@@ -1,0 +1,376 @@
+"""Owns the journal: one log for all partitions, one write and one sync for all that wait.
+
+A commit group is everything that was appended since the last one began. Commit groups are strictly
+serial: one thread writes a group, syncs it, and calls the event loop, which starts the next. While
+a group is in flight the loop collects the next one; so under more load each sync covers more.
+
+Files have numbers; a new one starts when one is full, between two commit groups. A file is made
+under another name and synced, then renamed and its folder synced: a journal file that can be seen
+has a whole header. In relaxed mode the sync happens about once a second, after the
+acknowledgements.
+
+A file that is not needed any more is written over by a later one; at most MAX_SPARES are kept for
+that. Its blocks are there and its pages in memory, so a sync has no allocation to write down and
+costs a third less, and a write half. An end mark tells where the bytes of the earlier file begin;
+see commit_groups.
+
+The alternatives, a sync per partition or the segments themselves as the log, cost one sync for each
+active partition and commit group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import secrets
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final, Protocol
+
+from router.broker.storage.commit_groups import (
+    FileHeader,
+    pack_end,
+    pack_file_header,
+    pack_group_header,
+)
+from router.broker.storage.disk import Disk, gather, write_all
+from router.broker.storage.faults import StoreError
+from router.metrics import Timings, taken
+from router.quoting import said
+
+RELAXED_SYNC_SECONDS: Final = 1.0
+MAX_SPARES: Final = 3
+"""Files that are kept to be written over, at most."""
+PLENTY_OF_SPACE_BYTES: Final = 1 << 30
+SPACE_CHECK_SECONDS: Final = 0.1
+"""With so much free space it is looked at every so many seconds, else with each sync. A look makes
+the journal's thread wait for the interpreter once more, and no disk fills up as fast."""
+
+_NEW: Final = ".new"
+_SPARE: Final = ".spare"
+
+
+class Appender(Protocol):
+    """A ledger, as the journal knows it."""
+
+    def begin(self) -> None:
+        """Put in flight what was appended since the last call."""
+        ...
+
+    def synced(self) -> None:
+        """Make durable what was in flight."""
+        ...
+
+    def announce(self) -> None:
+        """Call the listeners for new entries."""
+        ...
+
+
+@dataclass(slots=True)
+class PendingGroup:
+    """A commit group: its bytes, their ledgers, and the calls to make when it is on disk."""
+
+    parts: list[bytes] = field(default_factory=list)
+    calls: list[tuple[Callable[[Any], object], object]] = field(default_factory=list)
+    ledgers: dict[Appender, None] = field(default_factory=dict)
+    size: int = 0
+
+    def call(self, done: Callable[[], object]) -> None:
+        """Have this called, too."""
+        self.calls.append((_without_argument, done))
+
+
+def _without_argument(done: Callable[[], object]) -> None:
+    done()
+
+
+class JournalFiles:
+    """The files of the journal; one thread writes them, another may remove them."""
+
+    def __init__(self, disk: Disk, folder: Path, limit: int, relaxed: bool) -> None:
+        self._disk = disk
+        self._folder = folder
+        self._limit = limit
+        self._relaxed = relaxed
+        self._descriptor = -1
+        self._begun = folder
+        self._spares: deque[Path] = deque()
+        self._salt = 0
+        self._next_group = 1
+        self._reused = False
+        self.number = 0
+        self.size = 0
+        self.free = 0
+        self._space_checked_at = -math.inf
+        self._timings = Timings("router_broker_sync_seconds")
+        self._sync_seconds: deque[float] = deque()  # not counted yet
+
+    def start(self, number: int, base: int, *, publish: bool = True) -> None:
+        """Begin the file of this number; files below `base` are not needed once it is there."""
+        reused = bool(self._spares)
+        header = FileHeader(
+            number, base, self._next_group, secrets.randbits(64), self._relaxed, reused
+        )
+        data = pack_file_header(header)
+        self.close()
+        self._begun = self._spares.popleft() if reused else self.path(number).with_suffix(_NEW)
+        flags = os.O_WRONLY if reused else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+        self._descriptor = self._disk.open(self._begun, flags)
+        self.number, self.size, self._salt, self._reused = number, 0, header.salt, reused
+        self._write([data])
+        if publish:
+            self.publish()
+
+    def publish(self) -> None:
+        """Sync the file that was begun and give it its name."""
+        self.sync()
+        self._disk.rename(self._begun, self.path(self.number))
+        self._disk.sync_folder(self._folder)
+
+    def write(self, parts: Sequence[bytes]) -> None:
+        """Write a commit group, whose body is these parts."""
+        body = gather(parts)
+        header = pack_group_header(self._next_group, self._salt, body)
+        self._next_group += 1
+        self._write([header, *body])
+
+    def _write(self, parts: Sequence[bytes]) -> None:
+        """Write parts behind the last ones, and in a reused file the end mark behind these."""
+        self.size += sum(map(len, parts))
+        if not self._reused:
+            write_all(self._disk, self._descriptor, parts)
+            return
+        write_all(self._disk, self._descriptor, [*parts, pack_end(self._next_group, self._salt)])
+        self._disk.seek(self._descriptor, self.size)
+
+    def sync(self) -> None:
+        """Return when all commit groups are on disk."""
+        began = time.monotonic()
+        self._disk.sync_data(self._descriptor)
+        now = time.monotonic()
+        self._sync_seconds.append(now - began)
+        if self.free < PLENTY_OF_SPACE_BYTES or now - self._space_checked_at >= SPACE_CHECK_SECONDS:
+            self.free, self._space_checked_at = self._disk.free(self._folder), now
+
+    def count_syncs(self) -> Timings:
+        """Return how long syncs took; to be called now and then, so that few are yet to count.
+
+        Counting is not left to the journal's thread, for which everything waits.
+        """
+        for seconds in taken(self._sync_seconds):
+            self._timings.observe(seconds)
+        return self._timings
+
+    @property
+    def full(self) -> bool:
+        """Whether the next commit group belongs in a new file."""
+        return self.size >= self._limit
+
+    def path(self, number: int) -> Path:
+        """Return the file of a number."""
+        return self._folder / f"{number:010d}.log"
+
+    def numbers(self) -> list[int]:
+        """Return the numbers of the files that there are."""
+        names = [Path(name) for name in self._disk.list(self._folder)]
+        return sorted(int(n.stem) for n in names if n.suffix == ".log" and n.stem.isdecimal())
+
+    def remove(self, below: int) -> None:
+        """Remove the files below a number, the oldest first."""
+        for number in self.numbers():
+            if number < below:
+                self._disk.unlink(self.path(number))
+
+    def release(self, below: int) -> None:
+        """Keep the files below a number as spares, and remove those that are too many.
+
+        On a disk that has little room all of them go. The metadata must say already that they are
+        not needed: a power cut may bring them back under their old numbers, whatever was written
+        over them.
+        """
+        most = MAX_SPARES if self.free > 2 * MAX_SPARES * self._limit else 0
+        for number in self.numbers():
+            if number < below and len(self._spares) < most:
+                path, spare = self.path(number), self.path(number).with_suffix(_SPARE)
+                self._disk.rename(path, spare)
+                self._spares.append(spare)
+        self.remove(below)
+
+    def tidy(self) -> None:
+        """Remove spares, and files that never got their name; not while one is being made."""
+        self._spares.clear()
+        for name in self._disk.list(self._folder):
+            if name.endswith((_NEW, _SPARE)):
+                self._disk.unlink(self._folder / name)
+
+    def close(self) -> None:
+        """Close the file that is being written."""
+        if self._descriptor >= 0:
+            descriptor, self._descriptor = self._descriptor, -1
+            self._disk.close(descriptor)
+
+
+class Journal:
+    """The journal as the event loop sees it: collects commit groups, and runs one at a time."""
+
+    def __init__(self, files: JournalFiles, relaxed: bool) -> None:
+        self._files = files
+        self._relaxed = relaxed
+        self._after: Callable[[], None] = lambda: None
+        self._report: Callable[[BaseException], None] = self.fail
+        self._loop = asyncio.get_running_loop()
+        self._queue: SimpleQueue[PendingGroup | None] = SimpleQueue()
+        self._scheduled = False
+        self._in_flight: PendingGroup | None = None
+        self._idle: list[asyncio.Future[None]] = []
+        self._synced_at = time.monotonic()
+        self.pending = PendingGroup()
+        self.number = 0
+        self.size = 0
+        self.free = 0
+        self.failed: asyncio.Future[BaseException] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+
+    def start(self, after: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
+        """Begin to write into the file that was started.
+
+        `after` is called after each commit group, `failed` with an error of the disk: it calls
+        `fail`.
+        """
+        self._after, self._report = after, failed
+        self.number, self.size, self.free = self._files.number, self._files.size, self._files.free
+        self._thread.start()
+
+    def count_syncs(self) -> Timings:
+        """Return how long syncs took; to be called now and then."""
+        return self._files.count_syncs()
+
+    @property
+    def unsynced(self) -> int:
+        """Bytes that are not on disk yet."""
+        return self.pending.size + (self._in_flight.size if self._in_flight is not None else 0)
+
+    def kick(self) -> None:
+        """See to it that what was collected gets written."""
+        if not self._scheduled and self._in_flight is None:
+            self._scheduled = True
+            self._loop.call_soon(self._begin)
+
+    def after_sync(self, done: Callable[[], object]) -> None:
+        """Call when everything collected so far is on disk; at once if it is."""
+        if self.pending.parts:
+            self.pending.call(done)
+        elif self._in_flight is not None:
+            self._in_flight.call(done)
+        else:
+            done()
+
+    async def settle(self) -> None:
+        """Return when nothing is on its way; raise StoreError if the disk failed."""
+        while (self._in_flight is not None or self._scheduled) and not self.failed.done():
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._idle.append(future)
+            await future
+        if self.failed.done():
+            error = self.failed.result()
+            raise StoreError(f"the store failed: {said(error)}") from error
+
+    def stop(self) -> None:
+        """End the thread; what is collected and not on its way is dropped."""
+        self._queue.put(None)
+        self._thread.join()
+        self._files.close()
+
+    def fail(self, error: BaseException) -> None:
+        """Acknowledge nothing any more."""
+        if not self.failed.done():
+            self.failed.set_result(error)
+        self._wake()
+
+    def _wake(self) -> None:
+        idle, self._idle = self._idle, []
+        for future in idle:
+            if not future.done():
+                future.set_result(None)
+
+    def _begin(self) -> None:
+        self._scheduled = False
+        if not self.pending.parts or self.failed.done():
+            self._wake()
+            return
+        self._in_flight, self.pending = self.pending, PendingGroup()
+        for ledger in self._in_flight.ledgers:
+            ledger.begin()
+        self._queue.put(self._in_flight)
+
+    def _ended(self, state: tuple[int, int, int], error: BaseException | None) -> None:
+        group, self._in_flight = self._in_flight, None
+        if error is not None:
+            self._report(error)
+        if group is None or self.failed.done():
+            return
+        self.number, self.size, self.free = state
+        for ledger in group.ledgers:
+            ledger.synced()
+        # The disk works on the next commit group while this one is being announced.
+        self._begin()
+        for call, argument in group.calls:
+            try:
+                call(argument)
+            except Exception as problem:  # noqa: BLE001 - other receipts are still due
+                context = {"message": "a receipt could not be delivered", "exception": problem}
+                self._loop.call_exception_handler(context)
+        for ledger in group.ledgers:
+            ledger.announce()
+        self._after()
+
+    def _run(self) -> None:
+        """Write commit groups until told to stop, or until that fails; runs in its own thread."""
+        unsynced = False
+        error: Exception | None = None
+        while error is None:
+            try:
+                group = self._queue.get(timeout=RELAXED_SYNC_SECONDS if unsynced else None)
+            except Empty:
+                group = PendingGroup()
+            if group is None:
+                break
+            try:
+                unsynced = self._write(group)
+            except Exception as problem:  # noqa: BLE001 - reported to the event loop
+                error = problem
+            if group.parts or error is not None:
+                self._tell(error)
+
+    def _tell(self, error: Exception | None) -> None:
+        try:
+            files = self._files
+            state = (files.number, files.size, files.free)
+            self._loop.call_soon_threadsafe(self._ended, state, error)
+        except RuntimeError:
+            # The loop is closed, so no call is waiting.
+            return
+
+    def _write(self, group: PendingGroup) -> bool:
+        """Write one commit group; return whether bytes remain unsynced, as relaxed mode allows."""
+        files = self._files
+        if files.full:
+            files.sync()
+            files.start(files.number + 1, 0)
+        if group.parts:
+            files.write(group.parts)
+        if (
+            self._relaxed
+            and group.parts
+            and time.monotonic() - self._synced_at < RELAXED_SYNC_SECONDS
+        ):
+            return True
+        files.sync()
+        self._synced_at = time.monotonic()
+        return False

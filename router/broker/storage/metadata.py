@@ -1,0 +1,84 @@
+"""Owns the metadata database: topics, subscriptions, and how far each ledger is on disk.
+
+Every row that a restart needs is read at once when the store opens: one pass over a few tables is
+what makes ten thousand topics open quickly. The alternative, a metadata log of our own, would have
+to repeat what SQLite proves.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from router.broker.storage import database
+from router.broker.storage.disk import Disk
+
+SCHEMA: Final = database.Schema(
+    version=4,
+    statements="""
+CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE topics (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, partitions INTEGER NOT NULL,
+    policies TEXT NOT NULL, properties TEXT NOT NULL, created_ms INTEGER NOT NULL
+);
+CREATE TABLE ledgers (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    topic_id INTEGER NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
+    partition INTEGER NOT NULL, next_entry INTEGER NOT NULL, next_index INTEGER NOT NULL,
+    topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0, UNIQUE (topic_id, partition)
+);
+CREATE TABLE segments (
+    ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
+    first_entry INTEGER NOT NULL, first_index INTEGER NOT NULL, next_entry INTEGER NOT NULL,
+    next_index INTEGER NOT NULL, size INTEGER NOT NULL, first_ms INTEGER NOT NULL,
+    max_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+) WITHOUT ROWID;
+CREATE TABLE subscriptions (
+    id INTEGER PRIMARY KEY AUTOINCREMENT,
+    ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
+    name TEXT NOT NULL, properties TEXT NOT NULL, created_ms INTEGER NOT NULL,
+    last_used_ms INTEGER NOT NULL, cursor BLOB NOT NULL, passive INTEGER NOT NULL DEFAULT 0,
+    committed BLOB, UNIQUE (ledger_id, name)
+);
+CREATE TABLE producers (
+    ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
+    name TEXT NOT NULL, sequence INTEGER NOT NULL, entry INTEGER NOT NULL,
+    messages INTEGER NOT NULL, time_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, name)
+) WITHOUT ROWID;
+CREATE TABLE holes (
+    ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
+    first_entry INTEGER NOT NULL, last_entry INTEGER NOT NULL, reason TEXT NOT NULL,
+    found_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+) WITHOUT ROWID;
+CREATE INDEX producers_by_time ON producers (time_ms);
+INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1);
+""",
+)
+
+
+"""Of the whole folder: whatever changes the bytes of journal or segments has a new version."""
+
+
+def connect(path: Path, disk: Disk) -> sqlite3.Connection:
+    """Open the database, made if it is not there.
+
+    Raises FormatError if the folder has another format, sqlite3.Error if it cannot be read.
+    """
+    return database.connect(path, disk, SCHEMA)
+
+
+@contextmanager
+def connect_read_only(path: Path) -> Iterator[sqlite3.Connection | None]:
+    """Open the database to read it; None: it has no tables yet, so nothing is stored.
+
+    Raises FormatError if the folder has another format, sqlite3.Error if it cannot be read.
+    """
+    with closing(sqlite3.connect(f"file:{path}?mode=ro", uri=True)) as found:
+        if database.is_new(found):
+            yield None
+            return
+        database.check_version(found, path, SCHEMA)
+        yield found

@@ -1,0 +1,147 @@
+"""Owns the offset index: the points beside a segment that lead to an entry, a number or a time.
+
+Every so many bytes of a segment a point is written to a file beside it: an entry, the place of its
+record, the number of its first message, and the latest timestamp before it. A lookup is then one
+bisection, and one read of the stretch up to the next point.
+
+The index is a shortcut and never an authority. A point with a bad checksum is ignored, and so is
+one that does not lie behind the point before it. What a point says of an entry and a number counts
+only if the record at its place says so, too.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import threading
+from array import array
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from router.broker.storage.disk import Disk, opened, read_all
+from router.broker.storage.records import crc32c
+from router.broker.storage.segments import Point, Segment
+
+_POINT = struct.Struct(">QQQQ")
+_POINT_SUM = struct.Struct(">I")
+POINT_SIZE: Final = _POINT.size + _POINT_SUM.size
+MAX_CACHED_POINTS: Final = 1 << 18
+"""Of all segments together; each point takes 32 bytes."""
+
+
+def pack_point(entry: int, place: int, number: int, max_ms: int) -> bytes:
+    """Return a point as bytes of the index file."""
+    data = _POINT.pack(entry, place, number, max_ms)
+    return data + _POINT_SUM.pack(crc32c(data, 0))
+
+
+def all_points(data: bytes) -> Iterator[Point | None]:
+    """Yield the points of an index file wherever they lie; None for each that is not sound."""
+    for at in range(0, len(data), POINT_SIZE):
+        if at + POINT_SIZE > len(data):
+            yield None
+            continue
+        (checksum,) = _POINT_SUM.unpack_from(data, at + _POINT.size)
+        sound = checksum == crc32c(data[at : at + _POINT.size], 0)
+        yield Point(*_POINT.unpack_from(data, at)) if sound else None
+
+
+def read_points(data: bytes, segment: Segment) -> list[Point]:
+    """Return the sound points of an index file that lie inside the segment, in order."""
+    found: list[Point] = []
+    last = _beginning(segment)
+    for point in all_points(data):
+        if point is None or point.entry >= segment.next_entry or point.place >= segment.size:
+            continue
+        forward = point.entry > last.entry and point.place > last.place
+        if forward and point.number > last.number and point.max_ms >= last.max_ms:
+            found.append(point)
+            last = point
+    return found
+
+
+class Stretch(NamedTuple):
+    """A part of a segment: the point where it begins, and the place where it ends."""
+
+    start: Point
+    end: int
+
+
+class OffsetIndex:
+    """The points of a segment, its beginning the first of them."""
+
+    __slots__ = ("_entries", "_max_ms", "_numbers", "_places")
+
+    def __init__(self, segment: Segment, points: Sequence[Point]) -> None:
+        columns = zip(_beginning(segment), *points, strict=True)
+        self._entries, self._places, self._numbers, self._max_ms = (array("Q", c) for c in columns)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def points(self) -> list[Point]:
+        """Return the points without the beginning."""
+        return [self._point(at) for at in range(1, len(self))]
+
+    def at_entry(self, entry: int, segment: Segment) -> Stretch:
+        """Return the stretch that holds an entry of the segment."""
+        return self._stretch(bisect_right(self._entries, entry), segment)
+
+    def at_number(self, number: int, segment: Segment) -> Stretch:
+        """Return the stretch that holds the message of a number of the segment."""
+        return self._stretch(bisect_right(self._numbers, number), segment)
+
+    def at_time(self, timestamp_ms: int, segment: Segment) -> Stretch:
+        """Return the first stretch that may hold an entry stored at or after a time."""
+        return self._stretch(bisect_left(self._max_ms, max(0, timestamp_ms)), segment)
+
+    def _stretch(self, behind: int, segment: Segment) -> Stretch:
+        behind = max(1, behind)
+        end = self._places[behind] if behind < len(self._places) else segment.size
+        return Stretch(self._point(behind - 1), end)
+
+    def _point(self, at: int) -> Point:
+        return Point(self._entries[at], self._places[at], self._numbers[at], self._max_ms[at])
+
+
+class OffsetIndexCache:
+    """Reads the indexes of segments; keeps in memory those used last. Threads may share it."""
+
+    def __init__(self, disk: Disk, max_points: int = MAX_CACHED_POINTS) -> None:
+        self._disk = disk
+        self._max_points = max_points
+        self._lock = threading.Lock()
+        self._points = 0
+        # With the size that the segment had: one that grew since has more points.
+        self._cached: OrderedDict[Path, tuple[int, OffsetIndex]] = OrderedDict()
+
+    def load(self, path: Path, segment: Segment) -> OffsetIndex:
+        """Return the index of a segment, whose file this is; without points if it has no index."""
+        with self._lock:
+            size, found = self._cached.get(path, (-1, None))
+            if found is not None and size == segment.size:
+                self._cached.move_to_end(path)
+                return found
+        index = OffsetIndex(segment, read_points(self._read(path.with_suffix(".idx")), segment))
+        with self._lock:
+            _size, old = self._cached.pop(path, (0, None))
+            self._points -= 0 if old is None else len(old)
+            self._cached[path] = segment.size, index
+            self._points += len(index)
+            while self._points > self._max_points and len(self._cached) > 1:
+                self._points -= len(self._cached.popitem(last=False)[1][1])
+        return index
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            with opened(self._disk, path, os.O_RDONLY) as descriptor:
+                return read_all(self._disk, descriptor, self._disk.size(descriptor), 0)
+        except FileNotFoundError:
+            return b""
+
+
+def _beginning(segment: Segment) -> Point:
+    return Point(segment.first_entry, 0, segment.first_index, 0)

@@ -1,0 +1,305 @@
+"""Owns one ledger in memory: appending to a partition, and its way into segments.
+
+Everything here runs on the event loop. An entry passes through four places: pending (appended, its
+commit group not begun), in flight (its commit group is being written), unflushed (synced in the
+journal, in no segment yet) and a segment. Until it is flushed it stays in the tail, from which it
+is read without I/O; afterwards it stays there as long as it fits into the cache. So the tail is
+always the last stretch of the ledger, without gaps.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from dataclasses import dataclass, field
+from typing import Final
+
+from router.broker.storage.commit_groups import entry_prefix, pack_producer_state
+from router.broker.storage.faults import StoreError
+from router.broker.storage.journal import Journal
+from router.broker.storage.partition_reader import PartitionReader
+from router.broker.storage.producer_state import Producers, ProducerState
+from router.broker.storage.reading import SegmentReader
+from router.broker.storage.records import (
+    HEAD,
+    MAX_FORMAT,
+    MAX_MESSAGES,
+    MAX_PAYLOAD,
+    Entry,
+    Record,
+    make_head,
+)
+from router.broker.storage.rows import Hole, LedgerChange
+from router.broker.storage.segments import Segment
+from router.errors import TopicTerminatedError
+
+ENTRY_OVERHEAD_BYTES: Final = 400
+"""What an entry in memory takes besides its payload, about."""
+_new: Final = tuple.__new__
+
+
+@dataclass(slots=True)
+class TailCache:
+    """What all ledgers together hold in memory: bytes, and whose they are, the oldest first.
+
+    `changed`: the ledgers that were flushed since the last checkpoint.
+    """
+
+    unflushed: dict[Ledger, None] = field(default_factory=dict)
+    unflushed_size: int = 0
+    changed: dict[Ledger, None] = field(default_factory=dict)
+    flushed: deque[Flushed] = field(default_factory=deque)
+    flushed_size: int = 0
+
+    def add(self, flushed: Flushed) -> None:
+        """Count entries that are in segments as flushed."""
+        self.unflushed_size -= flushed.size
+        self.flushed_size += flushed.size
+        self.flushed.append(flushed)
+
+    def evict(self, limit: int) -> None:
+        """Let the oldest flushed entries go until no more bytes than `limit` are held."""
+        while self.flushed and self.flushed_size + self.unflushed_size > limit:
+            oldest = self.flushed.popleft()
+            self.flushed_size -= oldest.size
+            oldest.ledger.evict(oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerContext:
+    """What every ledger of a store works with."""
+
+    journal: Journal
+    reader: SegmentReader
+    readers: Executor
+    tails: TailCache
+
+
+@dataclass(frozen=True, slots=True)
+class Flushed:
+    """Entries of a ledger that are in segments and may leave the tail."""
+
+    ledger: Ledger
+    first: int
+    next: int
+    size: int
+
+
+class Ledger(PartitionReader):
+    """One partition: entries with dense ids from 0, appended in order and never changed.
+
+    `next_entry` is the next id to be assigned, `next_index` the next message's number. `listeners`
+    are called once for each commit group that made
+    entries durable. `producers` remembers what each named producer stored last. Of a ledger that is
+    `terminated` no more than is there will ever be; `topic_epoch` is the newest of its exclusive
+    producers' epochs, None before the first; both are written down through the store.
+    """
+
+    def __init__(
+        self, ledger_id: int, topic_id: int, producers: Producers, parts: LedgerContext
+    ) -> None:
+        super().__init__(ledger_id, parts.reader, parts.readers)
+        self.topic_id = topic_id
+        self.producers = producers
+        self.listeners: set[Callable[[], None]] = set()
+        self.next_entry = self.next_index = 0
+        self.holes: list[Hole] = []
+        self.terminated = False
+        self.topic_epoch: int | None = None
+        self.unflushed: list[Record] = []
+        self._recorded_entry = 0
+        self._unflushed_size = self._unflushed_held = self._flushing_size = 0
+        self._parts = parts
+        self._prefix = entry_prefix(ledger_id)
+        self._pending: list[Record] = []
+        self._pending_states: dict[str, ProducerState] = {}
+        self._in_flight: list[Record] = []
+        self._pending_size = self._in_flight_size = 0
+        self._in_flight_states: dict[str, ProducerState] = {}
+        self._durable_states: dict[str, ProducerState] = {}
+
+    def restore(self, segments: Iterable[Segment], next_entry: int, next_index: int) -> None:
+        """Take the state of the last checkpoint."""
+        self.segments = tuple(segments)
+        self.next_entry = self.durable_entry = self._tail_start = next_entry
+        self.flushed_entry = self._recorded_entry = next_entry
+        self.flushed_index = next_index
+        self.next_index = next_index
+        self._set_first()
+
+    def replay(self, record: Record) -> None:
+        """Take an entry that recovery found in the journal; its id may not be below the next.
+
+        Raises ValueError if it does not follow what is there.
+        """
+        entry = record.entry
+        follows = entry.index + 1 - entry.messages == self.next_index
+        if entry.entry_id > self.next_entry or not follows:
+            raise ValueError(
+                f"entry {entry.entry_id} of ledger {self.id} follows {self.next_entry - 1}"
+            )
+        if not self._tail:
+            self._tail_start = entry.entry_id
+        self._tail[entry.entry_id] = entry
+        self._remember([record], len(entry.payload))
+        self.next_entry = self.durable_entry = entry.entry_id + 1
+        self.next_index = entry.index + 1
+
+    def replay_producer(self, name: str, state: ProducerState) -> None:
+        """Take a producer's state that recovery found in the journal."""
+        self.producers.record(name, state)
+        self._durable_states[name] = state
+
+    def append(
+        self,
+        payload: bytes,
+        format_tag: int,
+        messages: int,
+        timestamp_ms: int,
+        done: Callable[[int], None],
+        producer: tuple[str, int] | None = None,
+    ) -> int:
+        """Append an entry of so many messages, in a format with this number, and return its id.
+
+        `done` is called with the id once the entry is on disk. `producer`, its name and
+        sequence id, is remembered with it. Raises TopicTerminatedError, StoreError once the disk
+        has failed or the topic is deleted, ValueError if an entry cannot have such a format, or so
+        many messages or bytes.
+        """
+        journal = self._parts.journal
+        if journal.failed.done() or self.deleted:
+            raise StoreError("the store takes no more entries")
+        if self.terminated:
+            raise TopicTerminatedError
+        size = len(payload)
+        if not 0 < messages <= MAX_MESSAGES or size > MAX_PAYLOAD:
+            raise ValueError(f"an entry of {messages} messages and {size} bytes")
+        if not 0 < format_tag <= MAX_FORMAT:
+            raise ValueError(f"an entry of the format {format_tag}")
+        payload = bytes(payload)
+        entry_id, index = self.next_entry, self.next_index + messages - 1
+        # Not by calling the classes, whose own `__new__` is written in Python.
+        entry = _new(Entry, (entry_id, index, timestamp_ms, format_tag, messages, payload))
+        head = make_head(entry)
+        self.next_entry = entry_id + 1
+        self.next_index = index + 1
+        self._tail[entry_id] = entry
+        self._pending.append(_new(Record, (head, entry)))
+        self._pending_size += size
+        group = journal.pending
+        if not group.parts:
+            journal.kick()
+        group.parts += (self._prefix, head, payload)
+        group.size += size + 64
+        group.calls.append((done, entry_id))
+        group.ledgers[self] = None
+        if producer is not None:
+            name, sequence = producer
+            state = ProducerState(sequence, entry_id, messages, timestamp_ms)
+            self._record_producer(name, state)
+        return entry_id
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes that the ledger holds."""
+        return sum(segment.size for segment in self.segments) + self._unflushed_size
+
+    @property
+    def messages(self) -> int:
+        """Messages that the ledger holds."""
+        return self.next_index - self.first_number
+
+    def begin(self) -> None:
+        """Let what is fresh go on its way; see Appender."""
+        self._in_flight, self._pending = self._pending, []
+        self._in_flight_size, self._pending_size = self._pending_size, 0
+        self._in_flight_states, self._pending_states = self._pending_states, {}
+
+    def synced(self) -> None:
+        """Make what was on its way readable; see Appender."""
+        self._durable_states.update(self._in_flight_states)
+        self._remember(self._in_flight, self._in_flight_size)
+        self.durable_entry = self._in_flight[-1].entry.entry_id + 1
+        self._in_flight = []
+        self._in_flight_states = {}
+
+    def announce(self) -> None:
+        """Call the listeners for new entries."""
+        for listener in tuple(self.listeners):
+            listener()
+
+    def take_unflushed(self) -> list[Record]:
+        """Return what is to be written to segments now; `flushed` follows, or the store fails."""
+        taken, self.unflushed = self.unflushed, []
+        self._flushing_size = self._unflushed_size
+        return taken
+
+    def flushed(self, records: list[Record], segments: tuple[Segment, ...]) -> Flushed:
+        """Take the segments that hold the records now: those that were taken last."""
+        size = self._flushing_size
+        self._unflushed_size -= size
+        self.segments = segments
+        self.flushed_entry = segments[-1].next_entry
+        self.flushed_index = segments[-1].next_index
+        self._set_first()
+        first, last = records[0].entry.entry_id, records[-1].entry.entry_id
+        held = size + ENTRY_OVERHEAD_BYTES * len(records)
+        self._unflushed_held -= held
+        return Flushed(self, first, last + 1, held)
+
+    def discard(self) -> None:
+        """Let go of everything: the topic was deleted."""
+        self.deleted = True
+        self._parts.tails.unflushed.pop(self, None)
+        self._parts.tails.changed.pop(self, None)
+        self._parts.tails.unflushed_size -= self._unflushed_held
+        self.unflushed = []
+        self._unflushed_size = self._unflushed_held = 0
+        self._tail.clear()
+        self.listeners.clear()
+
+    def evict(self, flushed: Flushed) -> None:
+        """Let go of entries that are in segments."""
+        for entry in range(flushed.first, flushed.next):
+            self._tail.pop(entry, None)
+        self._tail_start = max(self._tail_start, flushed.next)
+
+    def drop(self, segments: tuple[Segment, ...]) -> None:
+        """Forget the oldest segments: these remain."""
+        self.segments = segments
+        self._set_first()
+        for entry in range(self._tail_start, self.first_entry):
+            self._tail.pop(entry, None)
+        self._tail_start = max(self._tail_start, self.first_entry)
+
+    def change(self) -> LedgerChange:
+        """Return what a checkpoint says about this ledger; its producer states are handed over."""
+        known = self.producers.last
+        states = {name: state for name, state in self._durable_states.items() if known(name)}
+        self._durable_states = {}
+        # A segment that has not grown since is on record as it is.
+        grown = tuple(s for s in self.segments if s.next_entry > self._recorded_entry)
+        self._recorded_entry = self.flushed_entry
+        return LedgerChange(self.id, self.flushed_entry, self.flushed_index, grown, states)
+
+    def _remember(self, records: list[Record], size: int) -> None:
+        """Keep records, of so many bytes of payload, until they are in segments."""
+        if self.deleted:
+            return
+        held = size + (HEAD.size + ENTRY_OVERHEAD_BYTES) * len(records)
+        self.unflushed += records
+        self._unflushed_size += size + HEAD.size * len(records)
+        self._unflushed_held += held
+        self._parts.tails.unflushed[self] = None
+        self._parts.tails.unflushed_size += held
+
+    def _record_producer(self, name: str, state: ProducerState) -> None:
+        self.producers.record(name, state)
+        self._pending_states[name] = state
+        self._parts.journal.pending.parts.append(pack_producer_state(self.id, name, state))
+
+    def _set_first(self) -> None:
+        first = self.segments[0] if self.segments else None
+        self.first_entry = self.flushed_entry if first is None else first.first_entry
+        self.first_number = self.flushed_index if first is None else first.first_index

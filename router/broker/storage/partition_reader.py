@@ -1,0 +1,235 @@
+"""Owns reading a partition: its entries from memory and segments, and lookups by number and time.
+
+Everything here runs on the event loop; files are read in threads. The tail is the last stretch of
+the ledger, without gaps, and is read without I/O; it begins before the end of the last segment as
+long as it fits into the cache.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from errno import EIO, ENOENT
+from operator import attrgetter
+from typing import Final, TypeVar
+
+from router.broker.storage.faults import DamagedError
+from router.broker.storage.reading import ReadRequest, SegmentReader
+from router.broker.storage.records import Entry
+from router.broker.storage.segments import Point, Segment
+
+T = TypeVar("T")
+MAX_HINTS: Final = 64
+"""Places of entries that are remembered, since a reader is expected there."""
+
+
+class PartitionReader:
+    """What is stored of a partition: bounds, segments and tail.
+
+    `first_entry` is the oldest that is kept, and all below `durable_entry` are on disk and
+    readable; `first_number` and `durable_number` are the numbers of the first messages there. The
+    first ones follow from the segments and the next number that the metadata names, so they never
+    go back: not when retention removes everything, nor when the process ends.
+    """
+
+    def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
+        self.id = ledger_id
+        self.first_entry = self.durable_entry = 0
+        self.first_number = 0
+        self.segments: tuple[Segment, ...] = ()
+        self.flushed_entry = self.flushed_index = 0
+        self.deleted = False
+        self._reader = reader
+        self._readers = readers
+        self._tail: dict[int, Entry] = {}
+        self._tail_start = 0
+        self._hints: OrderedDict[int, tuple[int, Point]] = OrderedDict()
+
+    @property
+    def durable_number(self) -> int:
+        """The number of the first message that is not durable yet."""
+        last = self._tail.get(self.durable_entry - 1)
+        return self.flushed_index if last is None else last.index + 1
+
+    def cached(self, entry: int) -> Entry | None:
+        """Return a durable entry that is in memory; None: `read` may have it."""
+        return self._tail.get(entry) if entry < self.durable_entry else None
+
+    async def read(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Return durable entries in order, from the first readable one at or after `start`.
+
+        Stops at both bounds, though never before the first entry; may stop earlier. Empty: there
+        are none. What retention removed or repair gave up is passed over. Raises DamagedError if
+        the first entry cannot be read as it was written, OSError if files cannot be opened.
+        """
+        start = max(start, self.first_entry)
+        while start < self.durable_entry and not self.deleted:
+            found = self.read_cached(start, max_entries, max_bytes)
+            if found:
+                return found
+            segment = self._segment_for(start)
+            if segment is None:
+                start = max(start + 1, self._tail_start)
+                continue
+            start = max(start, segment.first_entry)
+            wanted = ReadRequest(start, max_entries, max_bytes)
+            hint = self._take_hint(start, segment)
+            answer = await self._in_thread(self._reader.read, segment, start, wanted, hint)
+            if answer is None:
+                start = max(start, self.first_entry)
+                continue
+            # A consumer that reads on from here need not look for the place.
+            self._give_hint(segment, answer.after)
+            return answer.entries
+        return []
+
+    async def entry_of_number(self, number: int) -> int:
+        """Return the entry that holds the message of a number.
+
+        This is the first one kept if the message is older than that, and `durable_entry` if it is
+        not durable yet. Where the message was given up it is the next entry; where damage hides it,
+        the first entry of the damage. Raises OSError if files cannot be opened.
+        """
+        while not self.deleted:
+            if (entry := self.cached_entry_of_number(number)) is not None:
+                return entry
+            place = bisect_right(self.segments, number, key=attrgetter("next_index"))
+            if place == len(self.segments):
+                return self._tail_start
+            segment = self.segments[place]
+            if number <= segment.first_index:
+                return segment.first_entry
+            find, first = self._reader.entry_of_number, segment.first_entry
+            try:
+                point = await self._in_thread(find, segment, first, number)
+            except DamagedError as error:
+                return error.first
+            if point is not None:
+                self._give_hint(segment, point)
+                return point.entry
+        return self.durable_entry
+
+    async def number_before(self, entry: int) -> int:
+        """Return how many messages were numbered before an entry; the number of its first one.
+
+        It is `first_number` before the first entry that is kept, and `durable_number` behind the
+        last one. Where damage or a repair hides the number, it is that of the next message that can
+        be read. Raises OSError if files cannot be opened.
+        """
+        while not self.deleted and self.first_entry < entry < self.durable_entry:
+            if (found := self._tail.get(entry)) is not None:
+                return found.index + 1 - found.messages
+            segment = self._segment_for(entry)
+            if segment is None:
+                break
+            if entry <= segment.first_entry:
+                return self._number_at_segment(entry, segment)
+            try:
+                point = await self._in_thread(self._reader.number_before, segment, entry, entry)
+            except DamagedError:
+                return segment.next_index
+            if point is not None:
+                self._give_hint(segment, point)
+                return point.number
+        if entry <= self.first_entry:
+            return self.first_number
+        behind = self._tail.get(self._tail_start) if entry < self._tail_start else None
+        return self.durable_number if behind is None else behind.index + 1 - behind.messages
+
+    async def find_time(self, timestamp_ms: int) -> int:
+        """Return the first entry stored at or after a time; `durable_entry` if there is none.
+
+        First in the order of the log, whichever way the clock was set meanwhile. Damage that may
+        hold it is the answer where nothing before it is. Raises DamagedError if a file is missing,
+        OSError if files cannot be opened.
+        """
+        at = self.first_entry
+        # The next segment is looked up again: while one is read, others are written and dropped.
+        while not self.deleted:
+            later = (s for s in self.segments if s.next_entry > at and s.max_ms >= timestamp_ms)
+            if (segment := next(later, None)) is None:
+                break
+            find, first = self._reader.find_time, segment.first_entry
+            entry = await self._in_thread(find, segment, first, timestamp_ms)
+            if entry is not None and entry < segment.next_entry:
+                return entry
+            at = segment.next_entry
+        for entry in range(max(at, self._tail_start), self.durable_entry):
+            if (found := self._tail.get(entry)) is not None and found.timestamp_ms >= timestamp_ms:
+                return entry
+        return self.durable_entry
+
+    def read_cached(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
+        """Return durable entries as `read` does if they are in memory; []: `read` finds them."""
+        found: list[Entry] = []
+        if start < self._tail_start:
+            return found
+        left = max_bytes
+        for entry_id in range(start, min(self.durable_entry, start + max_entries)):
+            entry = self._tail.get(entry_id)
+            if entry is None:
+                break
+            left -= len(entry.payload)
+            if left < 0 and found:
+                break
+            found.append(entry)
+        return found
+
+    def cached_entry_of_number(self, number: int) -> int | None:
+        """Return the entry that holds a message; None: it is not in memory."""
+        if number >= self.durable_number:
+            return self.durable_entry
+        first = self._tail.get(self._tail_start)
+        if first is None or number < first.index + 1 - first.messages:
+            return None
+        entries = range(self._tail_start, self.durable_entry)
+        return entries[bisect_left(entries, number, key=lambda entry: self._tail[entry].index)]
+
+    def _segment_for(self, start: int) -> Segment | None:
+        """Return the segment that holds the entry, or else the next; None: it is in the tail."""
+        place = bisect_right(self.segments, start, key=attrgetter("next_entry"))
+        return self.segments[place] if place < len(self.segments) else None
+
+    def _number_at_segment(self, entry: int, segment: Segment) -> int:
+        """Return the number at an entry that stands before a segment, or begins it."""
+        place = self.segments.index(segment)
+        before = self.segments[place - 1] if place else None
+        ends = before is not None and before.next_entry == entry
+        return before.next_index if before is not None and ends else segment.first_index
+
+    def _take_hint(self, entry: int, segment: Segment) -> Point | None:
+        first, hint = self._hints.pop(entry, (-1, None))
+        return hint if first == segment.first_entry else None
+
+    def _give_hint(self, segment: Segment, point: Point) -> None:
+        self._hints[point.entry] = (segment.first_entry, point)
+        if len(self._hints) > MAX_HINTS:
+            self._hints.popitem(last=False)
+
+    async def _in_thread(
+        self,
+        work: Callable[..., T],
+        segment: Segment,
+        start: int,
+        *arguments: object,
+    ) -> T | None:
+        """Return what is read of a segment; None: the segment was removed meanwhile.
+
+        Raises DamagedError if its file is missing or the disk cannot read it, other OSErrors as
+        they are.
+        """
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._readers, work, self.id, segment, *arguments
+            )
+        except OSError as error:
+            if self.deleted or segment not in self.segments:
+                return None
+            if error.errno not in {EIO, ENOENT}:
+                raise
+            path = self._reader.path(self.id, segment)
+            entries = (start, segment.next_entry - 1)
+            raise DamagedError(self.id, entries, path, (0, segment.size)) from error

@@ -1,0 +1,89 @@
+"""Owns the bytes of entries: the record that segments hold and journals carry, and reading it.
+
+A record is length, CRC32-C, entry id, index, timestamp, format, message count, payload; the length
+counts what follows the checksum, and the checksum covers just that. The same bytes stand in the
+journal and in the segment, so an entry carries one checksum from its arrival until it is read.
+
+The payload is opaque here: its format is a number, which readers know.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Final, NamedTuple, cast
+
+import crc32c as _crc32c
+
+crc32c = cast("Callable[[bytes, int], int]", _crc32c.crc32c)
+"""CRC32-C of the bytes, carried on from another one (0: none)."""
+
+HEAD: Final = struct.Struct(">IIQQQBI")
+SUM: Final = struct.Struct(">II")
+FIELDS: Final = struct.Struct(">QQQBI")
+_new: Final = tuple.__new__
+"""What makes an entry without the classes' own `__new__`, which is written in Python."""
+MAX_PAYLOAD: Final = 64 << 20
+"""No entry is larger; a length beyond it is damage, and is never allocated."""
+MAX_RECORD: Final = MAX_PAYLOAD + FIELDS.size
+MAX_FORMAT: Final = 255
+MAX_MESSAGES: Final = 1 << 31
+"""No entry has more."""
+PULSAR_FORMAT: Final = 1
+KAFKA_FORMAT: Final = 2
+"""The numbers of formats; what can be read is in `router.broker.entries`."""
+
+
+class Entry(NamedTuple):
+    """A stored entry: so many messages, the last one with the number `index`.
+
+    The payload is as received, in the format of the number `format`.
+    """
+
+    entry_id: int
+    index: int  # type: ignore[assignment]  # hides tuple.index, which no entry needs
+    timestamp_ms: int
+    format: int
+    messages: int
+    payload: bytes
+
+
+class Record(NamedTuple):
+    """An entry with the bytes that stand before its payload."""
+
+    head: bytes
+    entry: Entry
+
+
+def make_head(entry: Entry) -> bytes:
+    """Return what stands before the payload of an entry."""
+    entry_id, index, timestamp_ms, format_tag, messages, payload = entry
+    fields = FIELDS.pack(entry_id, index, timestamp_ms, format_tag, messages)
+    return SUM.pack(FIELDS.size + len(payload), crc32c(payload, crc32c(fields, 0))) + fields
+
+
+def record_size(data: bytes, at: int) -> int | None:
+    """Return the size that the record at `at` claims; None if no record can begin so."""
+    if at + HEAD.size > len(data):
+        return None
+    length = int.from_bytes(data[at : at + 4], "big")
+    if not FIELDS.size <= length <= MAX_RECORD:
+        return None
+    return SUM.size + length
+
+
+def read_record(data: bytes, at: int) -> Entry | None:
+    """Return the entry whose record begins at `at`; None unless it is there whole and sound."""
+    if at + HEAD.size > len(data):
+        return None
+    length, checksum, entry_id, index, timestamp_ms, format_tag, messages = HEAD.unpack_from(
+        data, at
+    )
+    end = at + SUM.size + length
+    if end > len(data) or not FIELDS.size <= length <= MAX_RECORD:
+        return None
+    body = data[at + SUM.size : end]
+    if crc32c(body, 0) != checksum:
+        return None
+    payload = body[FIELDS.size :]
+    return _new(Entry, (entry_id, index, timestamp_ms, format_tag, messages, payload))

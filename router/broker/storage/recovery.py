@@ -1,0 +1,196 @@
+"""Owns recovery: what the journal holds beyond the last checkpoint is brought back for good.
+
+The page cache is not believed: what a sync of the last process failed to write may still be read
+from it. So everything the journal holds beyond the checkpoint is copied into one new journal file,
+and that is synced and renamed before anything is served; its header says that the files before it
+are not needed. Until the rename the old files stand untouched, so recovery may itself be cut short
+at any point and begins again. The entries go to the tails, as if just appended, and from there to
+the segments; what the segments hold beyond their synced size was cut off before that.
+
+The alternative, copying into new segments at once, would cost two syncs for each partition that was
+active, which takes longer than a start may with ten thousand of them; and each crash would leave
+each of them one more small file.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import structlog
+
+from router.broker.storage.commit_groups import (
+    FILE_SIZE,
+    AckRecord,
+    BadCommitGroup,
+    CommitGroup,
+    CommitRecord,
+    EntryRecord,
+    FileHeader,
+    JournalRecord,
+    ProducerRecord,
+    read_file_header,
+    read_records,
+    scan_commit_groups,
+)
+from router.broker.storage.disk import Disk, opened, read_all
+from router.broker.storage.faults import JournalDamagedError
+from router.broker.storage.journal import JournalFiles
+from router.broker.storage.producer_state import ProducerState
+from router.broker.storage.records import Record
+from router.broker.storage.rows import SubscriptionRecord
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JournalFile:
+    """A journal file as read: `data` is all of it."""
+
+    path: Path
+    header: FileHeader
+    data: bytes
+
+
+def open_journal(disk: Disk, files: JournalFiles, first: int, *, closed: bool) -> list[int]:
+    """Return the numbers of the journal files that recovery needs, in order.
+
+    `first`: below it the metadata needs none; `closed`: it needs none at all. Raises
+    JournalDamagedError if a file is missing.
+    """
+    numbers = [number for number in files.numbers() if number >= first]
+    base = max([first, *(read_header(disk, files.path(number)).base for number in numbers)])
+    needed = [number for number in numbers if number >= base]
+    for place, number in enumerate(needed):
+        if number != base + place:
+            raise JournalDamagedError(files.path(base + place), (0, 0), "the file is missing")
+    if not needed and not closed:
+        raise JournalDamagedError(files.path(base), (0, 0), "the file is missing")
+    return needed
+
+
+def read_header(disk: Disk, path: Path) -> FileHeader:
+    """Return a journal file's header; raise JournalDamagedError."""
+    with opened(disk, path, os.O_RDONLY) as descriptor:
+        header = read_file_header(read_all(disk, descriptor, FILE_SIZE, 0))
+    if header is None or f"{header.number:010d}" != path.stem:
+        raise JournalDamagedError(path, (0, FILE_SIZE), "its header is not sound")
+    return header
+
+
+def read_journal(disk: Disk, path: Path) -> JournalFile:
+    """Return a journal file; raise JournalDamagedError if its header is not sound."""
+    header = read_header(disk, path)
+    with opened(disk, path, os.O_RDONLY) as descriptor:
+        data = read_all(disk, descriptor, disk.size(descriptor), 0)
+    return JournalFile(path, header, data)
+
+
+class ReplayTarget(Protocol):
+    """A ledger, as recovery and repair bring entries back into it."""
+
+    @property
+    def next_entry(self) -> int:
+        """The id that follows the entries that are there."""
+        ...
+
+    def replay(self, record: Record) -> None:
+        """Take an entry that is not there; raise ValueError if it cannot follow those that are."""
+        ...
+
+    def replay_producer(self, name: str, state: ProducerState) -> None:
+        """Take what a producer stored last."""
+        ...
+
+
+class Replay:
+    """Brings records of the journal back into ledgers and cursors."""
+
+    def __init__(
+        self,
+        ledgers: Mapping[int, ReplayTarget],
+        subscriptions: Mapping[int, SubscriptionRecord],
+    ) -> None:
+        self._ledgers = ledgers
+        self._subscriptions = subscriptions
+        self.cursors: dict[SubscriptionRecord, None] = {}
+
+    def apply(self, record: JournalRecord) -> None:
+        """Apply one; what a checkpoint or an earlier copy holds already changes nothing.
+
+        Raises ValueError if it cannot follow what came before.
+        """
+        if isinstance(record, EntryRecord):
+            target = self._ledgers.get(record.ledger)
+            # Others were deleted with their topic, or are in a segment.
+            if target is not None and record.entry.entry_id >= target.next_entry:
+                target.replay(Record(record.head, record.entry))
+        elif isinstance(record, ProducerRecord):
+            if (ledger := self._ledgers.get(record.ledger)) is not None:
+                ledger.replay_producer(record.name, record.state)
+        elif (subscription := self._subscriptions.get(record.subscription)) is not None:
+            if isinstance(record, AckRecord):
+                subscription.cursor.apply(record.ack)
+            elif isinstance(record, CommitRecord):
+                subscription.commit = record.commit
+            else:
+                subscription.cursor.reset(record.mark_delete)
+            self.cursors[subscription] = None
+
+
+def recover(
+    disk: Disk, files: JournalFiles, number: int, replay: Replay, relieve: Callable[[], None]
+) -> None:
+    """Replay the files below this number into a new one, which takes their place.
+
+    Those that are not needed must be gone. `relieve` is called between commit groups, to write
+    tails away when they are long. Raises JournalDamagedError, OSError.
+    """
+    numbers = [old for old in files.numbers() if old < number]
+    files.start(number, number, publish=False)
+    for file, group in sound_commit_groups(disk, [files.path(old) for old in numbers]):
+        try:
+            for record in read_records(group.body):
+                replay.apply(record)
+        except ValueError as error:
+            raise JournalDamagedError(file.path, (group.start, group.end), str(error)) from error
+        files.write([group.body])
+        relieve()
+    files.publish()
+    files.remove(number)
+
+
+def sound_commit_groups(
+    disk: Disk, paths: Sequence[Path]
+) -> Iterator[tuple[JournalFile, CommitGroup]]:
+    """Yield the commit groups of these files, up to a bad one that was not acknowledged.
+
+    Raises JournalDamagedError at a bad one that was.
+    """
+    expected = None
+    for path in paths:
+        file = read_journal(disk, path)
+        if expected not in {None, file.header.first_group}:
+            raise JournalDamagedError(path, (0, FILE_SIZE), "commit groups before it are missing")
+        expected = file.header.first_group
+        for found in scan_commit_groups(file.data, file.header):
+            if isinstance(found, BadCommitGroup):
+                _accept_cut(file, found, last=path == paths[-1])
+                return
+            yield file, found
+            expected = found.number + 1
+
+
+def _accept_cut(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> None:
+    end = len(file.data) if bad.later is None else bad.later
+    if not file.header.relaxed and (bad.later is not None or not last):
+        raise JournalDamagedError(file.path, (bad.start, end), "a synced commit group is not sound")
+    _log.warning(
+        "journal cut at its last whole commit group",
+        file=str(file.path),
+        start=bad.start,
+        end=len(file.data),
+    )

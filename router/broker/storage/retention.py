@@ -1,0 +1,67 @@
+"""Owns the rule of what may go: the oldest segments, whole ones, and why; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from router.broker.storage.options import DAY_MS, StoreOptions
+from router.broker.storage.segments import Segment
+from router.model import Policies
+
+ROLLS_PER_RETENTION: Final = 7
+"""A segment spans at most this part of the retention time, so that no entry stays much longer."""
+MIN_ROLL_MS: Final = 10_000
+"""Milliseconds that a segment may span in any case: each is a file, and sweeps come by minutes."""
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionLimits:
+    """What one topic keeps; milliseconds and bytes, -1: no bound."""
+
+    retention_ms: int
+    retention_bytes: int
+    backlog_bytes: int
+
+
+def limits_of(policies: Policies, options: StoreOptions) -> RetentionLimits:
+    """Return what a topic keeps: its own policies, else what the settings say."""
+
+    def choose(own: int | None, setting: int) -> int:
+        return setting if own is None else own
+
+    return RetentionLimits(
+        choose(policies.retention_ms, options.retention_ms),
+        choose(policies.retention_bytes, options.retention_bytes),
+        choose(policies.backlog_bytes, options.backlog_bytes),
+    )
+
+
+def roll_age_ms(keep: RetentionLimits) -> int:
+    """Return the age at which a segment is ended, in milliseconds."""
+    if keep.retention_ms < 0:
+        return DAY_MS
+    return max(MIN_ROLL_MS, min(DAY_MS, keep.retention_ms // ROLLS_PER_RETENTION))
+
+
+def expendable(
+    segments: Sequence[Segment], keep: RetentionLimits, acked: int | None, now_ms: int
+) -> int:
+    """Return how many of the oldest segments may go.
+
+    One may go when it is older than the retention time, or more bytes are kept than retention
+    allows; and every subscription has acknowledged it (`acked`: the lowest mark-delete position,
+    None: there is no subscription) or the slowest one's backlog is over its quota.
+    """
+    total = sum(segment.size for segment in segments)
+    for count, segment in enumerate(segments):
+        old = 0 <= keep.retention_ms <= now_ms - segment.max_ms
+        if not old and not 0 <= keep.retention_bytes < total:
+            return count
+        done = acked is None or segment.next_entry - 1 <= acked
+        # From the first unacknowledged segment on, all that is left is backlog.
+        if not done and not 0 <= keep.backlog_bytes < total:
+            return count
+        total -= segment.size
+    return len(segments)

@@ -1,0 +1,122 @@
+"""Owns the sweep: retention, forgotten producers, and writing down what waits for a checkpoint.
+
+Data that only the journal holds cannot go by segments, so a sweep also sees to it that a quiet
+node's entries reach their segments while they are young.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from operator import attrgetter
+from typing import Final
+
+import structlog
+
+from router.broker.storage import rows
+from router.broker.storage.catalog import Catalog
+from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
+from router.broker.storage.cursors import Ack
+from router.broker.storage.partition import Ledger
+from router.broker.storage.retention import expendable
+from router.broker.storage.rows import SubscriptionRecord
+from router.broker.storage.segments import Segment
+
+_log = structlog.get_logger()
+_HOUR_MS: Final = 3_600_000
+
+
+class RetentionTask:
+    """Removes what may go, about once a minute."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        checkpointer: Checkpointer,
+        context: CheckpointContext,
+        window_ms: int,
+        acknowledge: Callable[[SubscriptionRecord, Ack], None],
+    ) -> None:
+        self._catalog = catalog
+        self._checkpointer = checkpointer
+        self._context = context
+        self._window_ms = window_ms
+        self._acknowledge = acknowledge
+        self._checkpointed_ms: int | None = None
+
+    async def run(self, now_ms: int) -> None:
+        """Sweep once; raise StoreError if the disk fails."""
+        ledgers = self._catalog.ledgers.values()
+        if self._checkpointed_ms is None:
+            self._checkpointed_ms = now_ms
+        if now_ms - self._checkpointed_ms >= self._checkpoint_age():
+            await self._checkpoint(now_ms)
+        await self._note(now_ms)
+        if any(self._expendable(ledger, now_ms) for ledger in ledgers):
+            # What goes must be known to the metadata as far as it reaches.
+            await self._checkpoint(now_ms)
+            await self._drop(partial(self._expendable, now_ms=now_ms), "retention")
+
+    async def _checkpoint(self, now_ms: int) -> None:
+        self._checkpointed_ms = now_ms
+        await self._checkpointer.checkpoint()
+
+    async def _note(self, now_ms: int) -> None:
+        """Write down when subscriptions were used, and forget the producers that are due."""
+        used = [r for r in self._catalog.all_subscriptions() if r.last_used_ms != r.saved_used_ms]
+        values = [(record.last_used_ms, record.id) for record in used]
+        for record in used:
+            record.saved_used_ms = record.last_used_ms
+        for ledger in self._catalog.ledgers.values():
+            ledger.producers.expire(now_ms)
+        async with self._checkpointer.alone():
+            await self._context.metadata.run(lambda c: rows.save_used(c, values))
+            until_ms = now_ms - self._window_ms
+            await self._context.metadata.run(lambda c: rows.expire_producers(c, until_ms))
+
+    async def delete_before(self, ledger: Ledger, number: int, now_ms: int) -> None:
+        """Remove the segments of a ledger whose messages all have a lower number.
+
+        Whether they are acknowledged does not count. Raises StoreError if the disk fails.
+        """
+        await self._checkpoint(now_ms)
+
+        def count(one: Ledger) -> int:
+            if one is not ledger or one.deleted:
+                return 0
+            return bisect_right(one.segments, number, key=attrgetter("next_index"))
+
+        await self._drop(count, "delete-records")
+
+    async def _drop(self, count: Callable[[Ledger], int], event: str) -> None:
+        """Remove as many of the oldest segments of each ledger as `count` says."""
+        dropped: dict[Ledger, tuple[Segment, ...]] = {}
+        async with self._checkpointer.alone():
+            for ledger in self._catalog.ledgers.values():
+                if found := count(ledger):
+                    dropped[ledger] = ledger.segments[:found]
+            gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
+            await self._context.metadata.run(lambda c: rows.drop_segments(c, gone))
+            for ledger, segments in dropped.items():
+                # Not before: what a reader was told to be the first may not come back.
+                ledger.drop(ledger.segments[len(segments) :])
+                remove = partial(self._context.writer.remove, ledger.id, segments)
+                await self._checkpointer.in_thread(remove)
+        for ledger, segments in dropped.items():
+            size = sum(segment.size for segment in segments)
+            _log.info(event, ledger=ledger.id, segments=len(segments), bytes=size)
+            for record in self._catalog.subscriptions(ledger.id):
+                self._acknowledge(record, Ack(ledger.first_entry - 1, cumulative=True))
+
+    def _expendable(self, ledger: Ledger, now_ms: int) -> int:
+        if not ledger.segments or ledger.deleted:
+            return 0
+        subscriptions = (r for r in self._catalog.subscriptions(ledger.id) if not r.passive)
+        acked = min((record.cursor.mark_delete for record in subscriptions), default=None)
+        return expendable(ledger.segments, self._catalog.keep(ledger), acked, now_ms)
+
+    def _checkpoint_age(self) -> int:
+        """Return how long entries may be in the journal alone, in milliseconds."""
+        ages = {self._catalog.roll_ms(ledger) for ledger in self._catalog.ledgers.values()}
+        return min([_HOUR_MS, *(age // 2 for age in ages)])

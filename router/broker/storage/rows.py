@@ -1,0 +1,382 @@
+"""Owns the rows of the metadata: what is read when the store opens, and each change as a function.
+
+Every function takes a connection inside a transaction; nothing here begins or ends one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sqlite3
+import struct
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from router.broker.storage.cursors import Cursor
+from router.broker.storage.offset_commits import Commit
+from router.broker.storage.producer_state import ProducerState
+from router.broker.storage.segments import Segment
+from router.model import Policies
+
+_SIGN = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A topic as stored; its ledgers in the order of its partitions (one if not partitioned)."""
+
+    id: int
+    name: str
+    partitions: int
+    policies: Policies
+    properties: Mapping[str, str]
+    created_ms: int
+    ledger_ids: tuple[int, ...]
+
+
+@dataclass(eq=False, slots=True)
+class SubscriptionRecord:
+    """A subscription on one ledger.
+
+    `cursor` is changed through the store only. `last_used_ms` may be set when the
+    subscription is used; the store writes it down at its next sweep. A `passive` one holds nothing
+    back: retention removes what it has not acknowledged, and its messages are no backlog.
+    `commit` is what a client stored with its position last.
+    """
+
+    id: int
+    ledger_id: int
+    name: str
+    properties: Mapping[str, str]
+    created_ms: int
+    last_used_ms: int
+    cursor: Cursor
+    saved_used_ms: int = 0
+    passive: bool = False
+    commit: Commit | None = None
+
+    def state(self) -> tuple[bytes, int, bytes | None, int]:
+        """Return what a checkpoint stores of it: cursor, time of use, commit and id."""
+        commit = None if self.commit is None else self.commit.dump()
+        return self.cursor.dump(), self.last_used_ms, commit, self.id
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """Entries that were damaged and given up, ends included."""
+
+    first: int
+    last: int
+    reason: str
+
+
+@dataclass(slots=True)
+class LedgerRow:
+    """A ledger as the last checkpoint left it."""
+
+    id: int
+    topic_id: int
+    partition: int
+    next_entry: int
+    next_index: int
+    topic_epoch: int | None = None
+    terminated: bool = False
+    segments: list[Segment] = field(default_factory=list)
+    producers: list[tuple[str, ProducerState]] = field(default_factory=list)
+    holes: list[Hole] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Rows:
+    """All that a restart needs to know."""
+
+    boot: int
+    journal: int
+    closed: bool
+    topics: dict[int, TopicRecord]
+    ledgers: dict[int, LedgerRow]
+    subscriptions: dict[int, SubscriptionRecord]
+
+
+@dataclass(slots=True)
+class LedgerChange:
+    """What a checkpoint says about one ledger: its segments as far as they are synced."""
+
+    ledger: int
+    next_entry: int
+    next_index: int
+    segments: tuple[Segment, ...]
+    producers: dict[str, ProducerState]
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """What becomes true in one transaction; journal files below `journal` are not needed then.
+
+    `closed`: there is no journal behind it at all.
+    """
+
+    journal: int
+    closed: bool
+    ledgers: list[LedgerChange] = field(default_factory=list)
+    cursors: list[tuple[bytes, int, bytes | None, int]] = field(default_factory=list)
+
+
+def load(connection: sqlite3.Connection) -> Rows:
+    """Read all rows; raise ValueError if they cannot be understood."""
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    ledgers = {
+        row[0]: LedgerRow(*row)
+        for row in connection.execute(
+            "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated"
+            " FROM ledgers"
+        )
+    }
+    for ledger, *rest in connection.execute(
+        "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms"
+        " FROM segments ORDER BY ledger_id, first_entry"
+    ):
+        ledgers[ledger].segments.append(Segment(*rest))
+    for ledger, name, sequence, entry, messages, time_ms in connection.execute(
+        "SELECT ledger_id, name, sequence, entry, messages, time_ms FROM producers ORDER BY time_ms"
+    ):
+        state = ProducerState(sequence % (2 * _SIGN), entry, messages, time_ms)
+        ledgers[ledger].producers.append((name, state))
+    for ledger, *hole in connection.execute(
+        "SELECT ledger_id, first_entry, last_entry, reason FROM holes"
+        " ORDER BY ledger_id, first_entry"
+    ):
+        ledgers[ledger].holes.append(Hole(*hole))
+    topics = _topics(connection, ledgers.values())
+    subscriptions = _subscriptions(connection)
+    closed = bool(meta["closed"])
+    return Rows(meta["boot"], meta["journal"], closed, topics, ledgers, subscriptions)
+
+
+def _topics(connection: sqlite3.Connection, ledgers: Iterable[LedgerRow]) -> dict[int, TopicRecord]:
+    partitions: dict[int, list[tuple[int, int]]] = {}
+    for ledger in ledgers:
+        partitions.setdefault(ledger.topic_id, []).append((ledger.partition, ledger.id))
+    found = {}
+    for topic_id, name, count, policies, properties, created_ms in connection.execute(
+        "SELECT id, name, partitions, policies, properties, created_ms FROM topics ORDER BY id"
+    ):
+        ids = tuple(ledger for _partition, ledger in sorted(partitions.get(topic_id, [])))
+        found[topic_id] = TopicRecord(
+            topic_id,
+            name,
+            count,
+            Policies(**json.loads(policies)),
+            json.loads(properties),
+            created_ms,
+            ids,
+        )
+    return found
+
+
+def _subscriptions(connection: sqlite3.Connection) -> dict[int, SubscriptionRecord]:
+    found = {}
+    for number, ledger, name, properties, created_ms, used_ms, *rest in connection.execute(
+        "SELECT id, ledger_id, name, properties, created_ms, last_used_ms, cursor, passive,"
+        " committed FROM subscriptions ORDER BY id"
+    ):
+        cursor, passive, committed = rest
+        found[number] = SubscriptionRecord(
+            number,
+            ledger,
+            name,
+            json.loads(properties),
+            created_ms,
+            used_ms,
+            Cursor.load(cursor),
+            used_ms,
+            bool(passive),
+            None if committed is None else _commit(committed),
+        )
+    return found
+
+
+def _commit(data: bytes) -> Commit:
+    try:
+        return Commit.read(data)[0]
+    except struct.error as error:
+        raise ValueError("a stored commit is cut short") from error
+
+
+def next_boot(connection: sqlite3.Connection) -> int:
+    """Count one more start and return its number; from now on there is a journal."""
+    connection.execute("UPDATE meta SET value = 0 WHERE key = 'closed'")
+    connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'boot'")
+    (boot,) = connection.execute("SELECT value FROM meta WHERE key = 'boot'").fetchone()
+    return int(boot)
+
+
+def insert_topic(connection: sqlite3.Connection, topic: TopicRecord) -> TopicRecord:
+    """Store a topic with a ledger for each partition; return it with the ids that it got."""
+    topic_id = connection.execute(
+        "INSERT INTO topics (name, partitions, policies, properties, created_ms)"
+        " VALUES (?, ?, ?, ?, ?)",
+        (
+            topic.name,
+            topic.partitions,
+            json.dumps(dataclasses.asdict(topic.policies)),
+            json.dumps(dict(topic.properties)),
+            topic.created_ms,
+        ),
+    ).lastrowid
+    partitions = range(max(1, topic.partitions))
+    ids = tuple(_insert_ledger(connection, topic_id or 0, partition) for partition in partitions)
+    return dataclasses.replace(topic, id=topic_id or 0, ledger_ids=ids)
+
+
+def _insert_ledger(connection: sqlite3.Connection, topic_id: int, partition: int) -> int:
+    row = connection.execute(
+        "INSERT INTO ledgers (topic_id, partition, next_entry, next_index) VALUES (?, ?, 0, 0)",
+        (topic_id, partition),
+    )
+    return row.lastrowid or 0
+
+
+def delete_topic(connection: sqlite3.Connection, topic_id: int) -> None:
+    """Remove a topic and all that belongs to it."""
+    connection.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
+
+
+def insert_subscription(connection: sqlite3.Connection, record: SubscriptionRecord) -> int:
+    """Store a subscription and return its id."""
+    row = connection.execute(
+        "INSERT INTO subscriptions (ledger_id, name, properties, created_ms, last_used_ms, cursor,"
+        " passive) VALUES (?, ?, ?, ?, ?, ?, ?)",
+        (
+            record.ledger_id,
+            record.name,
+            json.dumps(dict(record.properties)),
+            record.created_ms,
+            record.last_used_ms,
+            record.cursor.dump(),
+            record.passive,
+        ),
+    )
+    return row.lastrowid or 0
+
+
+def save_epoch(connection: sqlite3.Connection, ledger: int, epoch: int) -> None:
+    """Store the epoch of a ledger's exclusive producer."""
+    connection.execute("UPDATE ledgers SET topic_epoch = ? WHERE id = ?", (epoch, ledger))
+
+
+def save_terminated(connection: sqlite3.Connection, ledger: int) -> None:
+    """Store that a ledger takes no more entries."""
+    connection.execute("UPDATE ledgers SET terminated = 1 WHERE id = ?", (ledger,))
+
+
+def delete_subscription(connection: sqlite3.Connection, subscription_id: int) -> None:
+    """Remove a subscription."""
+    connection.execute("DELETE FROM subscriptions WHERE id = ?", (subscription_id,))
+
+
+def save_active(connection: sqlite3.Connection, subscription_id: int) -> None:
+    """Store that a subscription holds its messages back from now on."""
+    connection.execute("UPDATE subscriptions SET passive = 0 WHERE id = ?", (subscription_id,))
+
+
+def save_used(connection: sqlite3.Connection, used: Iterable[tuple[int, int]]) -> None:
+    """Store when subscriptions were used last: pairs of time and id."""
+    connection.executemany("UPDATE subscriptions SET last_used_ms = ? WHERE id = ?", used)
+
+
+def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> None:
+    """Store how far ledgers, cursors and producers are on disk without the journal."""
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'journal'", (checkpoint.journal,))
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'closed'", (checkpoint.closed,))
+    connection.executemany(
+        "UPDATE subscriptions SET cursor = ?, last_used_ms = ?, committed = ? WHERE id = ?",
+        checkpoint.cursors,
+    )
+    for change in checkpoint.ledgers:
+        row = (change.next_entry, change.next_index, change.ledger)
+        updated = connection.execute(
+            "UPDATE ledgers SET next_entry = ?, next_index = ? WHERE id = ?", row
+        )
+        # A topic may have been deleted while its last entries were on their way.
+        if updated.rowcount:
+            _save_segments(connection, change.ledger, change.segments)
+            _save_producers(connection, change)
+
+
+def _save_segments(
+    connection: sqlite3.Connection, ledger: int, segments: Iterable[Segment]
+) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        ((ledger, *dataclasses.astuple(segment)) for segment in segments),
+    )
+
+
+def _save_producers(connection: sqlite3.Connection, change: LedgerChange) -> None:
+    connection.executemany(
+        "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?)",
+        (
+            (change.ledger, name, (state.sequence + _SIGN) % (2 * _SIGN) - _SIGN, *state[1:])
+            for name, state in change.producers.items()
+        ),
+    )
+
+
+def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:
+    """Remove segments: pairs of ledger and first entry."""
+    connection.executemany("DELETE FROM segments WHERE ledger_id = ? AND first_entry = ?", dropped)
+
+
+def expire_producers(connection: sqlite3.Connection, until_ms: int) -> None:
+    """Forget the producers that stored nothing after a time."""
+    connection.execute("DELETE FROM producers WHERE time_ms <= ?", (until_ms,))
+
+
+def replace_segment(
+    connection: sqlite3.Connection, ledger: int, old: Segment, new: Iterable[Segment]
+) -> None:
+    """Put other segments in the place of one."""
+    drop_segments(connection, [(ledger, old.first_entry)])
+    _save_segments(connection, ledger, new)
+
+
+def insert_hole(connection: sqlite3.Connection, ledger: int, hole: Hole, found_ms: int) -> None:
+    """Record that entries were given up."""
+    connection.execute(
+        "INSERT OR REPLACE INTO holes VALUES (?, ?, ?, ?, ?)",
+        (ledger, hole.first, hole.last, hole.reason, found_ms),
+    )
+
+
+def grow_topic(
+    connection: sqlite3.Connection,
+    topic: TopicRecord,
+    partitions: int,
+    subscriptions: Mapping[str, Mapping[str, str]],
+    now_ms: int,
+) -> tuple[TopicRecord, list[SubscriptionRecord]]:
+    """Give a topic more partitions, and each new one these subscriptions at its beginning.
+
+    In one transaction, so that no partition is ever seen without the subscriptions of the others.
+    """
+    connection.execute("UPDATE topics SET partitions = ? WHERE id = ?", (partitions, topic.id))
+    ids = list(topic.ledger_ids)
+    made = []
+    for partition in range(topic.partitions, partitions):
+        ids.append(_insert_ledger(connection, topic.id, partition))
+        for name, properties in subscriptions.items():
+            record = SubscriptionRecord(
+                0, ids[-1], name, dict(properties), now_ms, now_ms, Cursor(), now_ms
+            )
+            record.id = insert_subscription(connection, record)
+            made.append(record)
+    return dataclasses.replace(topic, partitions=partitions, ledger_ids=tuple(ids)), made
+
+
+def save_policies(connection: sqlite3.Connection, topic_id: int, policies: Policies) -> None:
+    """Store other policies of a topic."""
+    connection.execute(
+        "UPDATE topics SET policies = ? WHERE id = ?",
+        (json.dumps(dataclasses.asdict(policies)), topic_id),
+    )

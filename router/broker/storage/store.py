@@ -1,0 +1,383 @@
+"""Owns the store: its opening, topics, subscriptions, acknowledgements, and its failure.
+
+The layout of the data folder:
+  metadata.db              topics, subscriptions, cursors, what is synced (SQLite)
+  journal/<n>.log          the newest of everything, for all partitions; see journal, commit_groups
+  ledgers/<id>/<entry>.seg entries by partition; see segments and writing
+  ledgers/<id>/<entry>.idx points that lead into a segment; see offset_index
+  READ-ONLY                the reason why the folder must be repaired before it is written
+
+An entry is acknowledged when its commit group of the journal is synced. Behind the journal the
+checkpointer fills the segments. Everything here runs on the event loop, but for opening, which
+blocks a thread.
+
+The first error of a write or a sync ends the store: what the disk holds is not known any more. If
+only space was missing, a restart recovers; anything else leaves READ-ONLY in the folder.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Final, TypeVar
+
+from router.broker.storage import rows
+from router.broker.storage.catalog import Catalog
+from router.broker.storage.checkpointer import (
+    MAX_UNCUT_JOURNALS,
+    CheckpointCallbacks,
+    CheckpointContext,
+    Checkpointer,
+)
+from router.broker.storage.cursor_log import CursorLog
+from router.broker.storage.cursors import Cursor
+from router.broker.storage.database import Database
+from router.broker.storage.disk import Disk, DiskUsage, measure_disk
+from router.broker.storage.faults import StoreError, leaves_mark, write_mark
+from router.broker.storage.opening import (
+    Opened,
+    StoreContext,
+    build_ledger,
+    open_folder,
+    skip_holes,
+)
+from router.broker.storage.options import Clock, StoreOptions
+from router.broker.storage.partition import Ledger
+from router.broker.storage.retention_task import RetentionTask
+from router.broker.storage.rows import LedgerRow, SubscriptionRecord, TopicRecord
+from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
+from router.metrics import Sample
+from router.model import Policies
+from router.quoting import said
+
+T = TypeVar("T")
+_SPACE_CHECK_SECONDS: Final = 1.0
+
+
+class Store:
+    """All topics of a node, on disk. Open it with `open`; use it from one event loop.
+
+    `failed` ends with the first error of a write or sync: nothing is acknowledged after it, and the
+    process should end. `full`: free space is below the reserve, publishing should be refused.
+    `boot` counts the starts of the folder. Those in `pressure` are called when `full` changed, and
+    when `congested` ended after it was seen to hold.
+    """
+
+    def __init__(
+        self,
+        opened: Opened,
+        checkpoint_context: CheckpointContext,
+        context: StoreContext,
+        clock: Clock,
+    ) -> None:
+        self._context = context
+        self._options = context.options
+        self._tails = checkpoint_context.tails
+        self._checkpoint_context = checkpoint_context
+        self._clock = clock
+        self._catalog = Catalog(opened.rows, opened.ledgers, context.options)
+        self._journal = checkpoint_context.journal
+        self._journal.start(self._after_commit, self.fail)
+        calls = CheckpointCallbacks(self._catalog.roll_ms, self.fail, self._after_commit)
+        self._checkpointer = Checkpointer(checkpoint_context, context.options.cache, calls)
+        self._checkpointer.cursors = opened.cursors
+        window_ms = context.options.dedup_window_ms
+        cursors = CursorLog(self._catalog, self._journal, self._checkpointer.cursors)
+        self.acknowledge = cursors.acknowledge
+        self.reset = cursors.reset
+        self.commit = cursors.commit
+        self._sweep = RetentionTask(
+            self._catalog, self._checkpointer, checkpoint_context, window_ms, self.acknowledge
+        )
+        self._pressed = False
+        self._space_task = asyncio.ensure_future(self._watch_space())
+        self.failed = checkpoint_context.journal.failed
+        self.full = False
+        self.boot = opened.boot
+        self.pressure: set[Callable[[], None]] = set()
+        self._after_commit()
+
+    @classmethod
+    async def open(
+        cls, folder: Path, options: StoreOptions, clock: Clock, disk: Disk | None = None
+    ) -> Store:
+        """Recover the folder, made if it is not there, and return its store.
+
+        Raises StoreError with a sentence for the operator.
+        """
+        context = StoreContext.build(folder, options, disk or Disk())
+        parts = context.ledger_context
+        try:
+            opened = await asyncio.to_thread(open_folder, context)
+        except BaseException:
+            parts.readers.shutdown()
+            raise
+        metadata = Database(opened.connection, context.disk, "metadata")
+        checkpoint_context = CheckpointContext(
+            parts.journal, context.files, context.writer, metadata, parts.tails
+        )
+        return cls(opened, checkpoint_context, context, clock)
+
+    async def close(self) -> None:
+        """Bring everything to rest in segments and metadata; or, if the store failed, just end."""
+        self._space_task.cancel()
+        with suppress(StoreError):
+            await self._journal.settle()
+            await self._checkpointer.checkpoint(everything=True)
+        self._journal.stop()
+        await self._checkpointer.close()
+        await self._checkpoint_context.metadata.close()
+        self._context.ledger_context.readers.shutdown()
+
+    def fail(self, error: BaseException) -> None:
+        """End the store with an error of the disk, if none ended it before."""
+        if not self.failed.done():
+            if leaves_mark(error):
+                write_mark(self._context.folder, str(error))
+            self._journal.fail(error)
+
+    @property
+    def congested(self) -> bool:
+        """Whether the disk does not keep up: read no more publishes until `pressure` is called."""
+        slow = (
+            self._journal.unsynced > self._options.unsynced
+            or self._tails.unflushed_size > self._options.cache
+            or self._journal.number - self._checkpointer.cut >= MAX_UNCUT_JOURNALS
+        )
+        self._pressed = self._pressed or slow
+        return slow
+
+    @property
+    def reserve(self) -> int:
+        """Free bytes below which the store is full."""
+        return self._options.reserve
+
+    def sync_samples(self) -> list[Sample]:
+        """Return how long syncs took, and what waits for one."""
+        waiting = float(self._journal.unsynced)
+        return [
+            *self._journal.count_syncs().samples(),
+            ("router_journal_unsynced_bytes", (), waiting),
+        ]
+
+    async def disk_usage(self) -> DiskUsage:
+        """Return what the store takes of its disk; raise OSError."""
+        return await asyncio.to_thread(measure_disk, self._context.folder)
+
+    def topics(self) -> Iterable[TopicRecord]:
+        """Return all topics."""
+        return tuple(self._catalog.topics.values())
+
+    def ledger(self, ledger_id: int) -> Ledger:
+        """Return a ledger; raise KeyError if there is none."""
+        return self._catalog.ledgers[ledger_id]
+
+    def subscriptions(self, ledger_id: int) -> Iterable[SubscriptionRecord]:
+        """Return the subscriptions of a ledger."""
+        return self._catalog.subscriptions(ledger_id)
+
+    async def create_topic(
+        self, name: str, partitions: int, policies: Policies, properties: Mapping[str, str]
+    ) -> TopicRecord:
+        """Store a topic; partitions = 0: it is not partitioned and has one ledger.
+
+        Raises TopicExistsError, DiskFullError, StoreError.
+        """
+        self._refuse_full()
+        wanted = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
+        try:
+            topic = await self._run(lambda c: rows.insert_topic(c, wanted))
+        except sqlite3.IntegrityError as error:
+            raise TopicExistsError(f"topic {name} exists already") from error
+        self._take_in(topic, 0)
+        return topic
+
+    def topic(self, topic_id: int) -> TopicRecord | None:
+        """Return the topic with an id, None: there is none."""
+        return self._catalog.topics.get(topic_id)
+
+    def resolve(self, policies: Callable[[TopicRecord], Policies]) -> None:
+        """Have retention ask for the policies of a topic here, not for its own alone."""
+        self._catalog.policies = policies
+
+    async def grow_topic(self, topic: TopicRecord, partitions: int) -> TopicRecord:
+        """Give a topic more partitions, with the subscriptions of the others at their beginning.
+
+        Raises TopicNotFoundError, DiskFullError, StoreError.
+        """
+        self._refuse_full()
+        known = (r for i in topic.ledger_ids for r in self.subscriptions(i))
+        names = {record.name: record.properties for record in known if not record.passive}
+        now_ms = self._now_ms()
+        try:
+            grown, made = await self._run(
+                lambda c: rows.grow_topic(c, topic, partitions, names, now_ms)
+            )
+        except sqlite3.IntegrityError as error:
+            raise TopicNotFoundError("there is no such topic any more") from error
+        self._take_in(grown, topic.partitions)
+        for record in made:
+            self._catalog.add(record)
+        return grown
+
+    async def change_policies(self, topic: TopicRecord, policies: Policies) -> TopicRecord:
+        """Give a topic other policies; on disk on return. Raises StoreError."""
+        await self._run(lambda c: rows.save_policies(c, topic.id, policies))
+        changed = self._catalog.topics[topic.id] = replace(topic, policies=policies)
+        return changed
+
+    async def delete_topic(self, topic_id: int) -> None:
+        """Remove a topic with everything that belongs to it; raise TopicNotFoundError."""
+        topic = self._catalog.topics.pop(topic_id, None)
+        if topic is None:
+            raise TopicNotFoundError("there is no such topic any more")
+        for ledger_id in topic.ledger_ids:
+            self._catalog.ledgers.pop(ledger_id).discard()
+            for record in self._catalog.pop_subscriptions(ledger_id):
+                self._checkpointer.cursors.pop(record, None)
+        await self._run(lambda c: rows.delete_topic(c, topic_id))
+        async with self._checkpointer.alone():
+            for ledger_id in topic.ledger_ids:
+                await self._checkpointer.in_thread(
+                    partial(self._checkpoint_context.writer.remove_ledger, ledger_id)
+                )
+
+    async def create_subscription(
+        self,
+        ledger_id: int,
+        name: str,
+        mark_delete: int,
+        properties: Mapping[str, str],
+        *,
+        passive: bool = False,
+    ) -> SubscriptionRecord:
+        """Store a subscription behind the entry `mark_delete`; one that exists is returned as is.
+
+        Raises TopicNotFoundError, DiskFullError, StoreError.
+        """
+        self._refuse_full()
+        now_ms = self._now_ms()
+        cursor = Cursor(mark_delete)
+        record = SubscriptionRecord(
+            0, ledger_id, name, dict(properties), now_ms, now_ms, cursor, now_ms, passive
+        )
+        if (ledger := self._catalog.ledgers.get(ledger_id)) is not None:
+            skip_holes(record, ledger)
+        try:
+            record.id = await self._run(lambda c: rows.insert_subscription(c, record))
+        except sqlite3.IntegrityError as error:
+            for existing in self.subscriptions(ledger_id):
+                if existing.name == name:
+                    return existing
+            raise TopicNotFoundError("there is no such topic any more") from error
+        self._catalog.add(record)
+        return record
+
+    async def activate_subscription(self, subscription: SubscriptionRecord) -> None:
+        """Have a passive subscription hold its messages back; on disk on return.
+
+        Raises StoreError.
+        """
+        subscription.passive = False
+        await self._run(lambda c: rows.save_active(c, subscription.id))
+
+    async def delete_subscription(self, subscription_id: int) -> None:
+        """Forget a subscription; one that is gone is no error. Raises StoreError."""
+        record = self._catalog.pop_subscription(subscription_id)
+        if record is not None:
+            self._checkpointer.cursors.pop(record, None)
+        await self._run(lambda c: rows.delete_subscription(c, subscription_id))
+
+    async def save_epoch(self, ledger: Ledger) -> None:
+        """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""
+        epoch = ledger.topic_epoch
+        if epoch is not None:
+            await self._run(lambda c: rows.save_epoch(c, ledger.id, epoch))
+
+    async def terminate(self, ledger: Ledger) -> None:
+        """Have a ledger take no more entries, for good; on disk on return. Raises StoreError.
+
+        What is appended before the return is stored.
+        """
+        await self._run(lambda c: rows.save_terminated(c, ledger.id))
+        ledger.terminated = True
+
+    def after_sync(self, done: Callable[[], object]) -> None:
+        """Call when everything appended so far is on disk; at once if it is."""
+        if not self.failed.done():
+            self._journal.after_sync(done)
+
+    async def delete_before(self, ledger: Ledger, number: int) -> None:
+        """Remove the segments of a ledger whose messages all have a lower number.
+
+        Subscriptions go on behind them. Raises StoreError.
+        """
+        await self._sweep.delete_before(ledger, number, self._now_ms())
+
+    async def retain(self, now_ms: int) -> None:
+        """Remove what retention allows to go, and write down what is due; raise StoreError.
+
+        To be called about once a minute.
+        """
+        await self._sweep.run(now_ms)
+
+    async def _run(self, operation: Callable[[sqlite3.Connection], T]) -> T:
+        """Change the metadata; sqlite3.IntegrityError passes, other errors fail the store."""
+        if self.failed.done():
+            raise StoreError("the store failed")
+        try:
+            return await self._checkpoint_context.metadata.run(operation)
+        except sqlite3.IntegrityError:
+            raise
+        except (OSError, sqlite3.Error) as error:
+            self.fail(error)
+            raise StoreError(f"the store failed: {said(error)}") from error
+
+    def _take_in(self, topic: TopicRecord, first: int) -> None:
+        """Add a topic, and its new partitions from this one on."""
+        self._catalog.topics[topic.id] = topic
+        for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
+            row = LedgerRow(ledger_id, topic.id, partition, 0, 0)
+            ledger = build_ledger(row, self._options, self._context.ledger_context)
+            self._catalog.ledgers[ledger_id] = ledger
+
+    def _refuse_full(self) -> None:
+        if self.full:
+            raise DiskFullError("the disk of the node is full")
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)
+
+    def _after_commit(self) -> None:
+        checkpointer, journal = self._checkpointer, self._journal
+        if (
+            self._tails.unflushed_size > checkpointer.flush_bytes
+            or journal.number > checkpointer.cut
+        ):
+            checkpointer.watch()
+        full = journal.free < self._options.reserve
+        ended = self._pressed and not self.congested
+        if ended or full != self.full:
+            self.full = full
+            self._pressed = self._pressed and not ended
+            for listener in tuple(self.pressure):
+                listener()
+
+    async def _watch_space(self) -> None:
+        """Keep `full` true while no commit groups come that would look, and count syncs."""
+        while not self.failed.done():
+            await asyncio.sleep(_SPACE_CHECK_SECONDS)
+            self._journal.count_syncs()
+            try:
+                self._journal.free = await self._checkpointer.in_thread(
+                    partial(self._context.disk.free, self._context.folder)
+                )
+            except OSError as error:
+                self.fail(error)
+                return
+            self._after_commit()

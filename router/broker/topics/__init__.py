@@ -1,0 +1,1 @@
+"""The node's topics: partitions, namespaces, policies, schemas, and their administration."""

@@ -1,0 +1,83 @@
+"""Changes of a topic in use: more partitions, other policies, its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from router.broker.storage import TopicRecord
+from router.broker.topics.names import check_new
+from router.broker.topics.namespaces import check_policies
+from router.broker.topics.topics import Topics
+from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
+from router.model import NO_PROPERTIES, Policies, Position, TopicName
+from router.quoting import quoted
+
+
+async def grow(topics: Topics, name: TopicName, partitions: int) -> None:
+    """Give a partitioned topic more partitions, with the subscriptions that it has.
+
+    These begin at the beginning of each. Raises TopicNotFoundError, NotAllowedError,
+    TopicTerminatedError, BadRequestError.
+    """
+
+    async def change(record: TopicRecord) -> TopicRecord:
+        if not record.partitions:
+            raise NotAllowedError(f"{name} is not partitioned: it cannot get more partitions")
+        if partitions < record.partitions:
+            raise NotAllowedError(f"{name} has {record.partitions} partitions and keeps them")
+        if any(topics.store.ledger(ledger_id).terminated for ledger_id in record.ledger_ids):
+            raise TopicTerminatedError
+        check_new(name, partitions, NO_PROPERTIES)
+        if partitions == record.partitions:
+            return record
+        return await topics.store.grow_topic(record, partitions)
+
+    before = await topics.change(name, change)
+    await _subscribe(topics, name, before.partitions)
+
+
+async def change_policies(
+    topics: Topics, name: TopicName, new: Mapping[str, Any], clear: Iterable[str]
+) -> None:
+    """Set some policies of a topic and clear others.
+
+    Raises TopicNotFoundError, BadRequestError.
+    """
+    cleared = list(clear)
+    if unknown := {*new, *cleared} - asdict(Policies()).keys():
+        raise BadRequestError(f"a topic has no policy {quoted(min(unknown))}")
+    check_policies(new)
+
+    async def change(record: TopicRecord) -> TopicRecord:
+        policies = replace(record.policies, **{**dict.fromkeys(cleared), **new})
+        return await topics.store.change_policies(record, policies)
+
+    await topics.change(name, change)
+
+
+async def terminate(topics: Topics, name: TopicName) -> list[Position]:
+    """Have a topic, or the partition that is named, take no more entries; return the last ones.
+
+    The topic neither grows nor goes meanwhile. Raises TopicNotFoundError.
+    """
+    last: list[Position] = []
+
+    async def change(record: TopicRecord) -> TopicRecord:
+        last.extend([await partition.terminate() for partition in topics.pieces(name)])
+        return record
+
+    part = name.parent()
+    await topics.change(name if part is None else part[0], change)
+    return last
+
+
+async def _subscribe(topics: Topics, name: TopicName, before: int) -> None:
+    """Give new partitions the subscriptions that others were given while they were made."""
+    partitions = topics.partitions(topics.known(name))
+    wanted = {n: s for p in partitions[:before] for n, s in p.subscriptions.items()}
+    for subscription in wanted.values():
+        if subscription.record is not None:
+            for partition in partitions[before:]:
+                await partition.subscribe(subscription.name, 0, subscription.record.properties)

@@ -1,0 +1,189 @@
+"""Descriptions of topics for administration: in pages, because a frame has bounds.
+
+A frame holds 5 MB and 100,000 fields; a thousand groups on a hundred partitions, or the names of
+100,000 topics, are more. An answer that broke the bounds would end the connection, and with it all
+polls of the worker that asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Final, Protocol, runtime_checkable
+
+from router.admin_model import ClientInfo
+from router.broker.delivery import BacklogCounter, Partition, Subscription
+from router.broker.delivery.non_persistent import NonPersistentPartition
+from router.broker.storage import TopicRecord
+from router.model import (
+    NOT_PARTITIONED,
+    PartitionStats,
+    SubscriptionStats,
+    TopicInfo,
+    TopicName,
+    TopicStats,
+)
+
+MAX_SUBSCRIPTIONS_PER_PAGE: Final = 1_000
+"""Names have at most 1,024 characters of 4 bytes."""
+
+Place = tuple[int, str]
+"""A subscription: the index of its partition and its name."""
+
+
+@runtime_checkable
+class Client(Protocol):
+    """A producer's or consumer's connection that can be named to people."""
+
+    peer: str
+    client: str
+
+
+class Opened(Protocol):
+    """A producer or a consumer."""
+
+    @property
+    def name(self) -> str:
+        """Return its name."""
+        ...
+
+    @property
+    def link(self) -> object:
+        """Return its connection."""
+        ...
+
+    @property
+    def since_ms(self) -> int:
+        """Return when it was opened, in milliseconds since 1970."""
+        ...
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """Return what its client says of it."""
+        ...
+
+
+def topic_info(record: TopicRecord) -> TopicInfo:
+    """Return a topic as administration sees it."""
+    return TopicInfo(
+        TopicName.parse(record.name),
+        record.partitions,
+        record.policies,
+        record.properties,
+        record.created_ms,
+    )
+
+
+async def topic_stats(
+    record: TopicRecord, partitions: Sequence[Partition], after: Place | None
+) -> TopicStats:
+    """Return a page of what a topic holds, with the subscriptions that come `after` this one.
+
+    At most MAX_SUBSCRIPTIONS_PER_PAGE. The first page has all partitions, later ones none.
+    """
+    counter = BacklogCounter()
+    page = list(islice(subscriptions_after(partitions, after), MAX_SUBSCRIPTIONS_PER_PAGE))
+    found = [await _subscription_stats(subscription, counter) for subscription in page]
+    if len(page) < MAX_SUBSCRIPTIONS_PER_PAGE:
+        found += islice(
+            _groups_without_position(partitions), MAX_SUBSCRIPTIONS_PER_PAGE - len(page) - 1
+        )
+    return TopicStats(
+        topic_info(record),
+        () if after else tuple(_partition_stats(partition) for partition in partitions),
+        tuple(found),
+    )
+
+
+def _groups_without_position(partitions: Sequence[Partition]) -> Iterator[SubscriptionStats]:
+    """Yield the groups that have members and have committed nothing: all is before them."""
+    for partition in partitions:
+        live = partition.context.live_members
+        for name in live.groups(partition.topic_name):
+            if name not in partition.subscriptions:
+                readers = live.readers(partition.topic_name, name, partition.index)
+                yield SubscriptionStats(
+                    name, partition.index, partition.ledger.messages, readers, durable=True
+                )
+
+
+def subscriptions_after(
+    partitions: Sequence[Partition], after: Place | None
+) -> Iterator[Subscription]:
+    """Yield the subscriptions by partition and name, beginning after this one."""
+    for partition in partitions:
+        if after is not None and partition.index < after[0]:
+            continue
+        for name, subscription in sorted(partition.subscriptions.items()):
+            if after is None or (partition.index, name) > after:
+                yield subscription
+
+
+def _partition_stats(partition: Partition) -> PartitionStats:
+    ledger = partition.ledger
+    return PartitionStats(
+        partition=partition.index,
+        ledger=ledger.id,
+        first_entry=ledger.first_entry,
+        next_entry=ledger.durable_entry,
+        messages=ledger.messages,
+        bytes=ledger.size_bytes,
+        producers=len(partition.producers),
+    )
+
+
+async def _subscription_stats(
+    subscription: Subscription, counter: BacklogCounter
+) -> SubscriptionStats:
+    return SubscriptionStats(
+        name=subscription.name,
+        partition=subscription.partition.index,
+        backlog=await counter.backlog(subscription.ledger, subscription.cursor),
+        consumers=len(subscription.consumers) + _live_readers(subscription),
+        durable=subscription.durable,
+    )
+
+
+def _live_readers(subscription: Subscription) -> int:
+    """Return how many members of a protocol without consumers read a subscription."""
+    place = subscription.topic_name, subscription.name, subscription.partition_index
+    return subscription.context.live_members.readers(*place)
+
+
+def non_persistent_stats(topic: NonPersistentPartition) -> TopicStats:
+    """Return what a topic that is not persistent has now."""
+    partition = PartitionStats(
+        NOT_PARTITIONED,
+        messages=topic.messages,
+        bytes=topic.bytes,
+        producers=len(topic.producers),
+    )
+    subscriptions = (
+        SubscriptionStats(one.name, NOT_PARTITIONED, 0, len(one.consumers), durable=False)
+        for one in topic.subscriptions.values()
+    )
+    return TopicStats(TopicInfo(topic.name), (partition,), tuple(subscriptions))
+
+
+def clients(partitions: Sequence[Partition | NonPersistentPartition]) -> Iterator[ClientInfo]:
+    """Yield the producers and consumers of partitions."""
+    for partition in partitions:
+        for producer in partition.producers:
+            info = _client(partition.index, producer, producer.producer_id)
+            info.access = producer.access
+            yield info
+        for subscription in partition.subscriptions.values():
+            for consumer in subscription.consumers:
+                info = _client(partition.index, consumer, consumer.consumer_id)
+                info.subscription = subscription.name
+                info.permits = max(0, consumer.permits)
+                info.unacked = consumer.held_messages
+                info.dropped = consumer.dropped
+                yield info
+
+
+def _client(partition: int, opened: Opened, identity: int) -> ClientInfo:
+    info = ClientInfo(partition, opened.name, identity, opened.since_ms, opened.metadata)
+    if isinstance(opened.link, Client):
+        info.address, info.version = opened.link.peer, opened.link.client
+    return info

@@ -1,0 +1,97 @@
+"""Where partitions and stretches of them begin and end: entries, and the numbers of messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from router.broker.delivery import Partition
+from router.broker.storage import Ledger
+from router.broker.topics.topics import Topics
+from router.errors import BadRequestError
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """A part of one partition, as it is asked for.
+
+    It begins at an entry, or at the entry that holds the message number `index`, or at the first
+    that was published at `time_ms` or later; it has `messages` at most, None: all there are.
+    """
+
+    partition: int
+    entry: int = 0
+    messages: int | None = None
+    index: int | None = None
+    time_ms: int | None = None
+
+
+@dataclass(slots=True)
+class Extent:
+    """What is kept of a partition, from its first entry to before the next, and a stretch of it.
+
+    Indexes count the messages before an entry. `size` is in bytes.
+    """
+
+    partition: int
+    ledger_id: int
+    first_entry: int
+    first_index: int
+    next_entry: int
+    next_index: int
+    size: int
+    start_entry: int | None = None
+    start_index: int | None = None
+    end_entry: int | None = None
+    end_index: int | None = None
+
+
+class Extents:
+    """Answers where partitions begin and end."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def of(self, topic: str, stretches: Iterable[Stretch]) -> list[Extent]:
+        """Return the extents of a topic's partitions, with the stretches of those that are named.
+
+        Raises TopicNotFoundError, and BadRequestError for a partition that does not exist.
+        """
+        partitions = self._topics.pieces(self._topics.parse(topic))
+        wanted = {stretch.partition: stretch for stretch in stretches}
+        if unknown := wanted.keys() - {partition.index for partition in partitions}:
+            raise BadRequestError(f"there is no partition {min(unknown)} of {topic}")
+        return [await _extent(partition, wanted.get(partition.index)) for partition in partitions]
+
+
+async def _extent(partition: Partition, wanted: Stretch | None) -> Extent:
+    ledger = partition.ledger
+    first, behind = ledger.first_entry, ledger.durable_entry
+    found = Extent(
+        partition=partition.index,
+        ledger_id=ledger.id,
+        first_entry=first,
+        first_index=ledger.first_number,
+        next_entry=behind,
+        next_index=ledger.durable_number,
+        size=ledger.size_bytes,
+    )
+    if wanted is not None:
+        start = min(max(await _start(ledger, wanted), first), behind)
+        number, end = await ledger.number_before(start), behind
+        if wanted.messages is not None:
+            end = await ledger.entry_of_number(number + wanted.messages)
+            # A stretch has the entry at its start at least, where there is one.
+            end = min(max(end, start + 1), behind)
+        found.start_entry, found.start_index = start, number
+        found.end_entry, found.end_index = end, await ledger.number_before(end)
+    return found
+
+
+async def _start(ledger: Ledger, wanted: Stretch) -> int:
+    """Return the entry where a stretch begins, which may not be kept any more."""
+    if wanted.index is not None:
+        return await ledger.entry_of_number(wanted.index)
+    if wanted.time_ms is not None:
+        return await ledger.find_time(wanted.time_ms)
+    return wanted.entry

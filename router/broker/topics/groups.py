@@ -1,0 +1,92 @@
+"""A topic's subscriptions, over all its partitions: made, moved and deleted together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from router.broker.delivery import StartPosition, Subscription
+from router.broker.topics.topics import Topics
+from router.errors import BadRequestError, SubscriptionBusyError, SubscriptionNotFoundError
+from router.model import TopicName
+from router.quoting import quoted
+
+
+class Groups:
+    """The subscriptions of topics; where a partition is named, on that partition only."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def subscribe(self, name: TopicName, subscription: str, whence: StartPosition) -> None:
+        """Make a subscription exist on all partitions of a topic; raise TopicNotFoundError.
+
+        One that exists is left as it is.
+
+        Raises DamagedError, OSError as `StartPosition.entry` does.
+        """
+        partitions = self._topics.pieces(name)
+        missing = [p for p in partitions if subscription not in p.subscriptions]
+        for partition in missing:
+            partition.check_limit()
+        known = (p.subscriptions.get(subscription) for p in partitions)
+        if any(one is not None and one.passive for one in known):
+            # A group with positions on some partitions reads the others from their beginning.
+            whence = StartPosition(earliest=True)
+        entries = {partition: await whence.entry(partition.ledger) for partition in missing}
+        for partition in partitions:
+            await partition.subscribe(subscription, entries.get(partition, 0))
+
+    async def reset(
+        self, name: TopicName, subscription: str, to: StartPosition | Mapping[int, StartPosition]
+    ) -> None:
+        """Move a topic's subscription on each partition that has it; its consumers are closed.
+
+        With places by partition, on those alone. Raises TopicNotFoundError,
+        SubscriptionNotFoundError, BadRequestError for a partition that has no such subscription,
+        and DamagedError, OSError as `StartPosition.entry` does; then nothing was moved.
+        """
+        found = self.find(name, subscription)
+        if isinstance(to, StartPosition):
+            entries = [await to.entry(moving.ledger) for moving in found]
+        else:
+            found = [moving for moving in found if moving.partition.index in to]
+            if len(found) < len(to):
+                raise BadRequestError(f"{name} has no subscription on one of these partitions")
+            entries = [await to[moving.partition.index].entry(moving.ledger) for moving in found]
+        # All at once, so that no client sees one partition moved and another not; what ended while
+        # files were read is left out.
+        self.find(name, subscription)
+        moved = [
+            moving.reset_durably(entry)
+            for moving, entry in zip(found, entries, strict=True)
+            if moving.partition.subscriptions.get(subscription) is moving
+        ]
+        await asyncio.gather(*moved)
+
+    async def unsubscribe(self, name: TopicName, subscription: str, *, force: bool = False) -> None:
+        """Delete a topic's subscription that has no consumers; with `force`, any.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError, SubscriptionBusyError.
+        """
+        found = self.find(name, subscription)
+        if not force and (consumers := sum(len(ending.consumers) for ending in found)):
+            raise SubscriptionBusyError(
+                f"{subscription} is read by {consumers} consumers", retry_after=1
+            )
+        for ending in found:
+            await ending.partition.delete(ending)
+
+    def find(self, name: TopicName, subscription: str) -> Sequence[Subscription]:
+        """Return a topic's subscription on each partition that has it.
+
+        Raises TopicNotFoundError, SubscriptionNotFoundError.
+        """
+        found = [
+            partition.subscriptions[subscription]
+            for partition in self._topics.pieces(name)
+            if subscription in partition.subscriptions
+        ]
+        if not found:
+            raise SubscriptionNotFoundError(f"{name} has no subscription {quoted(subscription)}")
+        return found

@@ -1,0 +1,80 @@
+"""The periodic task of the log: retention, and deletion of subscriptions that are not used."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from router.broker.delivery import Partition
+from router.broker.storage import SubscriptionRecord, TopicRecord
+from router.broker.topics.topics import Topics
+from router.model import NOT_PARTITIONED
+
+MAINTENANCE_INTERVAL_SECONDS: Final = 60.0
+TOPICS_PER_YIELD: Final = 200
+
+_log = structlog.get_logger(__name__)
+
+
+class Maintenance:
+    """Maintains all topics of the node."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def maintain(self) -> None:
+        """Apply retention, and delete the subscriptions that were not used for long."""
+        topics = self._topics
+        now = topics.now_ms()
+        await topics.store.retain(now)
+        for partition in topics.loaded():
+            _drop_unused_readers(partition)
+        for count, record in enumerate(topics.records()):
+            for index, ledger_id in enumerate(record.ledger_ids):
+                for known in list(topics.store.subscriptions(ledger_id)):
+                    await self._expire_if_unused(record, index, known, now)
+            if count % TOPICS_PER_YIELD == 0:
+                await asyncio.sleep(0)
+
+    async def run(self, every: float = MAINTENANCE_INTERVAL_SECONDS) -> None:
+        """Maintain periodically until cancelled; a failure is logged and tried again."""
+        while True:
+            await asyncio.sleep(every)
+            try:
+                await self.maintain()
+            except Exception:  # noqa: BLE001 - the boundary of a task: retention must go on
+                _log.exception("tending-failed")
+
+    async def _expire_if_unused(
+        self, record: TopicRecord, place: int, known: SubscriptionRecord, now_ms: int
+    ) -> None:
+        topics = self._topics
+        index = place if record.partitions else NOT_PARTITIONED
+        partition = topics.loaded_partition(record, index)
+        subscription = partition.subscriptions.get(known.name) if partition else None
+        options = topics.options
+        kept_ms = options.offsets_ms if known.passive else options.groups_ms
+        read = subscription is not None and bool(subscription.consumers)
+        if read or topics.live_members.of(record.name, known.name):
+            known.last_used_ms = now_ms
+        elif known.last_used_ms <= now_ms - kept_ms:
+            _log.info("group-expired", topic=record.name, partition=index, group=known.name)
+            if partition is not None and subscription is not None:
+                await partition.delete(subscription)
+            else:
+                await topics.store.delete_subscription(known.id)
+
+
+def _drop_unused_readers(partition: Partition) -> None:
+    """Drop each subscription that is not durable and was not read from since the last call.
+
+    A reader that seeks comes back, so that the first call is too early.
+    """
+    for subscription in list(partition.subscriptions.values()):
+        if subscription.durable or subscription.consumers:
+            continue
+        if subscription.idle:
+            del partition.subscriptions[subscription.name]
+        subscription.idle = True

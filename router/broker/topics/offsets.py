@@ -1,0 +1,127 @@
+"""Positions of groups as numbers of messages: committed and looked up on one partition at a time.
+
+Theory of operation. A group has one position for all protocols: the cursor of its subscription. A
+commit moves the cursor forward by a cumulative acknowledgement and back by a reset; both may lead
+into the middle of a batch. What the client gave besides, its metadata, and an offset that the log
+does not reach, is journalled beside the cursor and holds as long as the cursor stands there.
+
+A group that no consumer ever asked for gets a *passive* subscription by its first commit: it keeps
+the position, and neither retention nor backlog count it. A consumer that comes makes it active,
+where it is. The alternative, a table of offsets of its own, would need everything again that
+subscriptions have: the journal, expiry, administration, and their place in statistics.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from router.broker.delivery import Partition, Subscription
+from router.broker.storage import Ack, Commit, Cursor, Ledger
+from router.broker.storage.cursors import bits, words
+from router.broker.topics.topics import Topics
+from router.errors import TopicNotFoundError
+
+Forget = Callable[[str, str | None], None]
+"""Drops positions that polls of a subscription left for a next poll."""
+
+
+class GroupOffsets:
+    """Commits and looks up positions.
+
+    Calls raise TopicNotFoundError, SubscriptionLimitError, NotAllowedError, StoreError, and
+    DamagedError, OSError where the disk cannot be read.
+    """
+
+    def __init__(self, topics: Topics, forget: Forget) -> None:
+        self._topics = topics
+        self._forget = forget
+
+    async def commit(self, partition: Partition, name: str, commit: Commit) -> None:
+        """Set the position of a group; on disk once `stored` has returned."""
+        ledger = partition.ledger
+        subscription = await partition.subscribe(name, 0, passive=True)
+        number = _bounded(ledger, commit.number)
+        entry = await ledger.entry_of_number(number)
+        index = max(0, number - await ledger.number_before(entry))
+        left = await _left(ledger, entry, index)
+        if subscription.record is None or partition.subscriptions.get(name) is not subscription:
+            raise TopicNotFoundError
+        store = self._topics.store
+        if (entry, index) < _first(subscription.cursor):
+            subscription.reset(entry, _ignore)
+            self._forget(subscription.topic_name, name)
+        if left:
+            store.acknowledge(subscription.record, Ack(entry, cumulative=True, ack_set=left))
+        else:
+            store.acknowledge(subscription.record, Ack(entry - 1, cumulative=True))
+        store.commit(subscription.record, commit)
+        subscription.touch()
+
+    async def stored(self) -> None:
+        """Return when all commits so far are on disk."""
+        stored = asyncio.Event()
+        self._topics.store.after_sync(stored.set)
+        await stored.wait()
+
+    async def position(self, partition: Partition, name: str) -> Commit | None:
+        """Return where a group stands; None: nothing is known of it."""
+        subscription = partition.subscriptions.get(name)
+        if subscription is None or not _is_known(subscription):
+            return None
+        ledger, cursor = partition.ledger, subscription.cursor
+        entry, index = _first(cursor)
+        number = await ledger.number_before(entry)
+        if entry >= ledger.first_entry:
+            number += index
+        committed = subscription.record.commit if subscription.record is not None else None
+        if committed is not None and _bounded(ledger, committed.number) == number:
+            return committed
+        return Commit(number)
+
+    async def delete(self, partition: Partition, name: str) -> None:
+        """Forget the position of a group; on disk on return."""
+        if (subscription := partition.subscriptions.get(name)) is not None:
+            await partition.delete(subscription)
+            self._forget(partition.topic_name, name)
+
+    async def lag(self, partition: Partition, name: str) -> int | None:
+        """Return how many messages lie behind the position of a group."""
+        position = await self.position(partition, name)
+        if position is None:
+            return None
+        return max(0, partition.ledger.durable_number - position.number)
+
+
+def _is_known(subscription: Subscription) -> bool:
+    """Return whether a subscription has a position: a passive one gets it by its first commit."""
+    record = subscription.record
+    return record is not None and not (record.passive and record.commit is None)
+
+
+def _bounded(ledger: Ledger, number: int) -> int:
+    return min(max(number, ledger.first_number), ledger.durable_number)
+
+
+def _first(cursor: Cursor) -> tuple[int, int]:
+    """Return the entry and the index in it that are acknowledged next."""
+    entry = cursor.next_unacked(cursor.mark_delete + 1)
+    left = bits(cursor.ack_set(entry))
+    return entry, (left & -left).bit_length() - 1 if left else 0
+
+
+async def _left(ledger: Ledger, entry: int, index: int) -> tuple[int, ...]:
+    """Return the messages of an entry from an index on, as the words of an acknowledgement."""
+    if not index:
+        return ()
+    found = ledger.cached(entry)
+    if found is None:
+        read = await ledger.read(entry, 1, 1)
+        if not read or read[0].entry_id != entry:
+            return ()
+        found = read[0]
+    return tuple(words((1 << found.messages) - (1 << min(index, found.messages))))
+
+
+def _ignore() -> None:
+    pass

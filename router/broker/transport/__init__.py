@@ -1,0 +1,1 @@
+"""What every listener shares: connections, frame scheduling, memory budget, TLS, authentication."""

@@ -1,0 +1,50 @@
+"""What the connections of all listeners share: limits, the authorizer, the memory budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from router.broker import descriptors
+from router.broker.transport.authentication import ListenerAuthorizer
+from router.broker.transport.blacklist import Blacklist
+from router.broker.transport.memory_budget import MemoryBudget
+from router.settings.options import SettingsOptions, from_setting
+
+
+class Abortable(Protocol):
+    """A connection that can be ended at once."""
+
+    def abort(self, reason: str) -> None:
+        """End the connection without sending what waits; `reason` is the event that is logged."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TransportOptions(SettingsOptions):
+    """Limits of all listeners together.
+
+    `ping_seconds`: a client that is silent for so long is asked whether it is still there.
+    """
+
+    # Within the descriptors that the process may open.
+    max_connections: int = from_setting(
+        "broker.connections", descriptors.for_clients, default=10_000
+    )
+    ping_seconds: float = from_setting("broker.ping", default=30.0)
+
+
+@dataclass(slots=True)
+class TransportContext:
+    """Shared by the connections of all listeners.
+
+    `authorizer` is None if only the node's own socket is served, whose clients are trusted.
+    `unauthenticated` holds the connections whose client is not known yet, oldest first.
+    """
+
+    options: TransportOptions = TransportOptions()
+    authorizer: ListenerAuthorizer | None = None
+    blacklist: Blacklist | None = None
+    connections: set[Abortable] = field(default_factory=set)
+    unauthenticated: dict[Abortable, None] = field(default_factory=dict)
+    memory_budget: MemoryBudget = field(default_factory=MemoryBudget)

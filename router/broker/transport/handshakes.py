@@ -1,0 +1,87 @@
+"""The TLS handshakes of a listener: each has a time limit, and their number is bounded.
+
+Connections are accepted here, one by one, and not by the event loop's own server: that would
+hold any number of handshakes that are begun and never ended, and could not use a renewed
+certificate. Of more than MAX_HANDSHAKES at once the oldest is dropped, because an honest one takes
+milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from router.access.certificates import Certificates
+from router.errors import SettingError
+
+HANDSHAKE_SECONDS: Final = 5.0
+MAX_HANDSHAKES: Final = 200
+RETRY_SECONDS: Final = 0.5
+"""After a failure such as having no descriptors left."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Handshakes:
+    """Accepts clients on a listening socket; each that completes TLS gets its own `protocol`."""
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        certificates: Certificates,
+        protocol: Callable[[], asyncio.Protocol],
+    ) -> None:
+        self._socket = sock
+        self._certificates = certificates
+        self._protocol = protocol
+        self._under_way: dict[asyncio.Task[None], None] = {}
+        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+
+    def close(self) -> None:
+        """Stop accepting, and drop the handshakes under way."""
+        self._accepting.cancel()
+        for task in list(self._under_way):
+            task.cancel()
+        self._socket.close()
+
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            try:
+                client, _ = await loop.sock_accept(self._socket)
+            except OSError as error:
+                _log.error("cannot accept a connection", reason=str(error))
+                await asyncio.sleep(RETRY_SECONDS)
+                continue
+            task = loop.create_task(self._shake_hands(client))
+            self._under_way[task] = None
+            task.add_done_callback(self._done)
+            if len(self._under_way) > MAX_HANDSHAKES:
+                next(iter(self._under_way)).cancel()
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._under_way.pop(task, None)
+
+    async def _shake_hands(self, client: socket.socket) -> None:
+        try:
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await asyncio.get_running_loop().connect_accepted_socket(
+                self._protocol,
+                client,
+                ssl=self._certificates.context(),
+                ssl_handshake_timeout=HANDSHAKE_SECONDS,
+                ssl_shutdown_timeout=HANDSHAKE_SECONDS,
+            )
+        except SettingError as error:
+            _log.error("no TLS: the certificate does not load", why=str(error))
+            client.close()
+        except OSError as error:  # of which TLS's own failures are a kind
+            _log.info("handshake-failed", reason=str(error))
+            client.close()
+        except BaseException:
+            client.close()
+            raise

@@ -1,0 +1,44 @@
+"""Requests of administration on the connection that messages take, which our own broker answers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from router.errors import from_code
+from router.model import TopicName, TopicStats
+from router.pulsar_client.link import Link
+from router.wire import node
+from router.wire.node import conversions
+from router.wire.node import node_pb2 as npb
+from router.wire.pulsar import pulsar_pb2 as pb
+
+
+def ask(link: Link, command: npb.CommandAdmin, deadline: float, *, again: bool = True) -> Any:
+    """Send an administration command and return the answer; raise the failure that it names."""
+
+    def make(request_id: int) -> pb.BaseCommand:
+        command.request_id = request_id
+        return node.extension(admin=command)
+
+    answer = link.call(make, deadline, again=again)
+    if answer.HasField("code"):
+        raise from_code(answer.code, answer.message)
+    return answer
+
+
+def described(answer: Callable[[npb.TopicRef], Any], topic: TopicName) -> TopicStats:
+    """Return what a topic holds, from the pages that `answer` returns for requests.
+
+    Raises TopicNotFoundError, and what `answer` raises.
+    """
+    request = npb.TopicRef(topic=str(topic))
+    page = answer(request)
+    stats = conversions.TOPIC_STATS.decode(page.stats)
+    found = [*stats.subscriptions]
+    while page.more:
+        request.after_partition, request.after_subscription = found[-1].partition, found[-1].name
+        page = answer(request)
+        found += map(conversions.SUBSCRIPTION_STATS.decode, page.stats.subscriptions)
+    return replace(stats, subscriptions=tuple(found))

@@ -1,0 +1,197 @@
+"""The columns in which every source gives its messages, whichever store they come from.
+
+`topic` is the local name in the default namespace and the full name elsewhere; `partition` counts
+from 0, and a topic without partitions has one. `position` is `ledger:entry`, with `:index` inside a
+batch entry, or Kafka's offset; `index` is the message's number in its partition, null where the
+store does not count them. A null value is a message that has none.
+
+The rows have these columns, or those of Spark's Kafka connector, as the layout says: `offset` is
+the index there, `timestamp` the time of publishing, and `headers` are the properties.
+
+Messages are gathered column by column and become Arrow arrays at once: the alternative, a Python
+row for each message that Spark turns into columns again, takes six times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from router.wire.pulsar import Columns
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SCHEMA_DDL: Final = (
+    "topic STRING, partition INT, position STRING, index BIGINT, key BINARY, value BINARY,"
+    " properties MAP<STRING, STRING>, event_time TIMESTAMP, publish_time TIMESTAMP"
+)
+COLUMNS: Final = tuple(column.split()[0] for column in SCHEMA_DDL.split(", ") if column[0] != "S")
+
+KAFKA_DDL: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP,"
+    " timestampType INT"
+)
+HEADERS_DDL: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
+CREATE_TIME: Final = 0
+"""Kafka's number for timestamps that publishers give."""
+
+ROW: Final = 64
+"""What a row takes besides its value, key and properties, about."""
+_PROPERTIES: Final = pa.map_(pa.string(), pa.string())
+_TIME: Final = pa.timestamp("us", tz="UTC")
+_HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+_KAFKA_FIELDS: Final = [
+    ("key", pa.binary()),
+    ("value", pa.binary()),
+    ("topic", pa.string()),
+    ("partition", pa.int32()),
+    ("offset", pa.int64()),
+    ("timestamp", _TIME),
+    ("timestampType", pa.int32()),
+]
+ARROW_KAFKA: Final = pa.schema(_KAFKA_FIELDS)
+ARROW_KAFKA_HEADERS: Final = pa.schema([*_KAFKA_FIELDS, ("headers", _HEADERS)])
+ARROW: Final = pa.schema(
+    [
+        ("topic", pa.string()),
+        ("partition", pa.int32()),
+        ("position", pa.string()),
+        ("index", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("properties", _PROPERTIES),
+        ("event_time", _TIME),
+        ("publish_time", _TIME),
+    ]
+)
+# Kafka's headers as the router's Kafka backend reads them: the last one of a name counts, our own
+# say what a record has no place for. They are bytes that may be no UTF-8; Spark reads leniently.
+_LAST_HEADERS: Final = (
+    "filter(coalesce(headers, array()), (h, i) -> NOT exists("
+    "slice(headers, i + 2, size(headers)), later -> later.key = h.key))"
+)
+_EVENT_TIME: Final = "router-event-time"
+_EVENT_HEADER: Final = (
+    f"try_cast(cast(try_element_at(filter(headers, h -> h.key = '{_EVENT_TIME}'), -1).value"
+    " AS STRING) AS BIGINT)"
+)
+# The first millisecond of the year 1, the last one of the year 9999.
+_LEAST_MS: Final = -62_135_596_800_000
+_MOST_MS: Final = 253_402_300_799_999
+_HIDDEN: Final = (
+    f"('{_EVENT_TIME}', 'router-sequence', 'router-schema-version', 'router-replicate-to')"
+)
+KAFKA: Final = (
+    "topic",
+    "partition",
+    "cast(offset AS STRING) AS position",
+    "offset AS index",
+    "key",
+    "value",
+    f"map_from_entries(transform(filter({_LAST_HEADERS}, h -> h.key NOT IN {_HIDDEN}),"
+    " h -> struct(h.key, coalesce(cast(h.value AS STRING), '')))) AS properties",
+    # Anybody may have written the header; a number that no time has would end the query.
+    f"timestamp_millis(CASE WHEN {_EVENT_HEADER} BETWEEN {_LEAST_MS} AND {_MOST_MS}"
+    f" THEN {_EVENT_HEADER} END) AS event_time",
+    "timestamp AS publish_time",
+)
+
+
+def from_kafka(frame: DataFrame) -> DataFrame:
+    """Return the columns of Spark's own Kafka connector, read with headers, as these columns."""
+    return frame.selectExpr(*KAFKA)
+
+
+class Layout(Enum):
+    """Which columns rows have."""
+
+    ROUTER = SCHEMA_DDL
+    KAFKA = KAFKA_DDL
+    KAFKA_WITH_HEADERS = f"{KAFKA_DDL}, {HEADERS_DDL}"
+
+
+class Gathered:
+    """Messages of one partition, gathered until they are taken as one record batch."""
+
+    __slots__ = ("_columns", "_layout", "_partition", "_topic", "rows", "size")
+
+    def __init__(self, topic: str, partition: int, layout: Layout = Layout.ROUTER) -> None:
+        self._topic = topic
+        self._partition = partition
+        self._layout = layout
+        self.rows = self.size = 0
+        self._columns: tuple[list[Any], ...] = tuple([] for _ in range(7))
+
+    def add(self, entry: Columns, place: str, first_index: int | None) -> None:
+        """Add the messages of an entry; `first_index` is the number of its first one, if known."""
+        count = len(entry.values)
+        positions, indexes, *others = self._columns
+        if count and entry.places[0] < 0:
+            positions.append(place)
+            indexes.append(first_index)
+        else:
+            positions.extend([f"{place}:{within}" for within in entry.places])
+            if first_index is None:
+                indexes.extend(repeat(None, count))
+            else:
+                indexes.extend([first_index + within for within in entry.places])
+        publish_times = repeat(entry.publish_time, count)
+        of_entry = (entry.keys, entry.values, entry.properties, entry.event_times, publish_times)
+        for column, more in zip(others, of_entry, strict=True):
+            column.extend(more)
+        self.rows += count
+        self.size += ROW * count + sum(map(len, filter(None, entry.values)))
+        self.size += sum(map(len, filter(None, entry.keys)))
+        if any(entry.properties):
+            pairs = (pair for one in entry.properties for pair in one.items())
+            self.size += sum(len(name) + len(text) for name, text in pairs)
+
+    def take(self) -> pa.RecordBatch:
+        """Return what was gathered, and begin again."""
+        positions, indexes, keys, values, properties, event_times, publish_times = self._columns
+        topic = pa.repeat(pa.scalar(self._topic), self.rows)
+        partition = pa.repeat(pa.scalar(self._partition, pa.int32()), self.rows)
+        index, published = pa.array(indexes, pa.int64()), _times(publish_times)
+        key, value = pa.array(keys, pa.binary()), pa.array(values, pa.binary())
+        if self._layout is Layout.ROUTER:
+            place, event_time = pa.array(positions, pa.string()), _times(event_times)
+            arrays = [topic, partition, place, index, key, value, _maps(properties), event_time]
+            taken = pa.RecordBatch.from_arrays([*arrays, published], schema=ARROW)
+        else:
+            kind = pa.repeat(pa.scalar(CREATE_TIME, pa.int32()), self.rows)
+            arrays, schema = [key, value, topic, partition, index, published, kind], ARROW_KAFKA
+            if self._layout is Layout.KAFKA_WITH_HEADERS:
+                arrays, schema = [*arrays, _headers(properties)], ARROW_KAFKA_HEADERS
+            taken = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        self._columns = tuple([] for _ in range(7))
+        self.rows = self.size = 0
+        return taken
+
+
+def _headers(properties: Sequence[Any]) -> pa.Array:
+    """Return properties as Spark's Kafka connector has headers: null for a message without any."""
+    rows = [
+        [{"key": name, "value": text.encode()} for name, text in one.items()] or None
+        for one in properties
+    ]
+    return pa.array(rows, _HEADERS)
+
+
+def _maps(properties: Sequence[Any]) -> pa.Array:
+    if not any(properties):
+        none = pa.array([], pa.string())
+        return pa.MapArray.from_arrays(
+            pa.array([0] * (len(properties) + 1), pa.int32()), none, none
+        )
+    return pa.array([list(one.items()) for one in properties], _PROPERTIES)
+
+
+def _times(times_ms: Sequence[int | None]) -> pa.Array:
+    """Return times in Spark's unit; 0, none was told, and what it cannot hold become null."""
+    times_ms = [None if not one or one > _MOST_MS else one for one in times_ms]
+    return pa.array(times_ms, pa.timestamp("ms", tz="UTC")).cast(_TIME)

@@ -1,0 +1,187 @@
+"""What a poll asks for, the client that waits for it, and what all polls of a worker share."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from router.backends import Backend, Start
+from router.errors import PublishRefusedError, ReadFailedError
+from router.metrics import Metrics, taken
+from router.model import Subscription, TopicName
+from router.node import Node
+from router.services.memory_budget import MemoryBudget
+from router.services.topic_metadata import TopicMetadataCache
+from router.settings import Settings
+from router.steps import Event
+from router.ttl_cache import TTLMap
+
+KNOWN_GROUP_SECONDS: Final = 30.0
+MAX_KNOWN_GROUPS: Final = 20_000
+MAX_UNCOUNTED: Final = 20_000
+"""Polls between two drains of the metrics, a second apart; commands never drain theirs."""
+
+
+class ClientGoneError(Exception):
+    """The client closed its connection: an answer has no receiver."""
+
+
+class Client(Protocol):
+    """The client that waits for the answer."""
+
+    def is_closed(self) -> bool:
+        """Return whether the client closed its connection; never waits."""
+        ...
+
+    def check_seconds(self) -> float:
+        """Return after how many seconds to ask again; infinite if the mailbox is woken instead."""
+        ...
+
+
+class ConnectedClient:
+    """A client whose connection never closes."""
+
+    def is_closed(self) -> bool:
+        """Return False."""
+        return False
+
+    def check_seconds(self) -> float:
+        """Return infinity."""
+        return math.inf
+
+
+class PollMailbox(Event):
+    """Wakes one waiting poll."""
+
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PollRequest:
+    """What a poll asks for; `timeout` in seconds, `max_bytes` None: as settings say.
+
+    `start` is for a group that does not exist yet; a number is a time in ms since 1970. `limited`:
+    if it ends empty, it counts against the limit on empty polls.
+    """
+
+    subscription: Subscription
+    consumer: str
+    timeout: float
+    limit: int
+    max_bytes: int | None = None
+    start: Start | int = Start.LATEST
+    ack_next: bool = False
+    limited: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumeOptions:
+    """The settings that consuming reads."""
+
+    max_bytes: int
+    backend_timeout: float
+    create_topics: bool
+    max_unsent: int = 128 << 20
+    dead_letter_topic: TopicName | None = None
+
+    @classmethod
+    def from_settings(cls, settings: Settings) -> ConsumeOptions:
+        """Return what the settings say; raise SettingError."""
+        dead_letters = settings.text("consume.dead_letter_topic")
+        return cls(
+            settings.number("consume.max_bytes"),
+            settings.seconds("backend.timeout"),
+            settings.text("consume.unknown_topic") == "create",
+            settings.number("consume.max_unsent"),
+            settings.topic(dead_letters) if dead_letters else None,
+        )
+
+
+class PollFigures:
+    """Figures of the polls of a worker, which the metrics take when they are drained.
+
+    Polls append from any thread: their seconds waited and seconds else, the outcomes of claims, and
+    of each answer the messages, their bytes, and how many could not be taken apart.
+    """
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.waiting: set[PollMailbox] = set()
+        self.seconds: deque[tuple[float, float]] = deque(maxlen=MAX_UNCOUNTED)
+        self.outcomes: deque[str] = deque(maxlen=MAX_UNCOUNTED)
+        self.answers: deque[tuple[int, int, int]] = deque(maxlen=MAX_UNCOUNTED)
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._counted_waiting = 0
+        metrics.before_drain(self._count)
+
+    def _count(self) -> None:
+        metrics = self._metrics
+        with self._lock:
+            more = len(self.waiting) - self._counted_waiting
+            self._counted_waiting += more
+        metrics.gauge("router_polls_waiting", more)
+        if seconds := taken(self.seconds):
+            waited, worked = zip(*seconds, strict=True)
+            metrics.observe_all("router_poll_wait_seconds", waited)
+            metrics.observe_all("router_poll_service_seconds", worked)
+        if answers := taken(self.answers):
+            messages, sizes, strange = map(sum, zip(*answers, strict=True))
+            metrics.inc("router_delivered_messages_total", messages)
+            metrics.inc("router_delivered_bytes_total", sizes)
+            if strange:
+                metrics.inc("router_undecoded_messages_total", strange)
+        for outcome, times in Counter(taken(self.outcomes)).items():
+            metrics.inc("router_polls_total", times, outcome=outcome)
+
+
+class PollContext:
+    """The parts that polls use, the memory of their answers, and which groups exist."""
+
+    def __init__(
+        self,
+        parts: tuple[Backend, Node, TopicMetadataCache],
+        options: ConsumeOptions,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
+        self.backend, self.node, self.topics = parts
+        self.options = options
+        self.figures = PollFigures(metrics)
+        self.clock = clock
+        self.unsent = MemoryBudget(options.max_unsent, clock)
+        self.stopping = False
+        self._known_groups: TTLMap[Subscription, bool] = TTLMap(
+            KNOWN_GROUP_SECONDS, MAX_KNOWN_GROUPS, clock
+        )
+
+    def ensure_group(self, request: PollRequest, *, again: bool = False) -> int:
+        """Make the group exist; return how many partitions its topic has.
+
+        `again`: even if it was made a moment ago. Raises TopicNotFoundError, ReadFailedError.
+        """
+        subscription = request.subscription
+        topic = subscription.topic
+        partitions = self.topics.known(topic)
+        if partitions is None:
+            partitions = self.topics.partitions(topic, create=self.options.create_topics)
+        if again or not self._known_groups.get(subscription):
+            try:
+                self.backend.subscribe(subscription, request.start, self.options.backend_timeout)
+            except PublishRefusedError as error:  # a full disk: there is nothing to publish here
+                raise ReadFailedError(f"The group cannot be made: {error}.") from error
+            self._known_groups.put(subscription, True)
+        return partitions
+
+    def forget(self, subscription: Subscription) -> None:
+        """Ask the store for the topic and the group the next time."""
+        self._known_groups.remove(subscription)
+        self.topics.forget(subscription.topic)
+
+    def check_topic(self, subscription: Subscription) -> None:
+        """Raise TopicNotFoundError if consumers ended because their topic was deleted."""
+        self.forget(subscription)
+        self.topics.partitions(subscription.topic)

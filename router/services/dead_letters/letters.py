@@ -1,0 +1,158 @@
+"""Dead letters: where each was and why it is one, the message that it was, and its position."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from router.errors import BadNameError, BadReadOptionError
+from router.model import UNDECODED, Message, Position, Stored, TopicName
+from router.services.consume.oversized import ORIGIN_GROUP, ORIGIN_POSITION, ORIGIN_TOPIC
+from router.services.position_texts import parse_position, write_position
+from router.wire import ndjson
+
+PIPELINE_ERROR: Final = "router-error"
+PIPELINE_TOPIC: Final = "router-topic"
+PIPELINE_PARTITION: Final = "router-partition"
+PIPELINE_POSITION: Final = "router-position"
+CLIENT_TOPIC: Final = "REAL_TOPIC"
+CLIENT_SUBSCRIPTION: Final = "REAL_SUBSCRIPTION"
+CLIENT_ID: Final = "ORIGIN_MESSAGE_ID"
+_NOTES: Final = frozenset(
+    {
+        ORIGIN_GROUP,
+        ORIGIN_POSITION,
+        ORIGIN_TOPIC,
+        PIPELINE_ERROR,
+        PIPELINE_TOPIC,
+        PIPELINE_PARTITION,
+        PIPELINE_POSITION,
+        CLIENT_TOPIC,
+        CLIENT_SUBSCRIPTION,
+        CLIENT_ID,
+        "ORIGIN_MESSAGE_IDY_TIME",
+        "RECONSUMETIMES",
+    }
+)
+
+MAX_MARKS: Final = 1_000
+"""Partitions of one place."""
+MAX_BATCH: Final = 100
+"""Letters of one call."""
+
+Marks = Mapping[int, Position]
+"""The last message of each partition that was looked at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a dead letter was: its properties' words; `topic` is None where they name none."""
+
+    topic: TopicName | None
+    partition: str = ""
+    position: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    """A dead letter that waits; `obstacle` says why it cannot be requeued, "" if it can."""
+
+    stored: Stored
+    origin: Origin
+    obstacle: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the letter for programs."""
+        came = self.origin
+        return {
+            "id": write_letter(self.stored.position),
+            "from": None if came.topic is None else came.topic.local,
+            "from_partition": came.partition,
+            "from_position": came.position,
+            "reason": came.reason,
+            "obstacle": self.obstacle,
+            "message": ndjson.line(self.stored),
+        }
+
+
+def origin(message: Message, dead: TopicName) -> Origin:
+    """Return what the properties say of a letter in the topic `dead`."""
+    notes = message.properties
+    if (named := notes.get(ORIGIN_TOPIC)) is not None:
+        group = notes.get(ORIGIN_GROUP, "")
+        reason = f"Larger than any answer, in group {group}"
+        return Origin(_topic(named, dead), "", notes.get(ORIGIN_POSITION, ""), reason)
+    if (named := notes.get(PIPELINE_TOPIC)) is not None:
+        return Origin(
+            _topic(named, dead),
+            notes.get(PIPELINE_PARTITION, ""),
+            notes.get(PIPELINE_POSITION, ""),
+            notes.get(PIPELINE_ERROR, ""),
+        )
+    if (named := notes.get(CLIENT_TOPIC)) is not None:
+        subscription = notes.get(CLIENT_SUBSCRIPTION, "")
+        reason = f"Given back too often by subscription {subscription}" if subscription else ""
+        topic, partition = _whole(_topic(named, dead))
+        return Origin(topic, partition, notes.get(CLIENT_ID, ""), reason)
+    return Origin(None, reason=notes.get(PIPELINE_ERROR, ""))
+
+
+def as_it_was(message: Message) -> Message:
+    """Return the message without the properties that made it a dead letter."""
+    kept = {key: value for key, value in message.properties.items() if key not in _NOTES}
+    return Message(
+        message.value, message.key, kept, event_time=message.event_time, null=message.null
+    )
+
+
+def is_undecoded(message: Message) -> bool:
+    """Return whether the value is not what was sent, but its stored form."""
+    return UNDECODED in message.properties
+
+
+def _topic(name: str, dead: TopicName) -> TopicName | None:
+    try:
+        return TopicName.parse(name, dead.tenant, dead.namespace)
+    except BadNameError:
+        return None
+
+
+def _whole(topic: TopicName | None) -> tuple[TopicName | None, str]:
+    """Return the topic that a partition's name is of, and the partition; Pulsar's clients name it.
+
+    A topic that is not partitioned and has such a name is taken for a partition, too.
+    """
+    part = topic.parent() if topic is not None else None
+    return (topic, "") if part is None else (part[0], str(part[1]))
+
+
+def write_letter(position: Position) -> str:
+    """Return a letter's position: LEDGER:ENTRY:PARTITION, and the index of one in a batch."""
+    return write_position(position, with_index=True)
+
+
+def read_letters(option: str, text: str, most: int = MAX_BATCH) -> tuple[Position, ...]:
+    """Return positions of letters with commas between them, partitions counted from 0.
+
+    Raises BadReadOptionError for other texts, and for more than `most`.
+    """
+    parts = text.split(",", most)
+    if len(parts) > most:
+        raise BadReadOptionError(f"{option}: expected at most {most} positions.")
+    found = tuple(place for part in parts if (place := parse_position(part)) is not None)
+    if len(found) < len(parts):
+        raise BadReadOptionError(f"{option}: expected positions of letters such as 5:17:0.")
+    return found
+
+
+def write_marks(marks: Marks) -> str:
+    """Return where a look ended, as a text."""
+    return ",".join(write_letter(marks[partition]) for partition in sorted(marks))
+
+
+def read_marks(option: str, text: str) -> dict[int, Position]:
+    """Return where a look ended, by partition from 0; raise BadReadOptionError."""
+    found = read_letters(option, text, MAX_MARKS) if text else ()
+    return {position.partition: position for position in found}

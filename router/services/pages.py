@@ -1,0 +1,166 @@
+"""Pages of a topic: the first messages behind places, or the last before them, that are wanted.
+
+Theory of operation. Stores count entries, and an entry may be a batch of many messages. So going
+back (`before`) scans stretches of entries ahead of a place, and again with fewer of them where
+those turn out to hold more than the bounds of one scan.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from router.model import Stored, TopicName, TopicStats
+from router.services.read import Reading, StartPosition
+from router.services.scan import Places, Scan, ScanBounds, Wanted, earlier, is_empty
+
+PAGE_BOUNDS: Final = ScanBounds(20_000, 16 * 1024 * 1024, 2.0)
+FIRST_ENTRIES: Final = 1_000
+"""Entries of all partitions that a first scan back takes."""
+WIDEN: Final = 4
+"""How much further each scan back goes than the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Messages that were wanted, by time; `begin` and `end` are what follows in either direction.
+
+    `looked` counts all messages that were read, `whole` says that none is left on the way.
+    """
+
+    messages: tuple[Stored, ...]
+    begin: Places
+    end: Places
+    looked: int
+    whole: bool
+
+
+def after(
+    reading: Reading,
+    topic: TopicName,
+    stretch: tuple[Mapping[int, StartPosition], Mapping[int, StartPosition]],
+    most: int,
+    wanted: Wanted,
+    bounds: ScanBounds = PAGE_BOUNDS,
+) -> Found:
+    """Return at most so many messages that are wanted, the first ones of a stretch."""
+    starts, ends = stretch
+    scan, found = Scan(reading, topic, starts, ends, bounds), list[Stored]()
+    try:
+        for stored in scan:
+            if wanted(stored):
+                found.append(stored)
+            if len(found) >= most:
+                break
+        return Found(tuple(found), dict(starts), scan.places, scan.looked, scan.whole)
+    finally:
+        scan.close()
+
+
+def before(
+    reading: Reading,
+    stats: TopicStats,
+    ends: Mapping[int, StartPosition],
+    most: int,
+    wanted: Wanted,
+    bounds: ScanBounds = PAGE_BOUNDS,
+) -> Found:
+    """Return at most so many messages that are wanted, the last ones before places."""
+    search = _SearchBack(reading, stats, ends, most, bounds)
+    while search.goes_on():
+        search.step(wanted)
+    return search.found()
+
+
+class _SearchBack:
+    """A search from places towards the beginning, in stretches that grow."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        stats: TopicStats,
+        ends: Mapping[int, StartPosition],
+        most: int,
+        bounds: ScanBounds,
+    ) -> None:
+        self._reading = reading
+        self._stats = {part.partition: part for part in stats.partitions}
+        self._topic = stats.info.topic
+        self._ends: Places = {p: ends[p] for p in ends if p in self._stats}
+        self._low: Places = dict(self._ends)
+        self._tail: Places = dict(self._ends)
+        self._most = most
+        self._bounds = bounds
+        self._deadline = reading.clock() + bounds.seconds
+        self._messages: list[Stored] = []
+        self._looked = self._bytes = self._matches = 0
+        self._stuck = False
+        self._entries = max(1, min(most, FIRST_ENTRIES // max(1, len(self._ends))))
+
+    def goes_on(self) -> bool:
+        """Return whether there is more to look at, and reason to."""
+        return not (
+            self._stuck
+            or len(self._messages) >= self._most
+            or self._looked >= self._bounds.messages
+            or self._bytes >= self._bounds.max_bytes
+            or self._reading.clock() >= self._deadline
+            or self._at_beginning()
+        )
+
+    def step(self, wanted: Wanted) -> None:
+        """Look at so many entries before those that were looked at, or at fewer."""
+        low = {p: earlier(self._stats[p], place, self._entries) for p, place in self._low.items()}
+        left = ScanBounds(
+            self._bounds.messages - self._looked,
+            self._bounds.max_bytes - self._bytes,
+            max(0.0, self._deadline - self._reading.clock()),
+        )
+        scan = Scan(self._reading, self._topic, low, self._low, left)
+        found: deque[Stored] = deque(maxlen=self._most)
+        seen, size, matches = set[tuple[int, int]](), 0, 0
+        try:
+            for stored in scan:
+                seen.add((stored.position.partition, stored.position.entry))
+                size += stored.message.size()
+                if wanted(stored):
+                    matches += 1
+                    found.append(stored)
+            whole = scan.whole
+        finally:
+            scan.close()
+        late = self._reading.clock() >= self._deadline
+        if not (whole or late or self._entries == 1):
+            # A little fewer than were within the bounds, as the last ones may be larger.
+            fewer = len(seen) * 3 // (4 * max(1, len(self._ends)))
+            self._entries = max(1, min(self._entries - 1, fewer))
+            return
+        self._stuck = not whole
+        if not whole and self._low == self._ends:
+            self._tail = dict(scan.places)
+        self._low = low
+        self._looked += scan.looked
+        self._bytes += size
+        self._messages = [*found, *self._messages]
+        self._matches += matches
+        self._entries = min(self._entries * WIDEN, self._bounds.messages)
+
+    def found(self) -> Found:
+        """Return what was found."""
+        ordered = sorted(self._messages, key=lambda stored: stored.publish_time)
+        kept = ordered[-self._most :] if self._most else []
+        begin: Places = dict(self._low)
+        if len(ordered) >= self._most:
+            begin = dict(self._ends)
+            for stored in reversed(kept):
+                begin[stored.position.partition] = stored.position
+        whole = self._at_beginning() and len(kept) == self._matches
+        return Found(tuple(kept), begin, self._tail, self._looked, whole)
+
+    def _at_beginning(self) -> bool:
+        return all(
+            is_empty(earlier(self._stats[p], place, self._entries), place)
+            for p, place in self._low.items()
+        )

@@ -1,0 +1,133 @@
+"""Coroutine steps: waits that block the caller, or suspend an operation until an event wakes it.
+
+An operation that waits is written as a generator, its *steps*: it yields the event it waits for and
+goes on when the next step is taken. `run_blocking` takes all steps in the caller's greenlet or
+thread. A server with thousands of operations in progress keeps the generators instead, without a
+stack for each: the event calls it back (`Event.call`), and it takes the next step then.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Offload(Protocol):
+    """Runs a long computation where it delays no other request, and waits for its result."""
+
+    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Return what the function returns; raise what it raises."""
+        ...
+
+
+def run_here(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call the function in the caller's thread: the `Offload` where nothing else runs in it."""
+    return function(*args, **kwargs)
+
+
+class Event:
+    """Wakes one waiting operation, from any thread or greenlet."""
+
+    __slots__ = ("_callback", "_event", "_woken")
+
+    def __init__(self) -> None:
+        self._woken = False
+        self._event: threading.Event | None = None
+        self._callback: Callable[[], None] | None = None
+
+    def wake(self) -> None:
+        """End the present wait, or the next; never waits itself."""
+        # In this order, and `wait` and `call` in the other: one of the two sees what the other did.
+        self._woken = True
+        if self._event is not None:
+            self._event.set()
+        callback, self._callback = self._callback, None
+        if callback is not None:
+            callback()
+
+    def wait(self, timeout: float | None) -> None:
+        """Wait until woken, or for so many seconds."""
+        if self._event is None:
+            self._event = threading.Event()
+        if not self._woken:
+            self._event.wait(timeout)
+        self.clear()
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call this once when woken, at once if that has happened already; instead of `wait`.
+
+        The callback runs in the thread that wakes, and must not wait.
+        """
+        self._callback = callback
+        if self._woken:
+            self.wake()
+
+    def clear(self) -> None:
+        """Forget that it was woken, and the callback."""
+        self._callback = None
+        self._woken = False
+        if self._event is not None:
+            self._event.clear()
+
+
+Wait: TypeAlias = tuple[Event, float | None]
+"""What to wait for, and for how many seconds at most; None: as long as it takes."""
+
+
+class _Woken(Event):
+    """An event that has always happened, for any number of operations."""
+
+    __slots__ = ()
+
+    def wait(self, timeout: float | None) -> None:
+        """Return at once."""
+
+    def call(self, callback: Callable[[], None]) -> None:
+        """Call at once."""
+        callback()
+
+    def clear(self) -> None:
+        """Remain woken."""
+
+
+YIELD_TO_LOOP: Final = _Woken()
+"""The event to wait for so that all operations that can go on do so first."""
+
+Steps: TypeAlias = Generator[Wait, None, T]
+"""An operation that waits and returns a value; closing it gives the operation up."""
+
+
+def run_blocking(steps: Steps[T]) -> T:
+    """Take all steps in this thread or greenlet; return what they return, raise what they raise."""
+    try:
+        while True:
+            wakeup, seconds = next(steps)
+            wakeup.wait(seconds)
+    except StopIteration as stop:
+        result: T = stop.value
+        return result
+    finally:
+        steps.close()
+
+
+DEFERRED: Final = "router.later"
+"""In the environment of a request whose server takes a `DeferredResponse` for an answer."""
+
+
+@dataclass(slots=True, eq=False)
+class DeferredResponse:
+    """An application's answer that is still to come: its steps return what WSGI's would have been.
+
+    `start_response` is called before they end.
+    """
+
+    steps: Steps[Iterable[bytes]]
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise TypeError(f"{DEFERRED} was asked for: take the steps")

@@ -1,0 +1,114 @@
+"""What all views of the console use: pages, services, rights, names of topics, paging."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Generic, TypeVar
+
+from flask import request
+
+from router.errors import ForbiddenError
+from router.model import Principal
+from router.services.dead_letters.service import DeadLetters
+from router.services.group_details import GroupInspection
+from router.services.groups import Groups
+from router.services.history import Histories
+from router.services.manage import Topics
+from router.services.pipelines import Pipelines
+from router.services.publish import Publisher
+from router.services.read import Reading
+from router.services.replay import Replay
+from router.services.rights import Rights
+from router.services.topic_schemas import TopicSchemas
+from router.web.access import AccessLists, ApiKeys
+from router.web.bodies import BodyReader
+from router.web.console.pages import Pages, wants_json_page
+from router.web.console.visitors import Visitors
+from router.web.dmaap.stream import EventStreams
+from router.web.requests import Query
+from router.web.topic_access import TopicAccess
+
+T = TypeVar("T")
+MAX_PAGES: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[T]):
+    """Some rows of many; pages are counted from 1."""
+
+    page: int
+    pages: int
+    found: int
+    rows: Sequence[T]
+
+    def data(self) -> dict[str, Any]:
+        """Return what a page says of its place among others."""
+        return {"page": self.page, "pages": self.pages, "found": self.found}
+
+
+@dataclass(frozen=True, slots=True)
+class ConsoleServices:
+    """The services behind the pages."""
+
+    topics: Topics
+    groups: Groups
+    inspection: GroupInspection
+    dead_letters: DeadLetters
+    rights: Rights
+    reading: Reading
+    schemas: TopicSchemas
+    replay: Replay
+    publishing: tuple[BodyReader, Publisher]
+    streams: EventStreams
+    lists: AccessLists
+    keys: ApiKeys
+    pipelines: Pipelines
+    histories: Histories
+
+
+@dataclass(frozen=True, slots=True)
+class PageContext(TopicAccess):
+    """What all views use."""
+
+    pages: Pages
+    visitors: Visitors
+    services: ConsoleServices
+
+    def principal(self) -> Principal:
+        """Return who makes this request; raise what `Visitors.principal` raises.
+
+        Raises BadReadOptionError for a `format` that cannot be read, before anything is done.
+        """
+        wants_json_page(request.environ)
+        return self.visitors.principal(request.environ)
+
+    def administrator(self, subject: str) -> Principal:
+        """Return who makes this request; raise ForbiddenError unless they may administer."""
+        principal = self.principal()
+        if not self.access.may_administer(principal, request.environ):
+            raise ForbiddenError(
+                f"{subject} are for administrators: the key admin, and users who may manage * by"
+                " the file of permissions."
+            )
+        return principal
+
+
+class PageViews:
+    """The views of one subject."""
+
+    def __init__(self, context: PageContext) -> None:
+        self._context = context
+        self._services = context.services
+
+
+def paged(query: Query, found: Sequence[T], size: int) -> Page[T]:
+    """Return the page that `?page=` asks for."""
+    page = max(query.number("page", 1, MAX_PAGES), 1)
+    first = (page - 1) * size
+    return Page(page, max(1, -(-len(found) // size)), len(found), found[first : first + size])
+
+
+def words(query: Query, name: str) -> str:
+    """Return a parameter that people write, empty if there is none; it is UTF-8."""
+    return (query.text(name) or "").encode("latin-1").decode("utf-8", "replace")

@@ -1,0 +1,357 @@
+"""The DMaaP Message Router's `/events`: publish with POST, poll with GET.
+
+Theory of operation. A view reads the request, asks `access`, turns the body into messages, calls a
+service and writes the answer; every refusal is an exception, which `errors` turns into the body
+that the guide and the original describe. A poll's answer is a `Delivery`: the server writes its one
+piece and comes back for more, and only then the messages are acknowledged; a server that closes it
+earlier lets them go. Acknowledging in the view would lose what a broken connection swallows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+from wsgiref.types import WSGIEnvironment
+
+from flask import Blueprint, Response, request
+from werkzeug.utils import get_content_type
+
+from router.backends import Start
+from router.errors import MissingConsumerError
+from router.model import Subscription, TopicName
+from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
+from router.services.publish import Publisher, PublishResult
+from router.settings.options import SettingsOptions, from_setting
+from router.steps import Steps, run_blocking
+from router.web import bodies, offload, requests, tracing
+from router.web.access import Access, Right
+from router.web.bodies.cloudevents import message as event_message
+from router.web.bodies.reader import event_attributes
+from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, Answer
+from router.web.media import Format, answer_format, media_type
+from router.web.openapi import description as api
+from router.web.requests import (
+    BYTES,
+    MILLISECONDS,
+    TRANSACTION,
+    Query,
+    TransactionIds,
+    consumer_name,
+)
+from router.web.tracing import TRACE_HEADER
+from router.wire import ndjson
+
+HEAVY_ANSWER_BYTES: Final = 1024 * 1024
+REPLAYED: Final = ("Idempotency-Replayed", "true")
+NO_STORE: Final = (
+    ("Cache-Control", "no-store, no-cache, must-revalidate"),
+    ("Pragma", "no-cache"),
+    ("Expires", "0"),
+)
+_KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
+
+
+MESSAGES: Final = api.Body(
+    {
+        "text/plain": str,
+        api.JSON: {"anyOf": [api.schema(dict), api.schema([dict])]},
+        "application/cambria": str,
+        "application/cambria-zip": str,
+        "application/cloudevents+json": dict,
+        Format.EVENTS.value: [dict],
+        ndjson.KIND: str,
+        "application/octet-stream": str,
+    },
+    "Text: each line is a message. JSON: each object is one. Cambria:"
+    " `<key length>.<message length>.<key><message>`, again and again; `cambria-zip` is the same"
+    " in gzip. Lines of NDJSON with key, value and properties are those that polls answer."
+    " CloudEvents are read in structured and batched mode, and"
+    " in binary mode by the headers `ce-*`. Of any other type the whole body is one message.",
+    required=False,
+    examples={
+        "text/plain": "first\nsecond",
+        api.JSON: [{"id": 1}],
+        "application/cambria": "1.5.khello",
+        ndjson.KIND: '{"key":"k","value":"hello","properties":{"source":"shop"}}',
+    },
+)
+_SENDING: Final = (
+    api.text("partitionKey", "Key of the messages whose format gives them none."),
+    api.header("Idempotency-Key", "A repeat with the same key is not stored again."),
+    api.header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
+    *api.TRACED,
+)
+_PUBLISH_FAILS: Final = (
+    *api.TOPIC,
+    *api.STORE,
+    *api.APPEND,
+    "bad-framing",
+    "bad-json",
+    "bad-cloud-event",
+    "not-allowed",
+    "partial-publish",
+)
+_POLL_FAILS: Final = (
+    "not-acceptable",
+    "read-body-too-large",
+    "message-over-max-bytes",
+    "subscription-busy",
+    "subscription-limit",
+    "not-allowed",
+    "read-failed",
+)
+
+
+def _published(more: Mapping[str, api.Form] | None = None) -> Mapping[int, api.Reply]:
+    fields: dict[str, api.Form] = {"serverTimeMs": int, "count": int, **(more or {})}
+    return {200: api.Reply("The messages are on disk.", {api.JSON: api.shape(fields)})}
+
+
+@dataclass(frozen=True, slots=True)
+class EventOptions(SettingsOptions):
+    """The settings that publishing and polling over HTTP read."""
+
+    timeout: float = from_setting("consume.timeout")
+    max_timeout: float = from_setting("consume.max_timeout")
+    limit: int = from_setting("consume.limit")
+    max_bytes: int = from_setting("consume.max_bytes")
+    start: Start = from_setting("consume.from", Start)
+
+
+class Delivery:
+    """The body of a poll's answer, in one piece; what it holds is acknowledged once it is out."""
+
+    def __init__(self, poll: Poll, body: bytes, watch: offload.Watch) -> None:
+        self._poll = poll
+        self._body: bytes | None = body
+        self._watch = watch
+
+    def __iter__(self) -> Delivery:
+        return self
+
+    def __next__(self) -> bytes:
+        body, self._body = self._body, None
+        if body is None:
+            self._poll.delivered()
+            self.close()
+            raise StopIteration
+        if self._watch.is_closed():
+            self._poll.abandon()
+        return body
+
+    def close(self) -> None:
+        """End the poll; unless the body was written, nothing is acknowledged."""
+        self._poll.abandon()
+        self._watch.close()
+
+
+class Events:
+    """The views of `/events`."""
+
+    def __init__(
+        self,
+        access: Access,
+        publishing: tuple[bodies.BodyReader, Publisher],
+        subscriber: Subscriber,
+        topic_name: Callable[[str], TopicName],
+        options: EventOptions,
+        transactions: TransactionIds,
+    ) -> None:
+        self._access = access
+        self._reader, self._publisher = publishing
+        self._subscriber = subscriber
+        self._topic_name = topic_name
+        self._options = options
+        self._transactions = transactions
+
+    def blueprint(self) -> Blueprint:
+        """Return the routes; the application keeps which of them are direct."""
+        routes = Blueprint("events", __name__)
+        direct = {PUBLISH: self.published, POLL: self.polled}
+        routes.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
+        return api.add_routes(routes, self)
+
+    @api.operation(
+        "POST /events/<topic>", *_SENDING, body=MESSAGES, answers=_published(), fails=_PUBLISH_FAILS
+    )
+    def publish(self, topic: str) -> Response:
+        """Store the messages of the body; answer when they are durable."""
+        return _response(run_blocking(self.published(request.environ, topic)))
+
+    def published(self, environ: WSGIEnvironment, topic: str) -> Steps[Answer]:
+        """Store the messages of a request's body, as `publish` does."""
+        published = yield from self._publish(environ, topic)
+        body = b'{"serverTimeMs":%d,"count":%d}' % (_elapsed_ms(environ), published.count)
+        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
+        return (body,), [*headers, REPLAYED] if published.replayed else headers
+
+    @api.operation(
+        "POST /events/transaction/<topic>",
+        *_SENDING,
+        body=MESSAGES,
+        answers=_published({"transactionId": str}),
+        fails=_PUBLISH_FAILS,
+    )
+    def publish_transaction(self, topic: str) -> Response:
+        """Store the messages as `publish` does; the answer's body has a transaction id too.
+
+        It is the header's, followed by the number of the last message, as in the original.
+        """
+        environ = request.environ
+        published = run_blocking(self._publish(environ, topic))
+        identity = environ[TRANSACTION] = self._transactions.next(environ.get("REMOTE_ADDR", ""))
+        body = b'{"serverTimeMs":%d,"count":%d,"transactionId":"%s::%d"}' % (
+            _elapsed_ms(environ),
+            published.count,
+            identity.encode(),
+            published.count,
+        )
+        headers = [REPLAYED] if published.replayed else []
+        return Response(body, headers=headers, content_type="application/json")
+
+    def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
+        principal = self._access.principal(environ)
+        name = self._topic_name(topic)
+        self._access.authorize(principal, name, Right.PUBLISH)
+        key = requests.idempotency_key(environ)
+        attributes = event_attributes(environ)
+        kind = environ.get("CONTENT_TYPE", "")
+        body = bodies.Body(
+            # The data of an event are one message, whatever they are.
+            media_type(kind) if attributes is None else "",
+            environ.get("HTTP_CONTENT_ENCODING", ""),
+            requests.body(environ, self._reader.bounds.batch),
+            (Query(environ).text("partitionKey") or "").encode("latin-1") or None,
+        )
+        messages, reserved = yield from self._reader.messages(body)
+        with reserved:
+            if attributes is not None:
+                data = messages[0].value if messages else None
+                messages = [event_message(attributes, kind or None, data, body.key)]
+            del body
+            if TRACE_HEADER in environ and (context := tracing.of_request(environ)):
+                longest = self._reader.bounds.message
+                messages = self._publisher.compute(
+                    len(messages), tracing.add, messages, context, longest
+                )
+            return (yield from self._publisher.publish_steps(name, messages, principal, key))
+
+    @api.operation(
+        "GET /events/<topic>/<group>", answers={}, fails=("missing-consumer",), public=True
+    )
+    def incomplete(self, topic: str, group: str) -> Response:
+        """Refuse a poll without a consumer id."""
+        del group
+        raise incomplete(topic, "a consumer id")
+
+    @api.operation(
+        "GET /events/<topic>/<group>/<consumer>",
+        api.number("timeout", "Milliseconds to wait for a message, at most `consume.max_timeout`."),
+        api.number("limit", "Most messages to answer; 0 is the default, `consume.limit`."),
+        api.number("maxBytes", "Most bytes of messages to answer."),
+        api.moment("from", "Where a group starts that does not exist yet."),
+        api.choice(
+            "ack", ("next",), "Acknowledge what this poll answers on the next poll of this id."
+        ),
+        answers={
+            200: api.Reply(
+                "Messages, none if there were none in time; the format is chosen by `Accept`.",
+                {
+                    api.JSON: [str],
+                    Format.NDJSON.value: str,
+                    Format.CAMBRIA.value: str,
+                    Format.TEXT.value: str,
+                    Format.EVENTS.value: [dict],
+                },
+            )
+        },
+        fails=(*api.TOPIC, *api.STORE, *_POLL_FAILS),
+    )
+    def poll(self, topic: str, group: str, consumer: str) -> Response:
+        """Answer messages of the topic, waiting for some; HEAD reads nothing."""
+        return _response(run_blocking(self.polled(request.environ, topic, group, consumer)))
+
+    def polled(
+        self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
+    ) -> Steps[Answer]:
+        """Answer as `poll` does."""
+        principal = self._access.principal(environ)
+        name = self._topic_name(topic)
+        subscription = Subscription(name, consumer_name(group, "group"))
+        consumer = consumer_name(consumer, "consumer")
+        self._access.authorize(principal, name, Right.SUBSCRIBE)
+        choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
+        poll_request = self._request(subscription, consumer, Query(environ))
+        requests.no_body(environ, self._reader.bounds.batch)
+        if environ["REQUEST_METHOD"] == "HEAD":
+            return (b"",), [("Content-Type", _KINDS[choice]), *NO_STORE]
+        mailbox = PollMailbox()
+        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+        try:
+            poll = yield from self._subscriber.poll_steps(poll_request, mailbox, watch)
+        except BaseException:
+            watch.close()
+            raise
+        return self._answer(environ, (choice, f"/events/{name.local}"), poll, watch)
+
+    def _answer(
+        self, environ: WSGIEnvironment, form: tuple[Format, str], poll: Poll, watch: offload.Watch
+    ) -> Answer:
+        """Return an answer in a format; CloudEvents that the router makes have that source."""
+        del environ
+        try:
+            body = _written(form, poll)
+        except BaseException:
+            poll.abandon()
+            watch.close()
+            raise
+        kind = _KINDS[form[0]]
+        headers = [("Content-Type", kind), *NO_STORE, ("Content-Length", str(len(body)))]
+        if not poll.messages:
+            watch.close()
+            return (body,), headers
+        return Delivery(poll, body, watch), headers
+
+    def _request(self, subscription: Subscription, consumer: str, query: Query) -> PollRequest:
+        options = self._options
+        default, most = round(options.timeout * 1000), round(options.max_timeout * 1000)
+        limit = query.number("limit", options.limit, options.limit)
+        max_bytes = query.number("maxBytes", 0, options.max_bytes, BYTES)
+        start = query.moment("from")
+        return PollRequest(
+            subscription,
+            consumer,
+            query.number("timeout", default, most, MILLISECONDS) / 1000,
+            limit or options.limit,
+            max_bytes or None,
+            options.start if start is None else start,
+            query.choice("ack", ("next",), "") == "next",
+        )
+
+
+def incomplete(topic: str, missing: str) -> MissingConsumerError:
+    """Return the failure that says what a poll's address lacks."""
+    return MissingConsumerError(
+        f"This is not a URL to poll: expected {missing} after it,"
+        f" /events/{topic}/<group>/<id>. Got {request.path} from {request.remote_addr}."
+    )
+
+
+def _elapsed_ms(environ: WSGIEnvironment) -> int:
+    """Return how long the request took up to now, in ms: the guide's `serverTimeMs` (seed 002)."""
+    elapsed: float = environ[ELAPSED]()
+    return round(elapsed * 1000)
+
+
+def _response(answer: Answer) -> Response:
+    body, headers = answer
+    return Response(body, headers=headers)
+
+
+def _written(form: tuple[Format, str], poll: Poll) -> bytes:
+    choice, source = form
+    size = sum(len(stored.message.value) for stored in poll.messages)
+    if size > HEAVY_ANSWER_BYTES:
+        return offload.run(bodies.write, choice, poll.messages, source)
+    return bodies.write(choice, poll.messages, source)

@@ -1,0 +1,269 @@
+"""The DMaaP Message Router's `/topics`: list, describe, create, delete.
+
+Shapes are those of the original (its API documentation calls them topic management). What it takes
+and ignores works here: partitions, replicas where Kafka keeps the messages, deletion; retention is
+ours. A node of its own keeps one copy, and Apache Pulsar decides for itself.
+
+Creating a topic that exists answers 204, as in the original, unless it asks for another number of
+partitions, which is 409: the original's silence there would be a lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from flask import Response, request
+
+from router.model import Policies, TopicInfo, TopicName
+from router.services.manage import NewTopic, Topics
+from router.services.rights import NO_OWNER, Rights, TopicRights
+from router.web import forms, requests
+from router.web.access import Access, AccessLists, Right
+from router.web.openapi import description as api
+from router.web.requests import consumer_name
+from router.web.topic_access import TopicAccess
+
+FIELDS: Final = (
+    "topicName",
+    "topicDescription",
+    "partitionCount",
+    "replicationCount",
+    "transactionEnabled",
+    "retentionMs",
+    "retentionBytes",
+    "backlogBytes",
+    "deduplication",
+)
+
+
+_LIST: Final = api.shape({"enabled": bool, "users": [str]})
+_DETAILS: Final = api.shape(
+    {
+        "name": str,
+        "description": str,
+        "owner": str,
+        "readerAcl": _LIST,
+        "writerAcl": _LIST,
+        "partitionCount": int,
+        "replicationCount": int,
+        "transactionEnabled": bool,
+        "retentionMs": int | None,
+        "retentionBytes": int | None,
+        "backlogBytes": int | None,
+        "deduplication": bool | None,
+    }
+)
+_NEW: Final = api.shape(
+    {"topicName": str},
+    {
+        "topicDescription": str | None,
+        "partitionCount": int | str | None,
+        "replicationCount": int | str | None,
+        "transactionEnabled": bool | str | None,
+        "retentionMs": int | str | None,
+        "retentionBytes": int | str | None,
+        "backlogBytes": int | str | None,
+        "deduplication": bool | str | None,
+    },
+)
+_FAILS: Final = (*api.TOPIC, *api.STORE, "not-allowed", "not-supported")
+_CHANGED: Final = {200: api.Reply("The list is changed.", {api.HTML: str})}
+_CHANGE_FAILS: Final = (*api.TOPIC, *api.STORE, "conflict", "read-body-too-large")
+
+
+@dataclass(frozen=True, slots=True)
+class TopicViews:
+    """The views of `/topics`."""
+
+    callers: TopicAccess
+    topics: Topics
+    rights: Rights
+
+    @api.reads("/topics", api.shape({"topics": [str]}), "The names.")
+    def names(self) -> Response:
+        """Answer the names of the topics that the caller may use."""
+        visible = self.callers.visible(self.callers.principal(), self.topics)
+        return forms.answer({"topics": [info.topic.local for info in visible]})
+
+    @api.reads(
+        "/topics/listAll",
+        api.shape({"topics": [api.shape({"topicName": str, "owner": str, "txenabled": bool})]}),
+        "The topics.",
+    )
+    def list_all(self) -> Response:
+        """Answer the same topics with their owners."""
+        visible = self.callers.visible(self.callers.principal(), self.topics)
+        rights = self.rights.all()
+        topics = [
+            {
+                "topicName": info.topic.local,
+                "owner": (known := rights.get(str(info.topic), NO_OWNER)).owner,
+                "txenabled": _transactional(info, known),
+            }
+            for info in visible
+        ]
+        return forms.answer({"topics": topics})
+
+    @api.reads("/topics/<topic>", _DETAILS, "The topic.", fails=_FAILS)
+    def describe(self, topic: str) -> Response:
+        """Answer what a topic is."""
+        _, name = self.callers.authorized(topic, Right.VIEW)
+        info = self.topics.described(name).info
+        return forms.answer(self._details(info, self.rights.read(name)))
+
+    @api.operation(
+        "POST /topics/create",
+        body=api.Body(
+            {api.JSON: _NEW},
+            "Numbers and booleans may be sent as text; other fields are refused.",
+            examples={api.JSON: {"topicName": "orders", "partitionCount": 4}},
+        ),
+        answers={
+            200: api.Reply("The topic, which now exists.", {api.JSON: _DETAILS}),
+            204: api.Reply("The topic exists already, and is left as it is."),
+        },
+        fails=(*_FAILS, "topic-exists", "conflict"),
+    )
+    def create(self) -> Response:
+        """Create a topic, which is then its creator's."""
+        principal = self.callers.principal()
+        values = forms.fields(request.environ, FIELDS)
+        rights = TopicRights(
+            principal.name,
+            description=forms.text(values, "topicDescription", ""),
+            transactional=forms.flag(values, "transactionEnabled") or False,
+        )
+        new = NewTopic(
+            self.callers.topic_name(forms.text(values, "topicName").replace("%", "%25")),
+            forms.number(values, "partitionCount"),
+            Policies(
+                forms.number(values, "retentionMs"),
+                forms.number(values, "retentionBytes"),
+                forms.number(values, "backlogBytes"),
+                forms.flag(values, "deduplication"),
+                forms.number(values, "replicationCount"),
+            ),
+            _properties(rights),
+        )
+        self.callers.access.authorize(principal, new.topic, Right.CREATE)
+        self.topics.check(new)
+        made = self.rights.create(
+            new.topic,
+            rights,
+            lambda: self.topics.exists(new.topic),
+            lambda: self.topics.create(new),
+        )
+        if not made:
+            return Response(status=204)
+        # As it has become: partitions may be a default, and copies are at most one a server.
+        return forms.answer(self._details(self.topics.described(new.topic).info, rights))
+
+    @api.operation(
+        "DELETE /topics/<topic>",
+        answers={200: api.Reply("The topic is deleted.", {api.HTML: str})},
+        fails=(*_FAILS, "conflict"),
+    )
+    def delete(self, topic: str) -> Response:
+        """Delete a topic with all that is in it."""
+        _, name = self.callers.authorized(topic, Right.DELETE)
+        self.rights.delete(name, lambda: self.topics.delete(name))
+        return forms.sentence(f"Topic [{name.local}] deleted successfully")
+
+    def _details(self, info: TopicInfo, rights: TopicRights) -> dict[str, Any]:
+        policies = info.policies
+        return {
+            "name": info.topic.local,
+            "description": rights.description or info.properties.get("description", ""),
+            "owner": rights.owner,
+            "readerAcl": listed(self.callers.access, info.topic, rights, Right.SUBSCRIBE),
+            "writerAcl": listed(self.callers.access, info.topic, rights, Right.PUBLISH),
+            "partitionCount": max(1, info.partitions),
+            "replicationCount": max(1, policies.replicas or 1),
+            "transactionEnabled": _transactional(info, rights),
+            "retentionMs": policies.retention_ms,
+            "retentionBytes": policies.retention_bytes,
+            "backlogBytes": policies.backlog_bytes,
+            "deduplication": policies.deduplication,
+        }
+
+
+def listed(access: Access, topic: TopicName, rights: TopicRights, right: Right) -> dict[str, Any]:
+    """Return an access list in the original's shape, in which `enabled` is always true.
+
+    A topic with neither owner nor list shows whom the file of permissions names, if there is one.
+    """
+    own = rights.readers if right is Right.SUBSCRIBE else rights.writers
+    users = sorted(own) if own or rights.owner else access.users(topic, right)
+    return {"enabled": True, "users": users}
+
+
+def _transactional(info: TopicInfo, rights: TopicRights) -> bool:
+    return rights.transactional or info.properties.get("transactionEnabled") == "true"
+
+
+def _properties(rights: TopicRights) -> Mapping[str, str]:
+    """Return the properties that the store keeps for its own readers; it checks no rights."""
+    properties = {"description": rights.description} if rights.description else {}
+    return properties | ({"transactionEnabled": "true"} if rights.transactional else {})
+
+
+@dataclass(frozen=True, slots=True)
+class AclViews:
+    """The views of `/topics/{topic}/producers` and `/topics/{topic}/consumers`."""
+
+    callers: TopicAccess
+    lists: AccessLists
+
+    @api.reads("/topics/<topic>/producers", _LIST, "The list.", fails=(*api.TOPIC, *api.STORE))
+    def producers(self, topic: str) -> Response:
+        """Answer who may publish."""
+        return self._shown(topic, Right.PUBLISH)
+
+    @api.reads("/topics/<topic>/consumers", _LIST, "The list.", fails=(*api.TOPIC, *api.STORE))
+    def consumers(self, topic: str) -> Response:
+        """Answer who may read."""
+        return self._shown(topic, Right.SUBSCRIBE)
+
+    @api.operation("PUT /topics/<topic>/producers/<key>", answers=_CHANGED, fails=_CHANGE_FAILS)
+    def permit_producer(self, topic: str, key: str) -> Response:
+        """Let a key publish."""
+        self._change(topic, key, reader=False, on_list=True)
+        return forms.sentence("Write access has been granted to publisher.")
+
+    @api.operation("DELETE /topics/<topic>/producers/<key>", answers=_CHANGED, fails=_CHANGE_FAILS)
+    def revoke_producer(self, topic: str, key: str) -> Response:
+        """Let a key publish no more."""
+        self._change(topic, key, reader=False, on_list=False)
+        return forms.sentence("Write access has been revoked for publisher.")
+
+    @api.operation("PUT /topics/<topic>/consumers/<key>", answers=_CHANGED, fails=_CHANGE_FAILS)
+    def permit_consumer(self, topic: str, key: str) -> Response:
+        """Let a key read."""
+        name, consumer = self._change(topic, key, reader=True, on_list=True)
+        return forms.sentence(
+            f"Read access has been granted for consumer [{consumer}] for topic [{name.local}]."
+        )
+
+    @api.operation("DELETE /topics/<topic>/consumers/<key>", answers=_CHANGED, fails=_CHANGE_FAILS)
+    def revoke_consumer(self, topic: str, key: str) -> Response:
+        """Let a key read no more."""
+        name, consumer = self._change(topic, key, reader=True, on_list=False)
+        return forms.sentence(
+            f"Read access has been revoked for consumer [{consumer}] for topic [{name.local}]."
+        )
+
+    def _shown(self, topic: str, right: Right) -> Response:
+        principal, name = self.callers.authorized(topic)
+        rights = self.lists.rights(principal, name)
+        return forms.answer(listed(self.callers.access, name, rights, right))
+
+    def _change(
+        self, topic: str, key: str, *, reader: bool, on_list: bool
+    ) -> tuple[TopicName, str]:
+        principal, name = self.callers.authorized(topic)
+        other = consumer_name(key, "key")
+        requests.no_body(request.environ, forms.MAX_BODY)
+        self.lists.change(principal, name, other, reader=reader, listed=on_list)
+        return name, other

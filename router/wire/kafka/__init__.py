@@ -1,0 +1,1 @@
+"""Kafka's protocol: message definitions, and the codecs that are compiled from them."""

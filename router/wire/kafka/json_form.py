@@ -1,0 +1,165 @@
+"""Messages to and from Kafka's JSON form, as Apache's JsonConverter classes have it.
+
+Names are in camel case, bytes in base64, a uuid in Kafka's base64 for URLs without padding. Fields
+that a version lacks are left out, and tagged fields that have their default.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from router.wire.kafka.definitions import (
+    INTEGERS,
+    Definition,
+    FieldDefinition,
+    StructDefinition,
+    attribute,
+    camel_case,
+    is_tagged,
+)
+from router.wire.kafka.diagnosis import differs_from_default
+from router.wire.kafka.errors import MalformedMessageError
+
+_JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
+    "bool": bool,
+    "float64": (int, float),
+    "string": str,
+    "uuid": str,
+}
+
+
+def to_json(definition: Definition, version: int, message: Any) -> dict[str, Any]:
+    """Return the JSON of a message that the version can carry."""
+    return _struct_to_json(definition.struct, version, message)
+
+
+def from_json(message: Any, value: Any, version: int) -> Any:
+    """Return an instance of a message's class; raise MalformedMessageError."""
+    return _Reader(message, version).struct(message.definition().struct, value, "")
+
+
+def _struct_to_json(struct: StructDefinition, version: int, value: Any) -> dict[str, Any]:
+    found = {}
+    for field in struct.fields:
+        if version not in field.versions:
+            continue
+        given = getattr(value, attribute(field.name))
+        if is_tagged(field, version) and not differs_from_default(field, given):
+            continue
+        if given is None:
+            shown: Any = None
+        elif field.type.array:
+            shown = [_element_to_json(field, version, one) for one in given]
+        else:
+            shown = _element_to_json(field, version, given)
+        found[camel_case(field.name)] = shown
+    return found
+
+
+def _element_to_json(field: FieldDefinition, version: int, value: Any) -> Any:
+    if field.struct is not None:
+        return _struct_to_json(field.struct, version, value)
+    kind = field.type.element
+    if kind == "uuid":
+        return uuid_text(value)
+    if kind in {"bytes", "records"}:
+        return base64.b64encode(value).decode()
+    if kind == "bool":
+        return bool(value)
+    if kind == "float64" and not math.isfinite(value):
+        # JSON has no such numbers; these are the words of Apache's converters
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    return value
+
+
+def uuid_text(value: bytes) -> str:
+    """Return a uuid as Kafka writes it: base64 for URLs, without padding."""
+    return base64.urlsafe_b64encode(value).rstrip(b"=").decode()
+
+
+def parse_uuid(text: str) -> bytes:
+    """Return the 16 bytes of a uuid as Kafka writes it; raise ValueError."""
+    try:
+        found = base64.b64decode(f"{text}==", altchars="-_", validate=True)
+    except binascii.Error:
+        found = b""
+    if len(found) != 16:
+        raise ValueError(f"{text} is no uuid in base64")
+    return found
+
+
+class _Reader:
+    """Reads the JSON of one message."""
+
+    def __init__(self, message: Any, version: int) -> None:
+        self._message = message
+        self._version = version
+
+    def struct(self, struct: StructDefinition, value: Any, place: str) -> Any:
+        """Return the instance of a struct's class; raise MalformedMessageError."""
+        if not isinstance(value, dict):
+            raise self._error(place, "an object is wanted")
+        found = {}
+        for field in struct.fields:
+            if self._version not in field.versions:
+                continue
+            key = camel_case(field.name)
+            here = f"{place}.{field.name}" if place else field.name
+            if key in value:
+                found[attribute(field.name)] = self._value(field, value[key], here)
+            elif not is_tagged(field, self._version):
+                raise self._error(here, "the version demands the field")
+        made = self._message if not place else self._message.STRUCTS[struct.name]
+        return made(**found)
+
+    def _value(self, field: FieldDefinition, value: Any, place: str) -> Any:
+        if value is None:
+            if self._version not in field.nullable:
+                raise self._error(place, "null in a field that is not nullable")
+            return None
+        if not field.type.array:
+            return self._element(field, value, place)
+        if not isinstance(value, list):
+            raise self._error(place, "an array is wanted")
+        return [self._element(field, one, f"{place}[{index}]") for index, one in enumerate(value)]
+
+    def _element(self, field: FieldDefinition, value: Any, place: str) -> Any:
+        if field.struct is not None:
+            return self.struct(field.struct, value, place)
+        try:
+            return _parsed(field.type.element, value)
+        except ValueError as error:
+            raise self._error(place, str(error)) from None
+
+    def _error(self, place: str, sentence: str) -> MalformedMessageError:
+        return MalformedMessageError(self._message.__name__, self._version, place, sentence)
+
+
+def _parsed(kind: str, value: Any) -> Any:
+    if kind in INTEGERS:
+        low, high = INTEGERS[kind]
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"a number of the type {kind} is wanted")
+        if not low <= value <= high:
+            raise ValueError(f"{value} is not from {low} to {high}")
+        return value
+    if kind == "float64" and value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    wanted = _JSON_TYPES.get(kind, str)
+    fits: bool = isinstance(value, wanted)
+    if not fits or (kind == "float64" and isinstance(value, bool)):
+        raise ValueError(f"a value of the type {kind} is wanted")
+    if kind == "uuid":
+        return parse_uuid(value)
+    if kind == "float64":
+        return float(value)
+    if kind in {"bytes", "records"}:
+        try:
+            return base64.b64decode(value, validate=True)
+        except binascii.Error:
+            raise ValueError("bytes in base64 are wanted") from None
+    return value

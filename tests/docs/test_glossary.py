@@ -1,0 +1,124 @@
+"""Names of router/ are those of docs/glossary.md: words that were retired do not come back."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tests.docs.console import ROOT
+
+# Each with the word to use.
+RETIRED = {
+    "Behind": "PageCacheAdvisor",
+    "Calls": "a context with a name of its own",
+    "Crowd": "ConnectionLimiter",
+    "Deaf": "NullObserver",
+    "Deal": "PartitionAssignor",
+    "deal": "assignment",
+    "Door": "Authorizer",
+    "Directory": "TopicMetadataCache",
+    "demand": "authorize",
+    "fleeting": "non_persistent",
+    "flying": "in_flight",
+    "fresh": "pending",
+    "Gate": "Authorizer",
+    "Ground": "a context with a name of its own",
+    "Given": "InFlightTracker",
+    "intake": "request",
+    "Keeper": "Checkpointer",
+    "Keeping": "StorageMode",
+    "KEPT": "what is bounded, and the unit",
+    "Lane": "PartitionProducer, PartitionAccumulator",
+    "Later": "DeferredResponse",
+    "leads": "the batch leader",
+    "LOOK": "POLL_SECONDS",
+    "LULL": "yield_to_loop",
+    "Mark": "ProducerState",
+    "MOST": "what is bounded, and the unit",
+    "NOWHERE": "NO_POSITION",
+    "Parked": "suspended connections",
+    "Parts": "a context with a name of its own",
+    "PATIENCE": "TIMEOUT_SECONDS, RETRY_SECONDS",
+    "Portion": "PublishBatch",
+    "Remembered": "TTLCache",
+    "Room": "MemoryBudget",
+    "Runners": "a greenlet pool",
+    "seat": "slot",
+    "Shown": "Credentials",
+    "Slots": "HandleTable",
+    "strangers": "unauthenticated",
+    "sure": "is_valid",
+    "Sweep": "RetentionTask, EmptyFolderTask",
+    "Tails": "TailCache",
+    "Tending": "Maintenance",
+    "Told": "Observer, Listener",
+    "Tools": "a context with a name of its own",
+    "trouble": "unavailable_reason",
+    "troubled": "availability_changed",
+    "Turns": "FrameScheduler, CommitTurns",
+    "Wakeup": "Event",
+    "whereabouts": "peer_address",
+    "Whence": "StartPosition",
+    "Wish": "PollRequest",
+}
+
+
+def names(source: str) -> Iterator[str]:
+    """Yield the names of classes, functions and constants that a module defines."""
+    waiting: list[ast.AST] = [ast.parse(source)]
+    while waiting:
+        for node in ast.iter_child_nodes(waiting.pop()):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node.name
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id
+            elif isinstance(node, ast.Assign):
+                yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+            if isinstance(node, ast.ClassDef):
+                waiting.append(node)
+
+
+def is_retired(name: str) -> bool:
+    """Return whether a name is retired; a private function or field may be called anything."""
+    bare = name.lstrip("_")
+    return bare in RETIRED and (name == bare or bare[:1].isupper())
+
+
+@pytest.mark.parametrize("name", ["Lane", "_Lane", "PATIENCE"])
+def test_a_retired_name_is_found(name: str) -> None:
+    assert [one for one in names(f"{name} = 1") if is_retired(one)] == [name]
+
+
+def test_no_name_of_the_router_is_retired() -> None:
+    found = []
+    for path in sorted((ROOT / "router").rglob("*.py")):
+        if path.name.endswith("_pb2.py"):
+            continue
+        where = path.relative_to(ROOT)
+        used = [path.stem, *names(path.read_text(encoding="utf-8"))]
+        found += [
+            f"{where}: {name}: {RETIRED[name.lstrip('_')]}" for name in used if is_retired(name)
+        ]
+    assert found == []
+
+
+def test_no_constructor_from_settings_is_called_of() -> None:
+    pattern = re.compile(r"def of\(\s*cls, settings\b")
+    files = (ROOT / "router").rglob("*.py")
+    assert [str(path) for path in files if pattern.search(path.read_text(encoding="utf-8"))] == []
+
+
+def test_terms_of_the_glossary_stand_once() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    terms = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)
+    terms = [term for term in terms if term not in {"Term", "---"}]
+    assert len(terms) == len(set(terms)) >= 40
+
+
+def test_places_of_the_glossary_exist() -> None:
+    text = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    places = set(re.findall(r"`(router/[\w/.]+)`", text))
+    assert [place for place in sorted(places) if not (ROOT / place).exists()] == []

@@ -1,0 +1,150 @@
+"""Scenarios' calls with kafka-python."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kafka.coordinator.assignors.range import RangePartitionAssignor
+from kafka.errors import KafkaError
+
+from tests.kafka.clients import SECONDS, ClientError, KafkaClient, Read, Record
+
+ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+
+
+@contextlib.contextmanager
+def _named() -> Iterator[None]:
+    try:
+        yield
+    except KafkaError as error:
+        raise ClientError(-1 if error.errno is None else error.errno) from error
+
+
+class KafkaPython(KafkaClient):
+    """kafka-python 3, with one admin client for its life."""
+
+    name = "kafka-python"
+
+    def __init__(self, bootstrap: str, **security: Any) -> None:
+        self._settings = {"bootstrap_servers": bootstrap, **security}
+        self._admin = KafkaAdminClient(**self._settings)
+        self._members: dict[str, KafkaConsumer] = {}
+
+    def topics(self) -> list[str]:
+        return list(self._admin.list_topics())
+
+    def create(self, topic: str, partitions: int = 1) -> None:
+        with _named():
+            self._admin.create_topics([NewTopic(topic, partitions, 1)])
+
+    def delete(self, topic: str) -> None:
+        with _named():
+            self._admin.delete_topics([topic])
+
+    def produce(
+        self,
+        topic: str,
+        records: Sequence[Record],
+        *,
+        partition: int = 0,
+        codec: str = "none",
+        idempotent: bool = False,
+    ) -> list[int]:
+        producer = KafkaProducer(
+            **self._settings,
+            compression_type=None if codec == "none" else codec,
+            enable_idempotence=idempotent,
+            linger_ms=20,
+            batch_size=1 << 20,
+            max_request_size=8 << 20,
+        )
+        with contextlib.closing(producer), _named():
+            sent = [
+                producer.send(
+                    topic,
+                    record.value,
+                    record.key,
+                    list(record.headers),
+                    partition,
+                    record.timestamp,
+                )
+                for record in records
+            ]
+            return [future.get(SECONDS).offset for future in sent]
+
+    def read(self, topic: str, offset: int, count: int, partition: int = 0) -> list[Read]:
+        place = TopicPartition(topic, partition)
+        with self._consumer(auto_offset_reset="none") as consumer, _named():
+            consumer.assign([place])
+            consumer.seek(place, offset)
+            found: list[Any] = []
+            while len(found) < count:
+                polled = consumer.poll(timeout_ms=int(SECONDS * 1000))
+                assert polled, f"{len(found)} of {count} records came"
+                found += polled[place]
+        return [
+            Read(
+                one.offset,
+                Record(
+                    one.value,
+                    one.key,
+                    tuple((name, value) for name, value in one.headers),
+                    one.timestamp,
+                ),
+            )
+            for one in found[:count]
+        ]
+
+    def times(self, topic: str, timestamps: Sequence[int], partition: int = 0) -> list[int]:
+        place = TopicPartition(topic, partition)
+        with self._consumer() as consumer:
+            found = [consumer.offsets_for_times({place: time})[place] for time in timestamps]
+        return [-1 if one is None else one.offset for one in found]
+
+    def ends(self, topic: str, partition: int = 0) -> tuple[int, int]:
+        place = TopicPartition(topic, partition)
+        with self._consumer() as consumer:
+            first, after = consumer.beginning_offsets([place]), consumer.end_offsets([place])
+        return first[place], after[place]
+
+    def join(self, member: str, group: str, topic: str, assignor: str = "eager") -> None:
+        consumer = KafkaConsumer(
+            **self._settings,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=200,
+            partition_assignment_strategy=(ASSIGNORS[assignor],),
+        )
+        consumer.subscribe([topic])
+        self._members[member] = consumer
+
+    def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
+        polled = self._members[member].poll(timeout_ms=int(seconds * 1000))
+        return [(one.partition, one.offset) for records in polled.values() for one in records]
+
+    def assignment(self, member: str) -> list[int]:
+        return sorted(place.partition for place in self._members[member].assignment())
+
+    def commit(self, member: str) -> None:
+        self._members[member].commit()
+
+    def leave(self, member: str) -> None:
+        self._members.pop(member).close()
+
+    def close(self) -> None:
+        for member in list(self._members):
+            self.leave(member)
+        self._admin.close()
+
+    @contextlib.contextmanager
+    def _consumer(self, **settings: Any) -> Iterator[KafkaConsumer]:
+        consumer = KafkaConsumer(**self._settings, group_id=None, **settings)
+        with contextlib.closing(consumer):
+            yield consumer

@@ -1,0 +1,24 @@
+"""How many files of `router/` a warm request crosses: a reader has to follow it through them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.request_files import ROOT, measure
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
+MOST_FILES = {"POST": 30, "poll": 62, "SEND": 13}
+"""Of front and broker together. A module that joins the path takes the place of another."""
+
+
+def test_requests_cross_few_files(tmp_path: Path) -> None:
+    crossed = measure(ROOT, tmp_path)
+    # Both processes were seen, and what they do for a POST.
+    assert {"web/dmaap/events.py", "services/publish.py"} <= crossed["POST"]["front"]
+    for operation in ("POST", "poll", "SEND"):
+        assert "broker/storage/journal.py" in crossed[operation]["broker"]
+    for operation, most in MOST_FILES.items():
+        files = crossed[operation]["front"] | crossed[operation]["broker"]
+        assert len(files) <= most, "\n".join([f"{operation}: {len(files)}", *sorted(files)])

@@ -1,0 +1,68 @@
+"""Who may be a member of a group, and who may move its offsets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from router.wire.kafka.error_codes import ErrorCode
+from tests.unit.broker.kafka.grouping import commit, join, subscription
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.test_sasl import login, with_users
+
+REFUSED = ErrorCode.GROUP_AUTHORIZATION_FAILED
+
+
+def reading(client: KafkaClient, *topics: str) -> dict[str, Any]:
+    protocol = client.struct(
+        "JoinGroupRequest",
+        "JoinGroupRequestProtocol",
+        name="range",
+        metadata=subscription(*topics),
+    )
+    return {"protocols": [protocol]}
+
+
+def test_a_member_needs_the_right_to_read(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        writer, reader = server.client(), server.client()
+        await login(writer)
+        await login(reader, "reader")
+        assert (await join(writer, **reading(writer, "t"))).error_code == REFUSED
+        assert (await join(reader, **reading(reader, "t", "hidden"))).error_code == REFUSED
+        joined = await join(reader, **reading(reader, "t"))
+        assert joined.error_code == 0
+        # Of a group that reads what a client may not, it learns and changes nothing.
+        assert (await join(writer, **reading(writer))).error_code == REFUSED
+        member = {"group_id": "g", "member_id": joined.member_id}
+        beat = await writer.ask("Heartbeat", 3, generation_id=1, **member)
+        assert beat.error_code == REFUSED
+        (described,) = (await writer.ask("DescribeGroups", 5, groups=["g"])).groups
+        assert (described.error_code, described.members) == (REFUSED, [])
+        one = writer.struct("LeaveGroupRequest", "MemberIdentity", member_id=joined.member_id)
+        left = await writer.ask("LeaveGroup", 5, group_id="g", members=[one])
+        assert left.error_code == REFUSED
+
+    with_users(tmp_path, test)
+
+
+def test_offsets_need_the_right_to_read_their_topic(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        writer, reader = server.client(), server.client()
+        await login(writer)
+        await login(reader, "reader")
+        denied = [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+        assert await commit(writer, {0: 0}, topic="t") == denied
+        assert await commit(reader, {0: 0}, topic="hidden") == denied
+        assert await commit(reader, {0: 0}, topic="t") == [0]
+        asked = writer.struct(
+            "OffsetFetchRequest", "OffsetFetchRequestTopic", name="t", partition_indexes=(0,)
+        )
+        answer = await writer.ask("OffsetFetch", 7, group_id="g", topics=[asked])
+        assert answer.topics[0].partitions[0].error_code == denied[0]
+        every = await writer.ask("OffsetFetch", 7, group_id="g", topics=None)
+        assert every.topics == []
+        deleted = await writer.ask("DeleteGroups", 2, groups_names=["g"])
+        assert deleted.results[0].error_code == REFUSED
+
+    with_users(tmp_path, test)

@@ -1,0 +1,184 @@
+"""One connection: versions, order, limits, and what ends it; over a transport in memory."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+
+from router import errors
+from router.broker.kafka import failures as error_codes
+from router.broker.kafka import session
+from router.broker.kafka.apis import APIS
+from router.broker.kafka.failures import ErrorCode, error_code, error_message
+from router.broker.storage import StoreError
+from router.errors import RouterError, TopicNotFoundError
+from router.wire import ProtocolError
+from router.wire.kafka.frames import FrameReader
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer, with_server
+
+API_VERSIONS = 18
+PUBLIC_METADATA = {"topics": None}
+
+
+@pytest.mark.parametrize("version", range(5))
+def test_versions_are_answered_from_the_table(tmp_path: Path, version: int) -> None:
+    async def test(server: KafkaServer) -> None:
+        answer = await server.client().ask(
+            "ApiVersions", version, client_software_name="lib", client_software_version="1.0"
+        )
+        found = {key.api_key: (key.min_version, key.max_version) for key in answer.api_keys}
+        assert answer.error_code == 0
+        assert found == {api.key: api.versions for api in APIS}
+
+    with_server(tmp_path, test)
+
+
+def test_versions_of_a_newer_client_are_answered_in_version_0(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        client.connection.data_received(
+            struct.pack(">ihhih", 12, API_VERSIONS, 99, 7, -1) + bytes(2)
+        )
+        # Correlation id, error 35, one key with its versions; 16 bytes, as Apache Kafka sends.
+        answer = await client.receive_frame()
+        assert struct.unpack(">ihihhh", answer) == (7, 35, 1, API_VERSIONS, 0, 4)
+        assert not client.connection.closed
+
+    with_server(tmp_path, test)
+
+
+def test_a_client_is_named_by_its_software(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        named = {"client_software_name": "a b", "client_software_version": "1"}
+        answer = await client.ask("ApiVersions", 3, **named)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+        named["client_software_name"] = "librdkafka"
+        assert (await client.ask("ApiVersions", 3, **named)).error_code == 0
+        assert client.connection.session.name.startswith("librdkafka 1 at 127.0.0.1")
+
+    with_server(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        struct.pack(">ihhi", 8, 9999, 0, 1),
+        struct.pack(">ihhih", 10, 3, 99, 1, -1),
+        struct.pack(">ihhih", 10, 3, 4, 1, -1),
+        struct.pack(">ihhih", 10, 3, 4, 1, 500),
+        struct.pack(">i", session.MAX_REQUEST_BYTES + 1),
+        struct.pack(">i", -1),
+        struct.pack(">ihh", 4, 3, 4),
+    ],
+    ids=["api", "version", "no-body", "client-id", "too-large", "negative", "too-short"],
+)
+def test_what_is_no_request_ends_its_connection_only(tmp_path: Path, frame: bytes) -> None:
+    async def test(server: KafkaServer) -> None:
+        client, other = server.client(), server.client()
+        client.connection.data_received(frame)
+        assert client.connection.closed
+        assert (await other.ask("Metadata", 4, topics=None)).topics == []
+
+    with_server(tmp_path, test)
+
+
+def test_responses_come_in_the_order_of_the_requests(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        # The first one waits for the disk.
+        client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
+        client.send("ApiVersions", 0)
+        client.send("Metadata", 9, **PUBLIC_METADATA)
+        assert [topic.name for topic in (await client.receive()).topics] == ["new"]
+        assert (await client.receive()).api_keys
+        # A request finds what the one before it did.
+        assert [topic.name for topic in (await client.receive()).topics] == ["new"]
+
+    with_server(tmp_path, test)
+
+
+def test_nothing_is_read_while_requests_wait(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
+        client.send("ApiVersions", 0)
+        assert not client.transport.reading
+        await client.receive()
+        await client.receive()
+        assert client.transport.reading
+
+    with_server(tmp_path, test)
+
+
+def test_a_client_that_left_is_answered_nothing(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        client.send("Metadata", 9, topics=[_named(client, "new")], allow_auto_topic_creation=True)
+        client.leave()
+        await client.connection.settled()
+        assert client.take() == []
+        assert server.topics.find_kafka("new") is not None
+
+    with_server(tmp_path, test)
+
+
+def _named(client: KafkaClient, name: str) -> object:
+    return client.struct("MetadataRequest", "MetadataRequestTopic", name=name)
+
+
+@pytest.mark.parametrize("step", [1, 3, 7, 1000])
+def test_frames_survive_any_chunking(step: int) -> None:
+    frames = [bytes([number]) * (8 + number) for number in range(20)]
+    stream = b"".join(struct.pack(">i", len(frame)) + frame for frame in frames)
+    reader = FrameReader(100)
+    found = []
+    for start in range(0, len(stream), step):
+        found += reader.receive(stream[start : start + step])
+    assert found == frames
+    assert reader.wanted == 4
+    with pytest.raises(ProtocolError):
+        reader.receive(struct.pack(">i", 101))
+
+
+def test_a_reader_says_how_large_the_frame_is_that_has_begun() -> None:
+    reader = FrameReader(1000)
+    assert reader.receive(struct.pack(">i", 500) + bytes(20)) == []
+    assert reader.wanted == 504
+
+
+def test_every_failure_has_a_code() -> None:
+    for code, failure in errors.by_code().items():
+        assert code in error_codes.FAILURES, failure
+    assert error_code(TopicNotFoundError()) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert error_code(StoreError("full")) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert error_code(OSError(5, "x")) is ErrorCode.KAFKA_STORAGE_ERROR
+    assert error_code(ValueError()) is ErrorCode.UNKNOWN_SERVER_ERROR
+    assert error_message(RouterError("so")) == "internal: so"
+
+
+def test_requests_and_errors_are_counted(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        wrong = {"client_software_name": "", "client_software_version": ""}
+        await client.ask("ApiVersions", 3, **wrong)
+        await client.ask("ApiVersions", 0)
+        counters = server.context.broker.counters
+        await counters.refresh()
+        shown = counters.render()
+        assert 'router_kafka_requests_total{api="ApiVersions"} 2' in shown
+        assert 'router_kafka_errors_total{api="ApiVersions",error="INVALID_REQUEST"} 1' in shown
+
+    with_server(tmp_path, test)
+
+
+def test_a_large_request_without_batches_ends_its_connection(tmp_path: Path) -> None:
+    async def test(server: KafkaServer) -> None:
+        client = server.client()
+        size = session.MAX_OTHER_REQUEST_BYTES + 1
+        client.connection.data_received(struct.pack(">ihhih", size, 3, 4, 1, -1) + bytes(size - 10))
+        assert client.connection.closed
+
+    with_server(tmp_path, test)

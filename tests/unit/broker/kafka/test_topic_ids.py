@@ -1,0 +1,115 @@
+"""Topics by their ids: in metadata, and where newer versions have ids instead of names."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.broker.kafka.failures import ErrorCode
+from router.model import TopicName
+from tests.unit.broker.kafka.serving import KafkaClient, KafkaServer
+from tests.unit.broker.kafka.test_fetch import records
+from tests.unit.broker.kafka.test_produce import FULL, TOPIC, batch, on_topic, produced
+
+UNKNOWN = b"\1" * 16
+
+
+async def described(client: KafkaClient, version: int, **topic: Any) -> Any:
+    asked = client.struct("MetadataRequest", "MetadataRequestTopic", **topic)
+    answer = await client.ask("Metadata", version, topics=[asked])
+    return answer.topics[0]
+
+
+async def id_of(client: KafkaClient) -> bytes:
+    return bytes((await described(client, 10, name=TOPIC)).topic_id)
+
+
+@pytest.mark.parametrize("version", [12, 13])
+def test_a_topic_is_described_by_its_id(tmp_path: Path, version: int) -> None:
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        known = await id_of(client)
+        assert known != bytes(16)
+        found = await described(client, version, name=None, topic_id=known)
+        assert (found.error_code, found.name, found.topic_id) == (0, TOPIC, known)
+        missing = await described(client, version, name=None, topic_id=UNKNOWN)
+        assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, None)
+
+    on_topic(tmp_path, test)
+
+
+def test_an_id_without_a_name_is_refused_before_names_may_be_null(tmp_path: Path) -> None:
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        missing = await described(client, 11, name=None, topic_id=UNKNOWN)
+        assert (missing.error_code, missing.name) == (ErrorCode.UNKNOWN_TOPIC_ID, "")
+
+    on_topic(tmp_path, test)
+
+
+@pytest.mark.parametrize("version", range(13, 19))
+def test_batches_are_stored_and_read_by_the_id(tmp_path: Path, version: int) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        known = await id_of(client)
+
+        async def sent(topic_id: bytes) -> tuple[int, int]:
+            part = client.struct("ProduceRequest", "PartitionProduceData", records=batch(2))
+            data = client.struct(
+                "ProduceRequest", "TopicProduceData", topic_id=topic_id, partition_data=[part]
+            )
+            answer = await client.ask("Produce", 13, acks=-1, timeout_ms=1, topic_data=[data])
+            assert answer.responses[0].topic_id == topic_id
+            found = answer.responses[0].partition_responses[0]
+            return found.error_code, found.base_offset
+
+        async def read(topic_id: bytes) -> Any:
+            part = client.struct("FetchRequest", "FetchPartition", partition_max_bytes=1 << 20)
+            topic = client.struct(
+                "FetchRequest", "FetchTopic", topic_id=topic_id, partitions=[part]
+            )
+            answer = await client.ask(
+                "Fetch", version, max_wait_ms=10_000, min_bytes=1, topics=[topic]
+            )
+            assert answer.responses[0].topic_id == topic_id
+            return answer.responses[0].partitions[0]
+
+        assert await sent(known) == (0, 0)
+        assert await sent(UNKNOWN) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
+        assert [offset for offset, _ in records(await read(known))] == [0, 1]
+        assert (await read(UNKNOWN)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        await server.topics.delete(TopicName.parse(FULL))
+        assert (await read(known)).error_code == ErrorCode.UNKNOWN_TOPIC_ID
+        assert (await sent(known))[0] == ErrorCode.UNKNOWN_TOPIC_ID
+
+    on_topic(tmp_path, test)
+
+
+def test_topics_are_deleted_by_name_or_id(tmp_path: Path) -> None:
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        await server.topics.create(TopicName.parse("other"))
+        known = await id_of(client)
+        asked = [
+            client.struct("DeleteTopicsRequest", "DeleteTopicState", **topic)
+            for topic in (
+                {"name": None, "topic_id": known},
+                {"name": "other"},
+                {"name": None, "topic_id": UNKNOWN},
+            )
+        ]
+        answer = await client.ask("DeleteTopics", 6, topics=asked, timeout_ms=1_000)
+        assert [(one.name, one.error_code) for one in answer.responses] == [
+            (TOPIC, 0),
+            ("other", 0),
+            (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        ]
+        assert server.topics.count == 0
+
+    on_topic(tmp_path, test)
+
+
+def test_an_id_is_kept(tmp_path: Path) -> None:
+    async def test(_server: KafkaServer, client: KafkaClient) -> None:
+        assert await id_of(client) == await id_of(client)
+        assert (await produced(client, batch())).error_code == 0
+
+    on_topic(tmp_path, test)

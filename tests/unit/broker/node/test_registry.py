@@ -1,0 +1,157 @@
+"""The registry in the data folder: what an answer says about the disk, and what full disks do."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import stat
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from router.broker.node.registry import MAX_WAITING_CALLS, FileRegistry, RegistryDamagedError
+from router.broker.storage import StoreError
+from router.broker.storage.disk import Disk
+from router.errors import BackendUnavailableError, ConflictError, DiskFullError
+
+Test = Callable[[FileRegistry], Awaitable[None]]
+
+
+class FailingDisk(Disk):
+    """A disk on which commits fail as long as the test wants."""
+
+    def __init__(self) -> None:
+        self.failure: int | None = None
+
+    def commit(self, connection: sqlite3.Connection) -> None:
+        if self.failure is not None:
+            error = sqlite3.OperationalError("it is the disk")
+            error.sqlite_errorcode = self.failure
+            raise error
+        super().commit(connection)
+
+
+def opened(folder: Path, test: Test, disk: Disk | None = None) -> None:
+    async def run() -> None:
+        registry = await FileRegistry.open(folder, disk)
+        try:
+            await test(registry)
+        finally:
+            await registry.close()
+
+    asyncio.run(run())
+
+
+def test_boot_counts_every_start_of_the_folder(folder: Path) -> None:
+    boots = []
+
+    async def count(registry: FileRegistry) -> None:
+        boots.append(await registry.next_boot())
+
+    for _ in range(3):
+        opened(folder, count)
+    assert boots == [1, 2, 3]
+
+
+def test_records_and_versions_go_on_when_the_file_is_opened_again(folder: Path) -> None:
+    async def write(registry: FileRegistry) -> None:
+        await registry.put("key", "a", b"1", 0)
+        await registry.delete("key", "a")
+        await registry.put("key", "b", b"2", 0)
+
+    async def read(registry: FileRegistry) -> None:
+        found = await registry.get("key", "b")
+        assert found is not None
+        assert found.value == b"2"
+        assert await registry.get("key", "a") is None
+        assert (await registry.put("key", "a", b"3", 0)).version > found.version
+
+    opened(folder, write)
+    opened(folder, read)
+
+
+def modes(folder: Path) -> set[int]:
+    return {stat.S_IMODE(file.stat().st_mode) for file in folder.glob("registry.db*")}
+
+
+def test_nobody_else_may_read_the_file(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        await registry.put("key", "a", b"secret", 0)
+        assert modes(folder) == {0o600}
+
+    opened(folder, test)
+
+
+def test_write_is_in_the_file_when_it_is_answered(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        await registry.put("key", "a", b"1", 0)
+        with sqlite3.connect(folder / "registry.db") as other:
+            assert other.execute("SELECT value FROM records").fetchall() == [(b"1",)]
+        other.close()
+
+    opened(folder, test)
+
+
+def test_write_that_is_refused_leaves_others_in_its_commit_alone(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        names = [str(number % 5) for number in range(20)]
+        results = await asyncio.gather(
+            *(registry.put("key", name, b"v", 0) for name in names), return_exceptions=True
+        )
+        assert sum(isinstance(result, ConflictError) for result in results) == 15
+        assert [record.name for record in await registry.list("key")] == list("01234")
+
+    opened(folder, test)
+
+
+@pytest.mark.parametrize(
+    ("code", "failure"),
+    [
+        (sqlite3.SQLITE_FULL, DiskFullError),
+        (sqlite3.SQLITE_IOERR_WRITE, DiskFullError),
+        (sqlite3.SQLITE_IOERR_FSYNC, BackendUnavailableError),
+    ],
+)
+def test_nothing_is_written_when_the_disk_refuses_and_reading_goes_on(
+    folder: Path, code: int, failure: type[Exception]
+) -> None:
+    disk = FailingDisk()
+
+    async def test(registry: FileRegistry) -> None:
+        first = await registry.put("key", "a", b"1", 0)
+        disk.failure = code
+        for write in (registry.put("key", "a", b"2", None), registry.delete("key", "a")):
+            with pytest.raises(failure, match="it is the disk"):
+                await write
+        assert await registry.get("key", "a") == first
+        disk.failure = None
+        assert (await registry.put("key", "a", b"2", first.version)).value == b"2"
+
+    opened(folder, test, disk)
+
+
+def test_too_many_calls_at_once_are_refused_and_the_others_answered(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        calls = (registry.get("key", "a") for _ in range(MAX_WAITING_CALLS + 3))
+        results = await asyncio.gather(*calls, return_exceptions=True)
+        assert sum(isinstance(result, BackendUnavailableError) for result in results) == 3
+        assert results.count(None) == MAX_WAITING_CALLS
+
+    opened(folder, test)
+
+
+def test_file_that_is_none_is_refused_as_damaged(folder: Path) -> None:
+    (folder / "registry.db").write_bytes(b"nonsense" * 1000)
+    with pytest.raises(RegistryDamagedError, match="put a backup in its place"):
+        asyncio.run(FileRegistry.open(folder))
+
+
+def test_file_of_another_release_is_refused(folder: Path) -> None:
+    with sqlite3.connect(folder / "registry.db") as other:
+        other.execute("PRAGMA user_version = 9")
+    other.close()
+    with pytest.raises(
+        StoreError, match="has format 9, and this release reads and writes format 1 only"
+    ):
+        asyncio.run(FileRegistry.open(folder))

@@ -1,0 +1,278 @@
+"""Tenants and namespaces over a real registry: what is there, and what topics inherit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from router.admin_model import NamespacePolicies, Tenant
+from router.broker.entries import ENTRY_FORMATS
+from router.broker.node.registry import FileRegistry
+from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
+from router.broker.topics.changes import change_policies
+from router.broker.topics.namespace_administration import NamespaceAdmin
+from router.broker.topics.namespaces import Namespaces
+from router.broker.topics.topics import TopicOptions, Topics
+from router.errors import (
+    BadNameError,
+    BadRequestError,
+    ConflictError,
+    NamespaceNotFoundError,
+    NotAllowedError,
+    RouterError,
+    TopicNotFoundError,
+)
+from router.model import Policies, TopicName
+from tests.processes import ManualClock
+
+T = TopicName("public", "default", "t")
+
+
+def with_namespaces(
+    folder: Path, test: Callable[[Namespaces], Awaitable[None]], *, auto_create: bool = False
+) -> None:
+    async def run() -> None:
+        registry = await FileRegistry.open(folder)
+        try:
+            namespaces = Namespaces(registry, auto_create=auto_create, now_ms=lambda: 7)
+            await namespaces.load()
+            await test(namespaces)
+        finally:
+            await registry.close()
+
+    asyncio.run(run())
+
+
+def test_default_namespace_is_there_and_stays(folder: Path) -> None:
+    async def test(namespaces: Namespaces) -> None:
+        assert [namespace.name for namespace in namespaces.namespaces()] == ["public/default"]
+        assert [tenant.name for tenant in namespaces.tenants()] == ["public"]
+        with pytest.raises(NotAllowedError):
+            await namespaces.delete("public/default", lambda: True)
+        with pytest.raises(ConflictError):
+            await namespaces.delete_tenant("public")
+
+    with_namespaces(folder, test)
+
+
+def test_tenants_and_namespaces_are_there_again_when_the_registry_is_opened_again(
+    folder: Path,
+) -> None:
+    async def make(namespaces: Namespaces) -> None:
+        await namespaces.put_tenant(Tenant("a", ("r",), ("c",)), exists=False)
+        await namespaces.create("a/b", NamespacePolicies(retention_ms=5, auto_create=False))
+        await namespaces.change("a/b", {"schema_compatibility": "FULL"}, ["auto_create"])
+        await namespaces.change("public/default", {"deduplication": True}, [])
+        await namespaces.create("a/gone")
+        await namespaces.delete("a/gone", lambda: True)
+
+    async def look(namespaces: Namespaces) -> None:
+        assert namespaces.tenants()[0] == Tenant("a", ("r",), ("c",))
+        assert [n.name for n in namespaces.namespaces("a")] == ["a/b"]
+        assert namespaces.namespace("a/b").created_ms == 7
+        assert namespaces.policies("a/b") == NamespacePolicies(
+            retention_ms=5, schema_compatibility="FULL"
+        )
+        assert namespaces.policies("public/default").deduplication
+
+    with_namespaces(folder, make)
+    with_namespaces(folder, look)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        (lambda n: n.create("public/default"), ConflictError),
+        (lambda n: n.create("nobody/b"), NamespaceNotFoundError),
+        (lambda n: n.create("public"), BadNameError),
+        (lambda n: n.create("public/a/b"), BadNameError),
+        (lambda n: n.create("public/" + "x" * 250), BadNameError),
+        (lambda n: n.change("public/b", {}, []), NamespaceNotFoundError),
+        (lambda n: n.change("public/default", {"retention_ms": -2}, []), BadRequestError),
+        (lambda n: n.change("public/default", {"schema_compatibility": "X"}, []), BadRequestError),
+        (lambda n: n.change("public/default", {"auto_partitions": 1_001}, []), BadRequestError),
+        (lambda n: n.change("public/default", {}, ["colour"]), BadRequestError),
+        (lambda n: n.delete("public/default", lambda: False), NotAllowedError),
+        (lambda n: n.delete("public/b", lambda: True), NamespaceNotFoundError),
+        (lambda n: n.delete_tenant("b"), NamespaceNotFoundError),
+        (lambda n: n.put_tenant(Tenant("public"), exists=False), ConflictError),
+        (lambda n: n.put_tenant(Tenant("b"), exists=True), NamespaceNotFoundError),
+        (lambda n: n.put_tenant(Tenant("b", ("x",) * 101)), BadRequestError),
+        (lambda n: n.put_tenant(Tenant("a b")), BadNameError),
+    ],
+)
+def test_changes_that_must_not_be_are_refused_and_change_nothing(
+    folder: Path, change: Callable[[Namespaces], Awaitable[None]], error: type[RouterError]
+) -> None:
+    async def test(namespaces: Namespaces) -> None:
+        before = (namespaces.tenants(), namespaces.namespaces())
+        with pytest.raises(error):
+            await change(namespaces)
+        assert (namespaces.tenants(), namespaces.namespaces()) == before
+
+    with_namespaces(folder, test)
+
+
+def test_namespace_with_topics_is_not_deleted(folder: Path) -> None:
+    async def test(namespaces: Namespaces) -> None:
+        await namespaces.create("public/b")
+        with pytest.raises(ConflictError):
+            await namespaces.delete("public/b", lambda: False)
+        assert namespaces.exists("public/b")
+
+    with_namespaces(folder, test)
+
+
+def test_namespaces_that_are_adopted_stay(folder: Path) -> None:
+    async def adopt(namespaces: Namespaces) -> None:
+        await namespaces.adopt(["old/one", "old/two", "public/default", "old/one"])
+
+    async def look(namespaces: Namespaces) -> None:
+        assert [n.name for n in namespaces.namespaces("old")] == ["old/one", "old/two"]
+
+    with_namespaces(folder, adopt)
+    with_namespaces(folder, look)
+
+
+@pytest.mark.parametrize("auto_create", [True, False])
+def test_missing_namespace_is_made_with_its_first_topic_where_settings_say_so(
+    folder: Path, auto_create: bool
+) -> None:
+    name = TopicName("x", "y", "t")
+
+    async def test(namespaces: Namespaces) -> None:
+        store = await Store.open(folder / "data", StoreOptions(), lambda: 1_000.0)
+        topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS, namespaces)
+        try:
+            if auto_create:
+                await topics.open(str(name), create=True)
+                assert namespaces.exists("x/y")
+            else:
+                for create in (topics.open(str(name), create=True), topics.create(name)):
+                    with pytest.raises(NamespaceNotFoundError):
+                        await create
+                assert not namespaces.exists("x/y")
+        finally:
+            await store.close()
+
+    with_namespaces(folder, test, auto_create=auto_create)
+
+
+def test_namespace_is_back_when_a_topic_came_while_it_was_deleted(folder: Path) -> None:
+    name = TopicName("public", "b", "t")
+
+    async def test(namespaces: Namespaces) -> None:
+        await namespaces.create("public/b")
+        store = await Store.open(folder / "data", StoreOptions(), lambda: 1_000.0)
+        topics = Topics(store, TopicOptions(), lambda: 1_000.0, ENTRY_FORMATS, namespaces)
+        creating = asyncio.create_task(topics.create(name))
+        await asyncio.sleep(0)
+        await namespaces.delete("public/b", lambda: not topics.in_namespace("public/b"))
+        await creating
+        assert namespaces.exists("public/b")
+        await store.close()
+
+    with_namespaces(folder, test)
+
+
+def with_topics(
+    folder: Path, test: Callable[[Topics], Awaitable[None]], clock: ManualClock
+) -> None:
+    async def run() -> None:
+        store = await Store.open(folder, StoreOptions(), clock)
+        try:
+            await test(Topics(store, TopicOptions(), clock, ENTRY_FORMATS))
+        finally:
+            await store.close()
+
+    asyncio.run(run())
+
+
+def test_policies_are_the_topics_own_else_its_namespaces(folder: Path) -> None:
+    async def test(topics: Topics) -> None:
+        record = await topics.create(T, policies=Policies(retention_ms=1, replicas=3))
+        await topics.namespaces.change(
+            "public/default", {"retention_ms": 2, "backlog_bytes": 5, "deduplication": True}, []
+        )
+        assert topics.policies(record) == Policies(1, None, 5, True, 3)
+        await change_policies(topics, T, {"backlog_bytes": 9}, ["retention_ms"])
+        assert topics.policies(topics.known(T)) == Policies(2, None, 9, True, 3)
+        with pytest.raises(BadRequestError):
+            await change_policies(topics, T, {"auto_create": True}, [])
+        with pytest.raises(TopicNotFoundError):
+            await change_policies(topics, TopicName("public", "default", "u"), {}, [])
+
+    with_topics(folder, test, ManualClock())
+
+
+def test_retention_of_a_namespace_is_kept_from_the_next_look_on(folder: Path) -> None:
+    clock = ManualClock(1_000_000.0)
+
+    async def look(topics: Topics) -> int:
+        # What is in the journal alone gets a segment at the first look.
+        for _ in range(2):
+            clock.advance(3_600)
+            await topics.store.retain(topics.now_ms())
+        return (await topics.open("t", create=False)).ledger.first_entry
+
+    async def test(topics: Topics) -> None:
+        await publish(topics, 3)
+        assert await look(topics) == 0
+        await topics.namespaces.change("public/default", {"retention_ms": 60_000}, [])
+        assert await look(topics) == 3
+        await topics.namespaces.change("public/default", {}, ["retention_ms"])
+        await publish(topics, 3)
+        assert await look(topics) == 3
+
+    with_topics(folder, test, clock)
+
+
+async def publish(topics: Topics, count: int) -> None:
+    partition = await topics.open("t", create=True)
+    stored = asyncio.Event()
+    for _ in range(count):
+        partition.ledger.append(b"v", PULSAR_FORMAT, 1, topics.now_ms(), lambda _: stored.set())
+    await stored.wait()
+
+
+def test_policies_of_a_topic_are_there_again_when_the_store_is_opened_again(folder: Path) -> None:
+    async def make(topics: Topics) -> None:
+        await topics.create(T, 2)
+        await change_policies(topics, T, {"retention_bytes": 5}, [])
+
+    async def look(topics: Topics) -> None:
+        assert topics.known(T).policies.retention_bytes == 5
+
+    with_topics(folder, make, ManualClock())
+    with_topics(folder, look, ManualClock())
+
+
+def test_nothing_is_deleted_when_the_namespace_itself_may_not_be(folder: Path) -> None:
+    async def test(topics: Topics) -> None:
+        name = TopicName("public", "default", "t")
+        await topics.create(name)
+        admin = NamespaceAdmin(topics, topics.delete)
+        with pytest.raises(NotAllowedError):
+            await admin.delete("public/default", force=True)
+        assert topics.known(name).name == str(name)
+
+    with_topics(folder, test, ManualClock(1_000.0))
+
+
+def test_namespace_goes_also_when_somebody_else_deletes_its_topics(folder: Path) -> None:
+    async def test(topics: Topics) -> None:
+        await topics.namespaces.create("public/b")
+        for local in ("t", "u"):
+            await topics.create(TopicName("public", "b", local))
+
+        async def beaten(name: TopicName) -> None:
+            await topics.delete(name)
+            await topics.delete(name)
+
+        await NamespaceAdmin(topics, beaten).delete("public/b", force=True)
+        assert not topics.namespaces.exists("public/b")
+
+    with_topics(folder, test, ManualClock(1_000.0))

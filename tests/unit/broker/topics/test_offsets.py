@@ -1,0 +1,206 @@
+"""Positions of groups by message number: one for commits and acknowledgements, kept over a kill."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from router.broker.delivery import Partition, StartPosition, Subscription
+from router.broker.entries import ENTRY_FORMATS
+from router.broker.storage import PULSAR_FORMAT, Ack, Commit, Store, StoreOptions
+from router.broker.topics.groups import Groups
+from router.broker.topics.maintenance import Maintenance
+from router.broker.topics.offsets import GroupOffsets
+from router.broker.topics.topics import TopicOptions, Topics
+from router.model import TopicName
+from tests.unit.broker.storage.rig import killed
+
+TOPIC = TopicName("public", "default", "orders")
+DAY_SECONDS = 86_400
+
+
+class Log:
+    """A topic of one partition, with batches of three messages each."""
+
+    def __init__(self, topics: Topics, clock: list[float]) -> None:
+        self.topics = topics
+        self.clock = clock
+        self.forgotten: list[tuple[str, str | None]] = []
+        self.offsets = GroupOffsets(topics, lambda *what: self.forgotten.append(what))
+
+    @property
+    def partition(self) -> Partition:
+        (partition,) = self.topics.pieces(TOPIC)
+        return partition
+
+    async def publish(self, entries: int) -> None:
+        stored = asyncio.Event()
+        for _ in range(entries):
+            self.partition.ledger.append(b"v", PULSAR_FORMAT, 3, 1_000_000, lambda _: None)
+        self.topics.store.after_sync(stored.set)
+        await stored.wait()
+
+    async def commit(self, number: int, metadata: str = "") -> None:
+        await self.offsets.commit(self.partition, "g", Commit(number, 0, metadata))
+        await self.offsets.stored()
+
+    async def position(self) -> Commit | None:
+        return await self.offsets.position(self.partition, "g")
+
+    def subscription(self) -> Subscription:
+        return self.partition.subscriptions["g"]
+
+
+@asynccontextmanager
+async def opened(folder: Path, clock: list[float]) -> AsyncIterator[Log]:
+    store = await Store.open(folder, StoreOptions(), lambda: clock[0])
+    topics = Topics(store, TopicOptions(), lambda: clock[0], ENTRY_FORMATS)
+    if topics.find(str(TOPIC)) is None:
+        await topics.create(TOPIC)
+    try:
+        yield Log(topics, clock)
+    finally:
+        await store.close()
+
+
+def run(folder: Path, work: Callable[[Log], Awaitable[None]]) -> None:
+    async def within() -> None:
+        async with opened(folder, [1_000.0]) as log:
+            await log.publish(4)
+            await work(log)
+
+    asyncio.run(within())
+
+
+@pytest.mark.parametrize("number", [0, 1, 2, 3, 7, 11, 12])
+def test_a_position_is_what_was_committed(tmp_path: Path, number: int) -> None:
+    async def work(log: Log) -> None:
+        assert await log.position() is None
+        await log.commit(number, "note")
+        assert await log.position() == Commit(number, 0, "note")
+        assert await log.offsets.lag(log.partition, "g") == 12 - number
+
+    run(tmp_path, work)
+
+
+def test_a_commit_goes_back_into_a_batch(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        for number in (11, 4, 5, 0):
+            await log.commit(number)
+            assert await log.position() == Commit(number, 0)
+
+    run(tmp_path, work)
+
+
+def test_a_commit_beyond_the_log_is_kept_as_it_is(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(500, "far")
+        assert await log.position() == Commit(500, 0, "far")
+
+    run(tmp_path, work)
+
+
+def test_an_acknowledgement_moves_the_position_and_drops_the_metadata(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(4, "note")
+        record = log.subscription().record
+        assert record is not None
+        log.topics.store.acknowledge(record, Ack(2, cumulative=True))
+        assert await log.position() == Commit(9)
+
+    run(tmp_path, work)
+
+
+def test_a_commit_backwards_drops_what_polls_left(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(9)
+        epoch = log.subscription().epoch
+        assert not log.forgotten
+        await log.commit(3)
+        assert log.forgotten == [(str(TOPIC), "g")]
+        assert log.subscription().epoch != epoch
+
+    run(tmp_path, work)
+
+
+def test_a_group_of_commits_alone_is_passive_until_a_consumer_comes(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(5)
+        assert log.subscription().passive
+        await Groups(log.topics).subscribe(TOPIC, "g", StartPosition())
+        assert not log.subscription().passive
+        assert (await log.position() or Commit(0)).number == 5
+        await log.commit(7)
+        assert not log.subscription().passive
+
+    run(tmp_path, work)
+
+
+def test_positions_are_kept_over_a_kill(tmp_path: Path) -> None:
+    async def work() -> None:
+        clock = [1_000.0]
+        async with killed(tmp_path, StoreOptions()) as store:
+            topics = Topics(store, TopicOptions(), lambda: clock[0], ENTRY_FORMATS)
+            await topics.create(TOPIC)
+            log = Log(topics, clock)
+            await log.publish(4)
+            await log.commit(10, "first")
+            await log.commit(5, "ümlaut")
+        for _ in range(2):
+            async with opened(tmp_path / "data", clock) as log:
+                assert await log.position() == Commit(5, 0, "ümlaut")
+                assert log.subscription().passive
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("passive", [True, False])
+def test_positions_expire(tmp_path: Path, passive: bool) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(5)
+        if not passive:
+            await Groups(log.topics).subscribe(TOPIC, "g", StartPosition())
+        log.clock[0] += 6 * DAY_SECONDS
+        await Maintenance(log.topics).maintain()
+        assert await log.position() is not None
+        log.clock[0] += 2 * DAY_SECONDS
+        await Maintenance(log.topics).maintain()
+        assert await log.position() is None
+
+    run(tmp_path, work)
+
+
+def test_a_position_that_is_deleted_is_forgotten_by_polls_too(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(5)
+        await log.offsets.delete(log.partition, "g")
+        assert await log.position() is None
+        assert log.forgotten == [(str(TOPIC), "g")]
+        await log.offsets.delete(log.partition, "g")
+
+    run(tmp_path, work)
+
+
+def test_a_commit_of_the_same_position_begins_its_time_again(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(5)
+        log.clock[0] += 60
+        await log.commit(5)
+        record = log.subscription().record
+        assert record is not None
+        assert record.last_used_ms == log.topics.now_ms()
+
+    run(tmp_path, work)
+
+
+def test_a_commit_beyond_the_log_stands_at_its_end_once_more_is_published(tmp_path: Path) -> None:
+    async def work(log: Log) -> None:
+        await log.commit(500, "far")
+        await log.publish(1)
+        assert await log.position() == Commit(12)
+
+    run(tmp_path, work)

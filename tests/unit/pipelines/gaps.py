@@ -1,0 +1,26 @@
+"""The slow twin of the audit's search for gaps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from router.pipelines.jobs.audit import Gap
+
+
+def spans(published: Iterable[str], there: Iterable[str]) -> list[Gap]:
+    """Return the gaps: what is published, in the partition's order, and not there.
+
+    Its memory grows with the partition, which is why the audit asks Spark instead.
+    """
+    known = set(there)
+    found: list[Gap] = []
+    gap = False
+    for position in published:
+        if position in known:
+            gap = False
+        elif gap:
+            found[-1] = Gap(found[-1].first, position, found[-1].messages + 1)
+        else:
+            found.append(Gap(position, position, 1))
+            gap = True
+    return found
