@@ -16,6 +16,7 @@ from tests.processes import BrokerProcess, ManualClock
 from tests.servers.fixtures import (
     apache_pulsar,
     kafka,
+    nats_server,
     new_kafka,
     new_pulsar,
     new_zookeeper,
@@ -30,7 +31,15 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 MAX_ID_CHARACTERS = 100
 # Fixtures that are written elsewhere, for every test to name.
-__all__ = ["apache_pulsar", "kafka", "new_kafka", "new_pulsar", "new_zookeeper", "zookeeper"]
+__all__ = [
+    "apache_pulsar",
+    "kafka",
+    "nats_server",
+    "new_kafka",
+    "new_pulsar",
+    "new_zookeeper",
+    "zookeeper",
+]
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,11 +1,11 @@
 """How tests are shared out among parallel workers: what uses one server runs in one worker.
 
 A group is the unit that pytest-xdist gives to a worker (`--dist loadgroup`). Tests that use the
-Kafka, the Apache Pulsar or the Spark session of the whole run, or the browser, form a group each,
-so that each is started once; all others form a group for each file, so that what a module shares
-is made once. The longest groups come first: the short ones then fill the other worker's time. A
-test is right in any worker, whatever runs beside it; the one exception is the marker `alone`, whose
-tests are run by a call of pytest of their own.
+Kafka, the nats-server, the Apache Pulsar or the Spark session of the whole run, or the browser,
+form a group each, so that each is started once; all others form a group for each file, so that what
+a module shares is made once. The longest groups come first: the short ones then fill the other
+worker's time. A test is right in any worker, whatever runs beside it; the one exception is the
+marker `alone`, whose tests are run by a call of pytest of their own.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ GROUPS = {
     "spark": {"spark"},
     "pulsar": {"apache_pulsar", "apache"},
     "kafka": {"kafka"},
+    "nats": {"nats_server"},
     "browser": {"browser"},
 }
 

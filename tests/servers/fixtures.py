@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.servers.kafka import Kafka
+from tests.servers.nats import Nats
 from tests.servers.pulsar import Pulsar
 from tests.servers.zookeeper import Zookeeper
 
@@ -33,6 +34,17 @@ def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kafka]:
         yield server
     finally:
         server.close()
+
+
+@pytest.fixture(scope="session")
+def nats_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nats]:
+    """A nats-server that all tests share: never to be stopped or paused."""
+    server = Nats(tmp_path_factory.mktemp("nats"))
+    try:
+        server.start()
+        yield server
+    finally:
+        server.stop()
 
 
 @pytest.fixture(scope="session")

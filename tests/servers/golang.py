@@ -14,10 +14,15 @@ from tests.servers.maven import MissingServerError, cache, locked, program, requ
 BUILD_SECONDS = 900.0
 INTEROP = Path(__file__).parent.parent / "interop" / "golang"
 KAFKA = Path(__file__).parent.parent / "kafka" / "golang"
+NATS = Path(__file__).parent.parent / "nats" / "golang"
+NATS_SERVER = Path(__file__).parent / "nats-server"
 
 
-def built(source: Path) -> Path:
-    """Return the program of a folder of Go, built if need be; raises MissingServerError."""
+def built(source: Path, package: str = ".") -> Path:
+    """Return the program of a folder of Go, built if need be; raises MissingServerError.
+
+    `package` is the program's: one of the folder itself, or of a module that its go.mod names.
+    """
     require("go")
     files = sorted(path for path in source.iterdir() if path.name != "README.md")
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:16]
@@ -25,15 +30,20 @@ def built(source: Path) -> Path:
     if not binary.exists():
         with locked(cache() / f"{source.parent.name}-{source.name}.lock"):
             if not binary.exists():
-                _build(source, binary)
+                _build(source, package, binary)
     return binary
 
 
-def _build(source: Path, binary: Path) -> None:
+def nats_server() -> Path:
+    """Return the program nats-server, built from its module if need be."""
+    return built(NATS_SERVER, "github.com/nats-io/nats-server/v2")
+
+
+def _build(source: Path, package: str, binary: Path) -> None:
     """Have Go fetch the modules and build beside the binary, which is renamed when it is whole."""
     with tempfile.TemporaryDirectory(dir=binary.parent) as scratch:
         made = Path(scratch) / "program"
-        command = [str(program("go")), "build", "-buildvcs=false", "-o", str(made), "."]
+        command = [str(program("go")), "build", "-buildvcs=false", "-o", str(made), package]
         try:
             done = subprocess.run(
                 command,
@@ -60,6 +70,8 @@ def main() -> None:
     try:
         built(INTEROP)
         built(KAFKA)
+        built(NATS)
+        nats_server()
     except MissingServerError as error:
         sys.exit(str(error))
 

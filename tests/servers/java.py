@@ -1,128 +1,23 @@
-"""A Java server in a test's hand: started, stopped, killed, paused, never outliving the tests.
-
-A guard, a shell that reads from a pipe of the tests' process, kills the server when that pipe
-ends: so the server dies with the tests, however they end. The alternative, PR_SET_PDEATHSIG, fires
-when the thread that started it ends, and tests do restart servers from threads.
-"""
+"""A Java server in a test's hand, started from the jars that Maven fetched."""
 
 from __future__ import annotations
 
 import abc
-import contextlib
-import signal
-import subprocess
-import time
-from pathlib import Path
 
-from tests.ports import free_port
 from tests.servers import maven
+from tests.servers.process import ServerProcess
 
-DEADLINE = 100.0
 FAST_START = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
 
 
-class JavaServer(abc.ABC):
-    """One server on one folder; `start` brings it back on the same ports with the same data."""
+class JavaServer(ServerProcess):
+    """One server on one folder, with a class that starts it."""
 
-    NAME = ""
     HEAP = "128m"
     MAIN = ""
-    SECONDS = 100.0
-    """That it has to come up, on a machine that does other things as well."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.port = free_port()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._guard: subprocess.Popen[bytes] | None = None
-
-    @property
-    def address(self) -> str:
-        """host:port of the server."""
-        return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The process id, while it runs."""
-        assert self._process is not None, f"{self.NAME} does not run"
-        return self._process.pid
-
-    @property
-    def log(self) -> Path:
-        """What the server writes to its output."""
-        return self.folder / f"{self.NAME}.log"
-
-    def start(self) -> None:
-        """Start and wait until it serves."""
-        self.launch()
-        self.wait_ready()
-
-    def launch(self) -> None:
-        """Start and do not wait."""
-        assert self._process is None, f"{self.NAME} runs already"
-        with self.log.open("ab") as log:
-            self._process = subprocess.Popen(
-                self._java(self.MAIN, *self._arguments()),
-                cwd=self.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-        self._guard = subprocess.Popen(
-            ["sh", "-c", f"read _; kill -KILL {self._process.pid}"],
-            stdin=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
-
-    def wait_ready(self) -> None:
-        """Wait until it serves; fails with the end of its log."""
-        until = time.monotonic() + self.SECONDS
-        while not self._ready():
-            assert self._process is not None
-            assert self._process.poll() is None, f"{self.NAME} ended: {self._last_words()}"
-            assert time.monotonic() < until, f"{self.NAME} is not ready: {self._last_words()}"
-            time.sleep(0.05)
-
-    def stop(self) -> None:
-        """Stop it as an operator does; nothing to do when it does not run."""
-        if self._process is not None:
-            self.resume()
-            self._process.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(15)
-            self.kill()
-
-    def kill(self) -> None:
-        """Kill -9; nothing to do when it does not run."""
-        process, self._process = self._process, None
-        guard, self._guard = self._guard, None
-        if guard is not None:
-            # first: from here on the server's process id may go to somebody else
-            guard.kill()
-            guard.communicate()
-        if process is not None:
-            process.kill()
-            process.wait(DEADLINE)
-
-    def pause(self) -> None:
-        """SIGSTOP: it stands still, its connections stay."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        """SIGCONT."""
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None, f"{self.NAME} does not run"
-        self._process.send_signal(number)
-
-    def restart(self) -> None:
-        """Stop, then start as it was."""
-        self.stop()
-        self.start()
+    def _command(self) -> list[str]:
+        return self._java(self.MAIN, *self._arguments())
 
     def _java(self, main: str, *arguments: str) -> list[str]:
         """Return the command line of one of the server's classes."""
@@ -135,10 +30,3 @@ class JavaServer(abc.ABC):
     @abc.abstractmethod
     def _arguments(self) -> list[str]:
         """Write the configuration; return the arguments that name it."""
-
-    @abc.abstractmethod
-    def _ready(self) -> bool:
-        """Return whether it answers."""
-
-    def _last_words(self) -> str:
-        return self.log.read_text(errors="replace")[-3000:]

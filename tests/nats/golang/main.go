@@ -1,0 +1,41 @@
+// Does with the Go clients of NATS, nats.go and jsm.go, what their users do.
+// Usage: golang schemas                 prints jsm.go's schemas of JetStream's API by their types
+//        golang run URL [SCENARIO...]   runs scenarios at the same time; a line of JSON for each: {"name", "shows" or "error"}
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/nats-io/jsm.go/api"
+)
+
+func main() {
+	switch os.Args[1] {
+	case "schemas":
+		schemas()
+	case "run":
+		run(os.Args[2], os.Args[3:])
+	}
+}
+
+func schemas() {
+	found := map[string]json.RawMessage{}
+	types, err := api.SchemaSearch("^io[.]nats[.]jetstream[.]api[.]v1[.]")
+	check(err)
+	for _, one := range types {
+		text, err := api.Schema(one)
+		check(err)
+		found[strings.TrimPrefix(one, "io.nats.jetstream.api.v1.")] = text
+	}
+	check(json.NewEncoder(os.Stdout).Encode(found))
+}
+
+func check(err error) {
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}

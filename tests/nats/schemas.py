@@ -1,0 +1,44 @@
+"""jsm.go's schemas of JetStream's API: whether a reply is what tools expect of its type."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from functools import cache
+from typing import Any, Final
+
+from jsonschema import Draft7Validator
+
+from tests.servers.golang import NATS, built
+
+PREFIX: Final = "io.nats.jetstream.api.v1."
+PUB_ACK: Final = "pub_ack_response"
+SECONDS: Final = 30.0
+AMBIGUOUS: Final = "consumer_names_response"
+"""The type whose schema takes an error with the fields of a page for both of its branches; this is
+what the real server sends."""
+
+
+@cache
+def schemas() -> dict[str, Any]:
+    """Return the schemas by the types of messages, without their common prefix."""
+    done = subprocess.run(
+        [str(built(NATS)), "schemas"], capture_output=True, timeout=SECONDS, check=True
+    )
+    return dict(json.loads(done.stdout))
+
+
+@cache
+def _validator(kind: str) -> Draft7Validator:
+    return Draft7Validator(schemas()[kind])
+
+
+def faults(reply: dict[str, Any]) -> list[str]:
+    """Return what is wrong with a reply of the API; an answer to a publish has no type."""
+    kind = str(reply.get("type", PREFIX + PUB_ACK)).removeprefix(PREFIX)
+    if kind not in schemas():
+        return [f"unknown type {kind}"]
+    if kind == AMBIGUOUS and "error" in reply:
+        reply = {"type": reply["type"], "error": reply["error"]}
+    found = _validator(kind).iter_errors(reply)
+    return [f"{kind} {error.json_path}: {error.message}" for error in found]
