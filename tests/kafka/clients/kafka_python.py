@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import queue
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -25,6 +27,43 @@ def _named() -> Iterator[None]:
         raise ClientError(-1 if error.errno is None else error.errno) from error
 
 
+class _Member:
+    """A consumer in a group whose thread polls as long as it is a member.
+
+    A poll of kafka-python 3.0 that ends while the consumer joins can lose the assignment for good,
+    with every broker: so no poll ends before records come or the scenario is over.
+    """
+
+    def __init__(self, consumer: KafkaConsumer) -> None:
+        self.consumer = consumer
+        self._arrived: queue.SimpleQueue[list[tuple[int, int]]] = queue.SimpleQueue()
+        self._leaving = False
+        self._thread = threading.Thread(target=self._run, name="kafka-python member")
+        self._thread.start()
+
+    def poll(self, seconds: float) -> list[tuple[int, int]]:
+        """Return partition and offset of what arrived, within a time at the longest."""
+        try:
+            return self._arrived.get(timeout=seconds)
+        except queue.Empty:
+            return []
+
+    def leave(self) -> None:
+        """Leave the group."""
+        self._leaving = True
+        self.consumer.close()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+
+    def _run(self) -> None:
+        # The consumer may be closed within a poll.
+        with contextlib.suppress(KafkaError, RuntimeError):
+            while not self._leaving:
+                polled = self.consumer.poll(timeout_ms=int(2 * SECONDS * 1000))
+                for records in polled.values():
+                    self._arrived.put([(one.partition, one.offset) for one in records])
+
+
 class KafkaPython(KafkaClient):
     """kafka-python 3, with one admin client for its life."""
 
@@ -33,7 +72,7 @@ class KafkaPython(KafkaClient):
     def __init__(self, bootstrap: str, **security: Any) -> None:
         self._settings = {"bootstrap_servers": bootstrap, **security}
         self._admin = KafkaAdminClient(**self._settings)
-        self._members: dict[str, KafkaConsumer] = {}
+        self._members: dict[str, _Member] = {}
 
     def topics(self) -> list[str]:
         return list(self._admin.list_topics())
@@ -123,20 +162,20 @@ class KafkaPython(KafkaClient):
             partition_assignment_strategy=(ASSIGNORS[assignor],),
         )
         consumer.subscribe([topic])
-        self._members[member] = consumer
+        self._members[member] = _Member(consumer)
 
     def poll(self, member: str, seconds: float) -> list[tuple[int, int]]:
-        polled = self._members[member].poll(timeout_ms=int(seconds * 1000))
-        return [(one.partition, one.offset) for records in polled.values() for one in records]
+        return self._members[member].poll(seconds)
 
     def assignment(self, member: str) -> list[int]:
-        return sorted(place.partition for place in self._members[member].assignment())
+        consumer = self._members[member].consumer
+        return sorted(place.partition for place in consumer.assignment())
 
     def commit(self, member: str) -> None:
-        self._members[member].commit()
+        self._members[member].consumer.commit()
 
     def leave(self, member: str) -> None:
-        self._members.pop(member).close()
+        self._members.pop(member).leave()
 
     def close(self) -> None:
         for member in list(self._members):
