@@ -221,7 +221,7 @@ def _in_range(one: PartitionFetch) -> bool:
     if one.code or one.partition is None:
         return False
     ledger = one.partition.ledger
-    if ledger.deleted:
+    if ledger.discarded:
         one.code = _unknown(one.topic)
     elif not ledger.first_number <= one.offset <= ledger.durable_number:
         one.code = ErrorCode.OFFSET_OUT_OF_RANGE

@@ -75,7 +75,7 @@ def write_flush(writer: SegmentWriter, work: Iterable[FlushWork]) -> list[Segmen
 def end_flush(tails: TailCache, work: Iterable[FlushWork], segments: Iterable[Segments]) -> None:
     """Give the ledgers the segments that hold their records now."""
     for done, after in zip(work, segments, strict=True):
-        if done.ledger.deleted:
+        if done.ledger.discarded:
             continue
         tails.add(done.ledger.flushed(done.records, after))
         tails.changed[done.ledger] = None

@@ -45,6 +45,8 @@ _KEY = struct.Struct(">BQ")
 _PRODUCER = struct.Struct(">QQQII")
 _ACK = struct.Struct(">QBI")
 _RESET = struct.Struct(">q")
+_COUNT = struct.Struct(">I")
+_SPAN = struct.Struct(">QQ")
 
 
 class Kind(IntEnum):
@@ -55,6 +57,7 @@ class Kind(IntEnum):
     ACK = 3
     RESET = 4
     COMMIT = 5
+    DELETED = 6
 
 
 class FileHeader(NamedTuple):
@@ -105,7 +108,16 @@ class CommitRecord(NamedTuple):
     commit: Commit
 
 
-JournalRecord = EntryRecord | ProducerRecord | AckRecord | ResetRecord | CommitRecord
+class DeletedRecord(NamedTuple):
+    """Messages of a ledger that were deleted: ranges of their numbers, ends included."""
+
+    ledger: int
+    ranges: Sequence[tuple[int, int]]
+
+
+JournalRecord = (
+    EntryRecord | ProducerRecord | AckRecord | ResetRecord | CommitRecord | DeletedRecord
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,6 +271,12 @@ def pack_commit(subscription: int, commit: Commit) -> bytes:
     return _KEY.pack(Kind.COMMIT, subscription) + commit.dump()
 
 
+def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+    """Return deleted messages as a record."""
+    head = _KEY.pack(Kind.DELETED, ledger) + _COUNT.pack(len(ranges))
+    return head + b"".join([_SPAN.pack(first, last) for first, last in ranges])
+
+
 def read_records(body: bytes) -> Iterator[JournalRecord]:
     """Yield the records of a sound commit group; raise ValueError if one cannot be read."""
     at = 0
@@ -275,7 +293,7 @@ def salvage(data: bytes, start: int, end: int) -> list[EntryRecord]:
 
     Those are the ones before the first bad record, and the ones after it if the lengths lead to
     `end` exactly: a walk that was led astray could end up inside a payload, where anything may
-    stand. Producer states and acknowledgements carry no checksum of their own and are given up.
+    stand. What is no entry carries no checksum of its own and is given up.
     """
     found: list[EntryRecord] = []
     certain: int | None = None
@@ -324,4 +342,10 @@ def _record_at(body: bytes, at: int) -> tuple[JournalRecord, int]:
     if kind == Kind.COMMIT:
         commit, at = Commit.read(body, at)
         return CommitRecord(owner, commit), at
+    if kind == Kind.DELETED:
+        (count,) = _COUNT.unpack_from(body, at)
+        at += _COUNT.size
+        spans = struct.unpack_from(f">{2 * count}Q", body, at)
+        ranges = tuple(zip(spans[::2], spans[1::2], strict=True))
+        return DeletedRecord(owner, ranges), at + _SPAN.size * count
     raise ValueError(f"a record of the unknown kind {kind}")

@@ -1,20 +1,26 @@
-"""Owns the changes of cursors: each is made at once in memory, and journalled for the next sync."""
+"""Owns the changes of cursors, and deletions of messages.
+
+Each is made at once in memory, and journalled for the next sync.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from router.broker.storage.catalog import Catalog
-from router.broker.storage.commit_groups import pack_ack, pack_commit, pack_reset
+from router.broker.storage.commit_groups import pack_ack, pack_commit, pack_deleted, pack_reset
 from router.broker.storage.cursors import Ack
 from router.broker.storage.journal import Journal
 from router.broker.storage.offset_commits import Commit
 from router.broker.storage.opening import skip_holes
+from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord
 
 
 class CursorLog:
-    """Changes cursors; `changed` collects the subscriptions that the next checkpoint stores.
+    """Changes cursors, and what is deleted.
+
+    `changed` collects the subscriptions that the next checkpoint stores.
 
     After the store failed nothing changes any more.
     """
@@ -65,16 +71,39 @@ class CursorLog:
             subscription.commit = commit
             self._log_cursor(subscription, pack_commit(subscription.id, commit), None)
 
+    def delete_messages(
+        self,
+        ledger: Ledger,
+        ranges: Sequence[tuple[int, int]],
+        done: Callable[[], object] | None = None,
+    ) -> int:
+        """Delete messages: ranges of their numbers, ends included, below `ledger.next_index`.
+
+        Readers leave them out from now on; `done` is called when that is on disk. Returns how many
+        messages were not deleted before. What is not stored, or not any more, is ignored.
+        """
+        if self._journal.failed.done():
+            return 0
+        count = 0 if ledger.discarded else ledger.delete(ranges)
+        if count:
+            self._log(pack_deleted(ledger.id, ranges), done)
+        elif done is not None:
+            self._journal.after_sync(done)
+        return count
+
     def _log_cursor(
         self,
         subscription: SubscriptionRecord,
         record: bytes,
         done: Callable[[], object] | None,
     ) -> None:
+        self._changed[subscription] = None
+        self._log(record, done)
+
+    def _log(self, record: bytes, done: Callable[[], object] | None) -> None:
         group = self._journal.pending
         group.parts.append(record)
         group.size += len(record)
         if done is not None:
             group.call(done)
-        self._changed[subscription] = None
         self._journal.kick()

@@ -17,7 +17,7 @@ from router.broker.storage import database
 from router.broker.storage.disk import Disk
 
 SCHEMA: Final = database.Schema(
-    version=4,
+    version=5,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -52,6 +52,11 @@ CREATE TABLE holes (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     first_entry INTEGER NOT NULL, last_entry INTEGER NOT NULL, reason TEXT NOT NULL,
     found_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+) WITHOUT ROWID;
+CREATE TABLE deleted (
+    ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
+    first_number INTEGER NOT NULL, last_number INTEGER NOT NULL,
+    PRIMARY KEY (ledger_id, first_number)
 ) WITHOUT ROWID;
 CREATE INDEX producers_by_time ON producers (time_ms);
 INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1);

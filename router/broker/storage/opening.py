@@ -102,7 +102,7 @@ def build_ledger(row: LedgerRow, options: StoreOptions, parts: LedgerContext) ->
     for name, state in row.producers:
         producers.record(name, state)
     ledger = Ledger(row.id, row.topic_id, producers, parts)
-    ledger.restore(row.segments, row.next_entry, row.next_index)
+    ledger.restore(row.segments, row.next_entry, row.next_index, row.deleted)
     ledger.holes = row.holes
     ledger.topic_epoch = row.topic_epoch
     ledger.terminated = bool(row.terminated)
@@ -136,7 +136,18 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     for subscription in found.subscriptions.values():
         if _fit(subscription, ledgers[subscription.ledger_id]):
             replay.cursors[subscription] = None
-    boot = database.transact(connection, disk, rows.next_boot)
+    clipped = [
+        (ledger.id, ledger.next_index)
+        for ledger in ledgers.values()
+        if ledger.deleted.remove_from(ledger.next_index)
+    ]
+
+    def begin(connection: sqlite3.Connection) -> int:
+        # Before anything is appended: those numbers are given out again.
+        rows.clip_deleted(connection, clipped)
+        return rows.next_boot(connection)
+
+    boot = database.transact(connection, disk, begin)
     return Opened(connection, boot, found, ledgers, replay.cursors)
 
 

@@ -10,12 +10,13 @@ always the last stretch of the ledger, without gaps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
 from router.broker.storage.commit_groups import entry_prefix, pack_producer_state
+from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.faults import StoreError
 from router.broker.storage.journal import Journal
 from router.broker.storage.partition_reader import PartitionReader
@@ -119,13 +120,20 @@ class Ledger(PartitionReader):
         self._in_flight_states: dict[str, ProducerState] = {}
         self._durable_states: dict[str, ProducerState] = {}
 
-    def restore(self, segments: Iterable[Segment], next_entry: int, next_index: int) -> None:
-        """Take the state of the last checkpoint."""
+    def restore(
+        self,
+        segments: Iterable[Segment],
+        next_entry: int,
+        next_index: int,
+        deleted: Iterable[tuple[int, int]] = (),
+    ) -> None:
+        """Take the state of the last checkpoint; `deleted` are ranges in order."""
         self.segments = tuple(segments)
         self.next_entry = self.durable_entry = self._tail_start = next_entry
         self.flushed_entry = self._recorded_entry = next_entry
         self.flushed_index = next_index
         self.next_index = next_index
+        self.deleted = DeletedRanges(deleted)
         self._set_first()
 
     def replay(self, record: Record) -> None:
@@ -151,6 +159,23 @@ class Ledger(PartitionReader):
         self.producers.record(name, state)
         self._durable_states[name] = state
 
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Take deleted messages that recovery found in the journal."""
+        self.delete(ranges)
+
+    def delete(self, ranges: Sequence[tuple[int, int]]) -> int:
+        """Delete messages in memory; return how many there were that were not deleted yet.
+
+        The next checkpoint stores it. Numbers that are not stored, or not any more, are ignored.
+        """
+        lowest, highest, deleted = self.first_number, self.next_index - 1, self.deleted
+        count = 0
+        for first, last in ranges:
+            count += deleted.add(max(first, lowest), min(last, highest))
+        if count:
+            self._parts.tails.changed[self] = None
+        return count
+
     def append(
         self,
         payload: bytes,
@@ -168,7 +193,7 @@ class Ledger(PartitionReader):
         many messages or bytes.
         """
         journal = self._parts.journal
-        if journal.failed.done() or self.deleted:
+        if journal.failed.done() or self.discarded:
             raise StoreError("the store takes no more entries")
         if self.terminated:
             raise TopicTerminatedError
@@ -207,8 +232,8 @@ class Ledger(PartitionReader):
 
     @property
     def messages(self) -> int:
-        """Messages that the ledger holds."""
-        return self.next_index - self.first_number
+        """Messages that the ledger holds and that are not deleted."""
+        return self.next_index - self.first_number - self.deleted.count
 
     def begin(self) -> None:
         """Let what is fresh go on its way; see Appender."""
@@ -250,7 +275,7 @@ class Ledger(PartitionReader):
 
     def discard(self) -> None:
         """Let go of everything: the topic was deleted."""
-        self.deleted = True
+        self.discarded = True
         self._parts.tails.unflushed.pop(self, None)
         self._parts.tails.changed.pop(self, None)
         self._parts.tails.unflushed_size -= self._unflushed_held
@@ -281,11 +306,12 @@ class Ledger(PartitionReader):
         # A segment that has not grown since is on record as it is.
         grown = tuple(s for s in self.segments if s.next_entry > self._recorded_entry)
         self._recorded_entry = self.flushed_entry
-        return LedgerChange(self.id, self.flushed_entry, self.flushed_index, grown, states)
+        deleted = self.deleted.take_changes()
+        return LedgerChange(self.id, self.flushed_entry, self.flushed_index, grown, states, deleted)
 
     def _remember(self, records: list[Record], size: int) -> None:
         """Keep records, of so many bytes of payload, until they are in segments."""
-        if self.deleted:
+        if self.discarded:
             return
         held = size + (HEAD.size + ENTRY_OVERHEAD_BYTES) * len(records)
         self.unflushed += records
@@ -303,3 +329,5 @@ class Ledger(PartitionReader):
         first = self.segments[0] if self.segments else None
         self.first_entry = self.flushed_entry if first is None else first.first_entry
         self.first_number = self.flushed_index if first is None else first.first_index
+        if self.deleted:
+            self.deleted.remove_below(self.first_number)

@@ -16,6 +16,7 @@ from errno import EIO, ENOENT
 from operator import attrgetter
 from typing import Final, TypeVar
 
+from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.faults import DamagedError
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.broker.storage.records import Entry
@@ -32,7 +33,9 @@ class PartitionReader:
     `first_entry` is the oldest that is kept, and all below `durable_entry` are on disk and
     readable; `first_number` and `durable_number` are the numbers of the first messages there. The
     first ones follow from the segments and the next number that the metadata names, so they never
-    go back: not when retention removes everything, nor when the process ends.
+    go back: not when retention removes everything, nor when the process ends. `deleted` are the
+    numbers of messages that were deleted one by one: entries are read as they were written, and
+    readers leave those messages out.
     """
 
     def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
@@ -41,7 +44,8 @@ class PartitionReader:
         self.first_number = 0
         self.segments: tuple[Segment, ...] = ()
         self.flushed_entry = self.flushed_index = 0
-        self.deleted = False
+        self.discarded = False
+        self.deleted = DeletedRanges()
         self._reader = reader
         self._readers = readers
         self._tail: dict[int, Entry] = {}
@@ -53,6 +57,11 @@ class PartitionReader:
         """The number of the first message that is not durable yet."""
         last = self._tail.get(self.durable_entry - 1)
         return self.flushed_index if last is None else last.index + 1
+
+    @property
+    def first_live_number(self) -> int:
+        """The number of the first message that is not deleted, durable or not."""
+        return self.deleted.first_live(self.first_number)
 
     def cached(self, entry: int) -> Entry | None:
         """Return a durable entry that is in memory; None: `read` may have it."""
@@ -66,7 +75,7 @@ class PartitionReader:
         the first entry cannot be read as it was written, OSError if files cannot be opened.
         """
         start = max(start, self.first_entry)
-        while start < self.durable_entry and not self.deleted:
+        while start < self.durable_entry and not self.discarded:
             found = self.read_cached(start, max_entries, max_bytes)
             if found:
                 return found
@@ -93,7 +102,7 @@ class PartitionReader:
         not durable yet. Where the message was given up it is the next entry; where damage hides it,
         the first entry of the damage. Raises OSError if files cannot be opened.
         """
-        while not self.deleted:
+        while not self.discarded:
             if (entry := self.cached_entry_of_number(number)) is not None:
                 return entry
             place = bisect_right(self.segments, number, key=attrgetter("next_index"))
@@ -119,7 +128,7 @@ class PartitionReader:
         last one. Where damage or a repair hides the number, it is that of the next message that can
         be read. Raises OSError if files cannot be opened.
         """
-        while not self.deleted and self.first_entry < entry < self.durable_entry:
+        while not self.discarded and self.first_entry < entry < self.durable_entry:
             if (found := self._tail.get(entry)) is not None:
                 return found.index + 1 - found.messages
             segment = self._segment_for(entry)
@@ -148,7 +157,7 @@ class PartitionReader:
         """
         at = self.first_entry
         # The next segment is looked up again: while one is read, others are written and dropped.
-        while not self.deleted:
+        while not self.discarded:
             later = (s for s in self.segments if s.next_entry > at and s.max_ms >= timestamp_ms)
             if (segment := next(later, None)) is None:
                 break
@@ -226,7 +235,7 @@ class PartitionReader:
                 self._readers, work, self.id, segment, *arguments
             )
         except OSError as error:
-            if self.deleted or segment not in self.segments:
+            if self.discarded or segment not in self.segments:
                 return None
             if error.errno not in {EIO, ENOENT}:
                 raise

@@ -28,6 +28,7 @@ from router.broker.storage.commit_groups import (
     BadCommitGroup,
     CommitGroup,
     CommitRecord,
+    DeletedRecord,
     EntryRecord,
     FileHeader,
     JournalRecord,
@@ -105,6 +106,10 @@ class ReplayTarget(Protocol):
         """Take what a producer stored last."""
         ...
 
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Take ranges of messages that were deleted."""
+        ...
+
 
 class Replay:
     """Brings records of the journal back into ledgers and cursors."""
@@ -131,6 +136,9 @@ class Replay:
         elif isinstance(record, ProducerRecord):
             if (ledger := self._ledgers.get(record.ledger)) is not None:
                 ledger.replay_producer(record.name, record.state)
+        elif isinstance(record, DeletedRecord):
+            if (ledger := self._ledgers.get(record.ledger)) is not None:
+                ledger.replay_deleted(record.ranges)
         elif (subscription := self._subscriptions.get(record.subscription)) is not None:
             if isinstance(record, AckRecord):
                 subscription.cursor.apply(record.ack)

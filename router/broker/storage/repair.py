@@ -25,6 +25,7 @@ from router.broker.storage.commit_groups import (
     scan_commit_groups,
 )
 from router.broker.storage.database import transact
+from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.disk import Disk, opened, write_all
 from router.broker.storage.inspection import Finding, SegmentView, inspect_segment, view_segment
 from router.broker.storage.offset_index import pack_point
@@ -162,6 +163,7 @@ class _Ledger:
     records: list[Record] = field(default_factory=list)
     producers: dict[str, ProducerState] = field(default_factory=dict)
     holes: list[Hole] = field(default_factory=list)
+    deleted: DeletedRanges = field(default_factory=DeletedRanges)
 
     def replay(self, record: Record) -> None:
         """Take an entry; those that are missing before it are a hole."""
@@ -176,6 +178,11 @@ class _Ledger:
         """Take what a producer stored last."""
         self.producers[name] = state
 
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+        """Take ranges of messages that were deleted."""
+        for first, last in ranges:
+            self.deleted.add(first, min(last, self.next_index - 1))
+
 
 class JournalRepair:
     """Brings what a damaged journal still says into segments and metadata, and removes it."""
@@ -183,7 +190,13 @@ class JournalRepair:
     def __init__(self, context: RepairContext, found: Rows) -> None:
         self._context = context
         self._ledgers = {
-            row.id: _Ledger(row, tuple(row.segments), row.next_entry, row.next_index)
+            row.id: _Ledger(
+                row,
+                tuple(row.segments),
+                row.next_entry,
+                row.next_index,
+                deleted=DeletedRanges(row.deleted),
+            )
             for row in found.ledgers.values()
         }
         self._replay = Replay(self._ledgers, found.subscriptions)
@@ -207,7 +220,12 @@ class JournalRepair:
             grown = tuple(s for s in state.segments if s.next_entry > state.row.next_entry)
             checkpoint.ledgers.append(
                 LedgerChange(
-                    state.row.id, state.next_entry, state.next_index, grown, state.producers
+                    state.row.id,
+                    state.next_entry,
+                    state.next_index,
+                    grown,
+                    state.producers,
+                    state.deleted.take_changes(),
                 )
             )
         for record in self._replay.cursors:

@@ -83,7 +83,7 @@ class RetentionTask:
         await self._checkpoint(now_ms)
 
         def count(one: Ledger) -> int:
-            if one is not ledger or one.deleted:
+            if one is not ledger or one.discarded:
                 return 0
             return bisect_right(one.segments, number, key=attrgetter("next_index"))
 
@@ -110,7 +110,7 @@ class RetentionTask:
                 self._acknowledge(record, Ack(ledger.first_entry - 1, cumulative=True))
 
     def _expendable(self, ledger: Ledger, now_ms: int) -> int:
-        if not ledger.segments or ledger.deleted:
+        if not ledger.segments or ledger.discarded:
             return 0
         subscriptions = (r for r in self._catalog.subscriptions(ledger.id) if not r.passive)
         acked = min((record.cursor.mark_delete for record in subscriptions), default=None)

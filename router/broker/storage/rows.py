@@ -9,10 +9,11 @@ import dataclasses
 import json
 import sqlite3
 import struct
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from router.broker.storage.cursors import Cursor
+from router.broker.storage.deleted_ranges import RangeChange
 from router.broker.storage.offset_commits import Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
@@ -84,6 +85,7 @@ class LedgerRow:
     segments: list[Segment] = field(default_factory=list)
     producers: list[tuple[str, ProducerState]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
+    deleted: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -107,6 +109,7 @@ class LedgerChange:
     next_index: int
     segments: tuple[Segment, ...]
     producers: dict[str, ProducerState]
+    deleted: Sequence[RangeChange] = ()
 
 
 @dataclass(slots=True)
@@ -147,6 +150,10 @@ def load(connection: sqlite3.Connection) -> Rows:
         " ORDER BY ledger_id, first_entry"
     ):
         ledgers[ledger].holes.append(Hole(*hole))
+    for ledger, *span in connection.execute(
+        "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number"
+    ):
+        ledgers[ledger].deleted.append((span[0], span[1]))
     topics = _topics(connection, ledgers.values())
     subscriptions = _subscriptions(connection)
     closed = bool(meta["closed"])
@@ -302,6 +309,7 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
         if updated.rowcount:
             _save_segments(connection, change.ledger, change.segments)
             _save_producers(connection, change)
+            _save_deleted(connection, change)
 
 
 def _save_segments(
@@ -321,6 +329,29 @@ def _save_producers(connection: sqlite3.Connection, change: LedgerChange) -> Non
             for name, state in change.producers.items()
         ),
     )
+
+
+def _save_deleted(connection: sqlite3.Connection, change: LedgerChange) -> None:
+    connection.executemany(
+        "DELETE FROM deleted WHERE ledger_id = ? AND first_number = ?",
+        ((change.ledger, first) for first, last in change.deleted if last is None),
+    )
+    connection.executemany(
+        "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
+        ((change.ledger, first, last) for first, last in change.deleted if last is not None),
+    )
+
+
+def clip_deleted(connection: sqlite3.Connection, clipped: Iterable[tuple[int, int]]) -> None:
+    """Forget deleted messages that are not stored: pairs of a ledger and its next number."""
+    for ledger, number in clipped:
+        connection.execute(
+            "DELETE FROM deleted WHERE ledger_id = ? AND first_number >= ?", (ledger, number)
+        )
+        connection.execute(
+            "UPDATE deleted SET last_number = ? WHERE ledger_id = ? AND last_number >= ?",
+            (number - 1, ledger, number),
+        )
 
 
 def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:

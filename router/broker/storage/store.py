@@ -91,6 +91,7 @@ class Store:
         self.acknowledge = cursors.acknowledge
         self.reset = cursors.reset
         self.commit = cursors.commit
+        self.delete_messages = cursors.delete_messages
         self._sweep = RetentionTask(
             self._catalog, self._checkpointer, checkpoint_context, window_ms, self.acknowledge
         )

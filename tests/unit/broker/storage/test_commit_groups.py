@@ -12,6 +12,7 @@ from router.broker.storage.commit_groups import (
     BadCommitGroup,
     CommitGroup,
     CommitRecord,
+    DeletedRecord,
     EntryRecord,
     FileHeader,
     JournalRecord,
@@ -21,6 +22,7 @@ from router.broker.storage.commit_groups import (
     guess_file_header,
     pack_ack,
     pack_commit,
+    pack_deleted,
     pack_end,
     pack_file_header,
     pack_group_header,
@@ -66,7 +68,8 @@ resets = st.builds(ResetRecord, u64, i64)
 commits = st.builds(
     CommitRecord, u64, st.builds(Commit, i64, st.integers(-1, 9), st.text(max_size=9), i64)
 )
-records = st.lists(st.one_of(entries, marks, acks, resets, commits), max_size=8)
+deletions = st.builds(DeletedRecord, u64, st.lists(st.tuples(u64, u64), max_size=3).map(tuple))
+records = st.lists(st.one_of(entries, marks, acks, resets, commits, deletions), max_size=8)
 
 
 def pack(record: JournalRecord) -> bytes:
@@ -78,6 +81,8 @@ def pack(record: JournalRecord) -> bytes:
         return pack_ack(record.subscription, record.ack)
     if isinstance(record, CommitRecord):
         return pack_commit(record.subscription, record.commit)
+    if isinstance(record, DeletedRecord):
+        return pack_deleted(record.ledger, record.ranges)
     return pack_reset(record.subscription, record.mark_delete)
 
 

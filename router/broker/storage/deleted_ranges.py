@@ -1,0 +1,268 @@
+"""Owns the set of message numbers that were deleted one by one in a partition; pure.
+
+Disjoint ranges that do not touch, in order. They are held in chunks of at most MAX_CHUNK_RANGES, so
+that a deletion at any place costs two bisections and moves a few kilobytes; one that extends a
+range, as a stream does that deletes its oldest message at each publish, moves nothing. Between two
+ranges lies a message that is left: there is at most one range more than messages are left, and each
+takes 16 bytes. The alternative, one bit for each message, would grow with all that was deleted.
+
+The metadata stores a row for each range. `take_changes` says which rows a checkpoint has to write.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+MAX_CHUNK_RANGES: Final = 512
+
+
+class RangeChange(NamedTuple):
+    """A row to be stored: the range that begins at a number now; `last` None: none does."""
+
+    first: int
+    last: int | None
+
+
+class _Chunk:
+    """Some ranges: their first and last numbers, and how many numbers they hold together."""
+
+    __slots__ = ("count", "firsts", "lasts")
+
+    def __init__(self, firsts: Iterable[int], lasts: Iterable[int]) -> None:
+        self.firsts = array("Q", firsts)
+        self.lasts = array("Q", lasts)
+        self.count = sum(self.lasts) - sum(self.firsts) + len(self.firsts)
+
+
+class DeletedRanges:
+    """The deleted numbers of one partition; all ends of ranges are included.
+
+    `count` is how many numbers are deleted.
+    """
+
+    __slots__ = ("_changed", "_chunk_lasts", "_chunks", "count")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = ()) -> None:
+        """Begin with these ranges, which are in order and do not touch."""
+        firsts, lasts = array("Q"), array("Q")
+        for first, last in ranges:
+            firsts.append(first)
+            lasts.append(last)
+        half = MAX_CHUNK_RANGES // 2
+        self._chunks = [
+            _Chunk(firsts[at : at + half], lasts[at : at + half])
+            for at in range(0, len(firsts), half)
+        ]
+        self._chunk_lasts = [chunk.lasts[-1] for chunk in self._chunks]
+        self._changed: set[int] = set()
+        self.count = sum(chunk.count for chunk in self._chunks)
+
+    def __len__(self) -> int:
+        """Return the number of ranges."""
+        return sum(len(chunk.firsts) for chunk in self._chunks)
+
+    def __bool__(self) -> bool:
+        return bool(self._chunks)
+
+    def contains(self, number: int) -> bool:
+        """Return whether a number is deleted."""
+        return self.first_live(number) != number
+
+    def covers(self, first: int, last: int) -> bool:
+        """Return whether all numbers from `first` to `last` are deleted."""
+        return self.first_live(first) > last
+
+    def first_live(self, number: int) -> int:
+        """Return the first number at or after this one that is not deleted."""
+        at = bisect_left(self._chunk_lasts, number)
+        if at == len(self._chunks):
+            return number
+        chunk = self._chunks[at]
+        place = bisect_left(chunk.lasts, number)
+        return chunk.lasts[place] + 1 if chunk.firsts[place] <= number else number
+
+    def last_live(self, number: int) -> int:
+        """Return the last number at or before this one that is not deleted; -1: all are."""
+        at = bisect_left(self._chunk_lasts, number)
+        if at == len(self._chunks):
+            return number
+        chunk = self._chunks[at]
+        first = chunk.firsts[bisect_left(chunk.lasts, number)]
+        return first - 1 if first <= number else number
+
+    def ranges(self, first: int = 0, last: int | None = None) -> Iterator[tuple[int, int]]:
+        """Yield the deleted ranges between two numbers, in order; not while the set is changed."""
+        at = bisect_left(self._chunk_lasts, first)
+        place = bisect_left(self._chunks[at].lasts, first) if at < len(self._chunks) else 0
+        for chunk in self._chunks[at:]:
+            for start, end in zip(chunk.firsts[place:], chunk.lasts[place:], strict=True):
+                if last is not None and end >= last:
+                    if start <= last:
+                        yield max(start, first), last
+                    return
+                yield max(start, first), end
+            place = 0
+
+    def count_between(self, first: int, last: int) -> int:
+        """Return how many of the numbers from `first` to `last` are deleted."""
+        if last < first or not self._chunks:
+            return 0
+        return self._count_to(last) - self._count_to(first - 1)
+
+    def add(self, first: int, last: int) -> int:
+        """Delete the numbers from `first` to `last`; return how many were not deleted yet."""
+        if last < first:
+            return 0
+        at = bisect_left(self._chunk_lasts, first - 1)
+        if at == len(self._chunks):
+            added = self._append(first, last)
+        else:
+            chunk = self._chunks[at]
+            low = bisect_left(chunk.lasts, first - 1)
+            high = bisect_right(chunk.firsts, last + 1, low)
+            if high == len(chunk.firsts) and at + 1 < len(self._chunks):
+                last, joined = self._join_following(at, last)
+            else:
+                joined = 0
+            added = self._merge(at, low, high, first, last) - joined
+        self.count += added
+        return added
+
+    def remove_below(self, number: int) -> None:
+        """Forget all numbers below one."""
+        at = bisect_left(self._chunk_lasts, number)
+        for chunk in self._chunks[:at]:
+            self._forget(chunk, 0, len(chunk.firsts))
+        del self._chunks[:at], self._chunk_lasts[:at]
+        if not self._chunks:
+            return
+        chunk = self._chunks[0]
+        self._forget(chunk, 0, bisect_left(chunk.lasts, number))
+        if (first := chunk.firsts[0]) < number:
+            self._changed.update((first, number))
+            chunk.firsts[0] = number
+            chunk.count -= number - first
+            self.count -= number - first
+
+    def remove_from(self, number: int) -> bool:
+        """Forget a number and all above it; return whether any of them was deleted."""
+        before = self.count
+        while self._chunks and self._chunks[-1].firsts[0] >= number:
+            chunk = self._chunks.pop()
+            self._chunk_lasts.pop()
+            self._forget(chunk, 0, len(chunk.firsts))
+        if self._chunks:
+            chunk = self._chunks[-1]
+            self._forget(chunk, bisect_left(chunk.firsts, number), len(chunk.firsts))
+            if (excess := chunk.lasts[-1] + 1 - number) > 0:
+                self._changed.add(chunk.firsts[-1])
+                chunk.lasts[-1] = number - 1
+                chunk.count -= excess
+                self.count -= excess
+            self._chunk_lasts[-1] = chunk.lasts[-1]
+        return self.count != before
+
+    def take_changes(self) -> list[RangeChange]:
+        """Return what became of the rows since the last call, for a checkpoint to store."""
+        changed, self._changed = self._changed, set()
+        return [RangeChange(first, self._last_of(first)) for first in changed]
+
+    def _last_of(self, first: int) -> int | None:
+        """Return where the range ends that begins at a number; None: none does."""
+        at = bisect_left(self._chunk_lasts, first)
+        if at == len(self._chunks):
+            return None
+        chunk = self._chunks[at]
+        place = bisect_left(chunk.lasts, first)
+        return chunk.lasts[place] if chunk.firsts[place] == first else None
+
+    def _append(self, first: int, last: int) -> int:
+        """Add a range behind all others."""
+        if not self._chunks or len(self._chunks[-1].firsts) >= MAX_CHUNK_RANGES:
+            self._chunks.append(_Chunk((), ()))
+            self._chunk_lasts.append(last)
+        chunk = self._chunks[-1]
+        chunk.firsts.append(first)
+        chunk.lasts.append(last)
+        chunk.count += last + 1 - first
+        self._chunk_lasts[-1] = last
+        self._changed.add(first)
+        return last + 1 - first
+
+    def _join_following(self, at: int, last: int) -> tuple[int, int]:
+        """Take the ranges behind a chunk that touch those up to `last` out of their chunks.
+
+        Returns where a range that holds them ends, and how many numbers they held.
+        """
+        joined = 0
+        while at + 1 < len(self._chunks):
+            chunk = self._chunks[at + 1]
+            high = bisect_right(chunk.firsts, last + 1)
+            if not high:
+                break
+            last = max(last, chunk.lasts[high - 1])
+            joined += self._forget(chunk, 0, high)
+            if chunk.firsts:
+                break
+            del self._chunks[at + 1], self._chunk_lasts[at + 1]
+        self.count += joined  # they are counted again with the range that holds them
+        return last, joined
+
+    def _merge(self, at: int, low: int, high: int, first: int, last: int) -> int:
+        """Put a range in the place of those of a chunk from `low` to before `high`.
+
+        It holds them, wherever they end. Returns how many more numbers it has than they.
+        """
+        chunk = self._chunks[at]
+        firsts, lasts = chunk.firsts, chunk.lasts
+        held = 0
+        if low < high:
+            first, last = min(first, firsts[low]), max(last, lasts[high - 1])
+            held = sum(lasts[low:high]) - sum(firsts[low:high]) + high - low
+        if high == low + 1 and firsts[low] == first:
+            if lasts[low] == last:
+                return 0
+            lasts[low] = last
+        else:
+            self._changed.update(firsts[low:high])
+            firsts[low:high] = array("Q", (first,))
+            lasts[low:high] = array("Q", (last,))
+        self._changed.add(first)
+        added = last + 1 - first - held
+        chunk.count += added
+        self._chunk_lasts[at] = lasts[-1]
+        if len(firsts) > MAX_CHUNK_RANGES:
+            self._divide(at)
+        return added
+
+    def _divide(self, at: int) -> None:
+        chunk, half = self._chunks[at], MAX_CHUNK_RANGES // 2
+        parts = [_Chunk(chunk.firsts[a:b], chunk.lasts[a:b]) for a, b in ((0, half), (half, None))]
+        self._chunks[at : at + 1] = parts
+        self._chunk_lasts[at : at + 1] = [part.lasts[-1] for part in parts]
+
+    def _forget(self, chunk: _Chunk, low: int, high: int) -> int:
+        """Take ranges out of a chunk; return how many numbers they held."""
+        firsts, lasts = chunk.firsts[low:high], chunk.lasts[low:high]
+        held = sum(lasts) - sum(firsts) + len(firsts)
+        self._changed.update(firsts)
+        del chunk.firsts[low:high], chunk.lasts[low:high]
+        chunk.count -= held
+        self.count -= held
+        return held
+
+    def _count_to(self, number: int) -> int:
+        """Return how many numbers up to this one are deleted."""
+        if number < 0:
+            return 0
+        at = bisect_left(self._chunk_lasts, number)
+        total = sum(chunk.count for chunk in self._chunks[:at])
+        if at < len(self._chunks):
+            chunk = self._chunks[at]
+            place = bisect_left(chunk.lasts, number)
+            total += sum(chunk.lasts[:place]) - sum(chunk.firsts[:place]) + place
+            total += max(0, number + 1 - chunk.firsts[place])
+        return total
