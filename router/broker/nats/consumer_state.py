@@ -44,10 +44,10 @@ class SequencePair(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """One delivery of a message: its number among all, and how often it was delivered."""
+    """One delivery: its number among all of the consumer, and among those of the message."""
 
     consumer_sequence: int
-    count: int
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,11 +258,7 @@ class ConsumerState:
             pending = self._pending.get(sequence)
             if pending is not None and pending.deadline_ns == deadline:
                 due.append(sequence)
-        ended = []
-        for sequence in sorted(set(due)):
-            if self._expire(sequence, self._pending[sequence]):
-                ended.append(sequence)
-        return ended
+        return [one for one in sorted(set(due)) if self._expire(one, self._pending[one])]
 
     def next_deadline(self) -> int | None:
         """Return when `tick` has something to do."""

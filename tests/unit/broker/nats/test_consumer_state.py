@@ -44,7 +44,7 @@ class Modelled(RuleBasedStateMachine):
         limit=st.sampled_from([UNLIMITED, 1, 3]),
     )
     def begin(self, start: int, backoff: list[int], max_deliver: int, limit: int) -> None:
-        self.rules = AckRules(
+        self.ack_rules = AckRules(
             self.policy,
             WAIT,
             tuple(one * SECOND for one in backoff),
@@ -52,7 +52,7 @@ class Modelled(RuleBasedStateMachine):
             limit,
             keeps_exhausted=True,
         )
-        self.state = ConsumerState(self.rules, start)
+        self.state = ConsumerState(self.ack_rules, start)
         self.start, self.now = start, 1_000 * SECOND
         self.first, self.last, self.next = 1, start - 1, start
         self.deliveries = 0
@@ -69,7 +69,7 @@ class Modelled(RuleBasedStateMachine):
         return sorted([*self.deadlines, *self.due])
 
     def wait(self, sequence: int) -> int:
-        times = self.rules.backoff_ns or (WAIT,)
+        times = self.ack_rules.backoff_ns or (WAIT,)
         return times[min(self.counts[sequence], len(times)) - 1]
 
     def forget(self, sequence: int) -> None:
@@ -78,7 +78,7 @@ class Modelled(RuleBasedStateMachine):
             self.due.remove(sequence)
 
     def expire(self, sequence: int) -> None:
-        if 0 < self.rules.max_deliver <= self.counts[sequence]:
+        if 0 < self.ack_rules.max_deliver <= self.counts[sequence]:
             self.forget(sequence)
             self.exhausted.add(sequence)
         elif sequence not in self.due:
@@ -96,7 +96,7 @@ class Modelled(RuleBasedStateMachine):
             assert again == (self.due[0] if self.due else None)
             sequence = self.next if again is None else again
             if again is None:
-                limit = self.rules.max_ack_pending
+                limit = self.ack_rules.max_ack_pending
                 allowed = limit < 0 or len(self.pending) < limit
                 assert self.state.may_deliver_new is allowed
                 if not allowed or sequence > self.last:
@@ -174,8 +174,8 @@ class Modelled(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         """What waits for its delivery is queued by the next tick, in the order of the stream."""
-        self.state = ConsumerState.load(self.rules, self.state.dump())
-        ended = [one for one in self.due if 0 < self.rules.max_deliver <= self.counts[one]]
+        self.state = ConsumerState.load(self.ack_rules, self.state.dump())
+        ended = [one for one in self.due if 0 < self.ack_rules.max_deliver <= self.counts[one]]
         assert not ended
         self.due.sort()
         late = sorted(one for one, deadline in self.deadlines.items() if deadline <= self.now)
@@ -190,14 +190,14 @@ class Modelled(RuleBasedStateMachine):
     @rule()
     def crash(self) -> None:
         """The note is old; acknowledgements are not: they have their own place."""
-        state = ConsumerState.load(self.rules, self.note)
+        state = ConsumerState.load(self.ack_rules, self.note)
         state.settle(one for one in list(state.pending()) if one in self.settled)
         state.trim(self.first)
-        lost = {one for one in range(max(self.first, self.start), self.next)}
+        lost = set(range(max(self.first, self.start), self.next))
         lost -= self.settled
         assert all(one >= state.next_sequence or state.needs(one) for one in lost)
         # From here on the model is what the note says: deliveries since then may be repeated.
-        self.state = ConsumerState.load(self.rules, state.dump())
+        self.state = ConsumerState.load(self.ack_rules, state.dump())
         self.state.tick(self.now)
         self.adopt()
 
@@ -205,7 +205,7 @@ class Modelled(RuleBasedStateMachine):
         self.next = self.state.next_sequence
         self.deliveries = self.state.delivered.consumer
         self.exhausted = set(self.state.exhausted)
-        rows = {seq: one for seq, one in self.state._pending.items()}
+        rows = dict(self.state._pending.items())
         self.counts = {seq: one.count for seq, one in rows.items()}
         self.numbers = {seq: one.consumer_sequence for seq, one in rows.items()}
         self.deadlines = {
