@@ -18,6 +18,9 @@ from router.wire.nats.jetstream.times import parse_time
 Reader = Callable[[object], Any]
 """Turns a decoded JSON value that is not null into the member's value; raises ValueError."""
 
+WHITESPACE: Final = b" \t\r\n"
+"""What may stand around a JSON value."""
+
 MAX_INT64: Final = (1 << 63) - 1
 _MAX_INT32: Final = (1 << 31) - 1
 _MAX_UINT64: Final = (1 << 64) - 1
@@ -31,7 +34,7 @@ def invalid_json(sentence: str) -> JetStreamError:
 
 def decode(body: bytes) -> object:
     """Return the JSON value of a request's body, `{}` for an empty one; raises 10025."""
-    if not body.strip(b" \t\r\n"):
+    if not body.strip(WHITESPACE):
         return {}
     try:
         return json.loads(body.decode(errors="replace"), parse_constant=_refuse_constant)

@@ -6,13 +6,18 @@ Members have the names of the JSON; durations are nanoseconds, times nanoseconds
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, Final, Self
 
 from router.wire.nats.jetstream.config import CONSUMER_MEMBERS, ConsumerConfig, StreamConfig
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.reading import (
+    WHITESPACE,
     ObjectReader,
+    Reader,
     array,
     boolean,
     choice,
@@ -45,6 +50,33 @@ class _Request:
     def read(cls, body: bytes) -> Self:
         """Return the request of a body; raises JetStreamError 10025."""
         return cls(**cls.members.read(decode(body)))
+
+
+class _OptionalRequest(_Request):
+    """A body that counts only if it starts as an object or array; any other is ignored."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of a body; raises JetStreamError 10025."""
+        if not body.lstrip(WHITESPACE).startswith((b"{", b"[")):
+            return cls()
+        return super().read(body)
+
+
+def require_empty(body: bytes) -> None:
+    """Check the body of a call that takes none (deletions, CONSUMER.INFO); raises 10038."""
+    if not _is_empty(body):
+        raise error(ErrorCode.NOT_EMPTY_REQUEST)
+
+
+def _is_empty(body: bytes) -> bool:
+    if not body or body == b"{}":
+        return True
+    with suppress(JetStreamError):
+        return bool(body.strip(WHITESPACE)) and decode(body) == {}
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +126,7 @@ class ConsumerCreateRequest(_Request):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamInfoRequest(_Request):
+class StreamInfoRequest(_OptionalRequest):
     """STREAM.INFO: `offset` is where the page of `state.subjects` starts."""
 
     members: ClassVar[ObjectReader] = ObjectReader(
@@ -106,7 +138,7 @@ class StreamInfoRequest(_Request):
 
 
 @dataclass(frozen=True, slots=True)
-class StreamPageRequest(_Request):
+class StreamPageRequest(_OptionalRequest):
     """STREAM.NAMES and STREAM.LIST: streams that store `subject`, from `offset` on."""
 
     members: ClassVar[ObjectReader] = ObjectReader({"offset": int64, "subject": text})
@@ -115,7 +147,7 @@ class StreamPageRequest(_Request):
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerPageRequest(_Request):
+class ConsumerPageRequest(_OptionalRequest):
     """CONSUMER.NAMES and CONSUMER.LIST: consumers from `offset` on."""
 
     members: ClassVar[ObjectReader] = ObjectReader({"offset": int64})
@@ -123,7 +155,7 @@ class ConsumerPageRequest(_Request):
 
 
 @dataclass(frozen=True, slots=True)
-class PurgeRequest(_Request):
+class PurgeRequest(_OptionalRequest):
     """STREAM.PURGE: messages below `seq`, of the subjects of `filter`, but for the last `keep`."""
 
     members: ClassVar[ObjectReader] = ObjectReader({"seq": uint64, "filter": text, "keep": uint64})
@@ -131,25 +163,35 @@ class PurgeRequest(_Request):
     filter: str = ""
     keep: int = 0
 
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of a body; raises JetStreamError 10025, or 10003 for seq with keep."""
+        request = super(PurgeRequest, cls).read(body)
+        if request.seq and request.keep:
+            raise error(ErrorCode.BAD_REQUEST)
+        return request
+
+
+_MESSAGE_GET_MEMBERS: Final[Mapping[str, Reader]] = {
+    "seq": uint64,
+    "last_by_subj": text,
+    "next_by_subj": text,
+    "batch": int64,
+    "max_bytes": int64,
+    "start_time": timestamp,
+    "multi_last": array(text, ""),
+    "up_to_seq": uint64,
+    "up_to_time": timestamp,
+    "no_hdr": boolean,
+}
+_DIRECT_GET: Final = ObjectReader(_MESSAGE_GET_MEMBERS, ignore_unknown=True)
+
 
 @dataclass(frozen=True, slots=True)
 class MessageGetRequest(_Request):
-    """STREAM.MSG.GET and DIRECT.GET."""
+    """STREAM.MSG.GET (`read`) and DIRECT.GET (`read_direct`)."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {
-            "seq": uint64,
-            "last_by_subj": text,
-            "next_by_subj": text,
-            "batch": int64,
-            "max_bytes": int64,
-            "start_time": timestamp,
-            "multi_last": array(text, ""),
-            "up_to_seq": uint64,
-            "up_to_time": timestamp,
-            "no_hdr": boolean,
-        }
-    )
+    members: ClassVar[ObjectReader] = ObjectReader(_MESSAGE_GET_MEMBERS)
     seq: int = 0
     last_by_subj: str = ""
     next_by_subj: str = ""
@@ -161,6 +203,52 @@ class MessageGetRequest(_Request):
     up_to_time: int | None = None
     no_hdr: bool = False
 
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of STREAM.MSG.GET; raises JetStreamError 10025.
+
+        A body that names no message or several raises 10003: `seq`, `last_by_subj` and `start_time`
+        exclude one another, and `next_by_subj` goes with any but `last_by_subj`.
+        """
+        if _is_empty(body):
+            raise error(ErrorCode.BAD_REQUEST)
+        request = super(MessageGetRequest, cls).read(body)
+        if request.batch > 0 or request.max_bytes > 0 or not request._names_one_place():
+            raise error(ErrorCode.BAD_REQUEST)
+        if not (request._starts() or request.next_by_subj):
+            raise error(ErrorCode.BAD_REQUEST)
+        return request
+
+    @classmethod
+    def read_direct(cls, body: bytes) -> Self:
+        """Return the request of DIRECT.GET, which may have members that the server does not know.
+
+        Raises ValueError with the description that belongs to the status 408.
+        """
+        if not body:
+            raise ValueError("Empty Request")
+        try:
+            request = cls(**_DIRECT_GET.read(decode(body)))
+        except JetStreamError:
+            raise ValueError("Malformed Request") from None
+        if not (request._starts() or request.next_by_subj or request.multi_last):
+            raise ValueError("Empty Request")
+        if (
+            not request._names_one_place()
+            or (request.last_by_subj and (request.batch > 0 or request.multi_last))
+            or (request.next_by_subj and request.multi_last)
+            or (request.up_to_seq and request.up_to_time is not None)
+        ):
+            raise ValueError("Bad Request")
+        return request
+
+    def _starts(self) -> bool:
+        return bool(self.seq or self.last_by_subj or self.start_time is not None)
+
+    def _names_one_place(self) -> bool:
+        places = (self.seq > 0, bool(self.last_by_subj), self.start_time is not None)
+        return sum(places) <= 1 and not (self.last_by_subj and self.next_by_subj)
+
 
 @dataclass(frozen=True, slots=True)
 class MessageDeleteRequest(_Request):
@@ -170,9 +258,16 @@ class MessageDeleteRequest(_Request):
     seq: int = 0
     no_erase: bool = False
 
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of a body; raises JetStreamError 10025, or 10003 for an empty one."""
+        if _is_empty(body):
+            raise error(ErrorCode.BAD_REQUEST)
+        return super(MessageDeleteRequest, cls).read(body)
+
 
 @dataclass(frozen=True, slots=True)
-class PauseRequest(_Request):
+class PauseRequest(_OptionalRequest):
     """CONSUMER.PAUSE: None, or a time that has passed, ends a pause."""
 
     members: ClassVar[ObjectReader] = ObjectReader({"pause_until": timestamp})
