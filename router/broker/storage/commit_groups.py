@@ -47,6 +47,7 @@ _ACK = struct.Struct(">QBI")
 _RESET = struct.Struct(">q")
 _COUNT = struct.Struct(">I")
 _SPAN = struct.Struct(">QQ")
+_ONE_SPAN = struct.Struct(">BQIQQ")
 
 
 class Kind(IntEnum):
@@ -273,6 +274,9 @@ def pack_commit(subscription: int, commit: Commit) -> bytes:
 
 def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]]) -> bytes:
     """Return deleted messages as a record."""
+    if len(ranges) == 1:
+        # As a stream writes it at each publish that deletes its oldest message.
+        return _ONE_SPAN.pack(Kind.DELETED, ledger, 1, *ranges[0])
     head = _KEY.pack(Kind.DELETED, ledger) + _COUNT.pack(len(ranges))
     return head + b"".join([_SPAN.pack(first, last) for first, last in ranges])
 

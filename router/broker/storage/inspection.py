@@ -19,6 +19,7 @@ from router.broker.storage.commit_groups import (
     read_records,
     scan_commit_groups,
 )
+from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import DamagedError, JournalDamagedError
 from router.broker.storage.journal import JournalFiles
@@ -93,13 +94,19 @@ def _point(item: Found) -> tuple[int, int, int]:
 def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Finding]:
     """Yield what is wrong with the segments of a ledger."""
     expected = row.segments[0].first_entry if row.segments else row.next_entry
+    deleted = DeletedRanges(row.deleted)
+    number = row.segments[0].first_index if row.segments else row.next_index
     for segment in row.segments:
-        if segment.first_entry != expected and not _covered(row, expected, segment.first_entry):
+        if (
+            segment.first_entry != expected
+            and not _covered(row, expected, segment.first_entry)
+            and not deleted.covers(number, segment.first_index - 1)
+        ):
             last = segment.first_entry - 1
             yield Finding(
                 f"ledger {row.id}: entries {expected} to {last} are missing", serious=True
             )
-        expected = segment.next_entry
+        expected, number = segment.next_entry, segment.next_index
         yield from inspect_segment(view_segment(disk, ledgers, row.id, segment))
     if not _covered(row, expected, row.next_entry):
         sentence = (

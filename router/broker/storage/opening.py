@@ -162,8 +162,9 @@ def _fit(subscription: SubscriptionRecord, ledger: Ledger) -> bool:
 
 
 def skip_holes(subscription: SubscriptionRecord, ledger: Ledger) -> bool:
-    """Acknowledge entries that a repair gave up; return whether that changed anything."""
-    skipped = [subscription.cursor.skip(hole.first, hole.last) for hole in ledger.holes]
+    """Acknowledge entries that are gone; return whether that changed anything."""
+    gone = [*((hole.first, hole.last) for hole in ledger.holes), *ledger.gaps()]
+    skipped = [subscription.cursor.skip(first, last) for first, last in gone]
     return any(skipped)
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from errno import EIO, ENOENT
+from itertools import pairwise
 from operator import attrgetter
 from typing import Final, TypeVar
 
@@ -62,6 +63,15 @@ class PartitionReader:
     def first_live_number(self) -> int:
         """The number of the first message that is not deleted, durable or not."""
         return self.deleted.first_live(self.first_number)
+
+    def gaps(self) -> Iterator[tuple[int, int]]:
+        """Yield the entries between segments that are gone, ends included.
+
+        A repair gave them up, or their messages were all deleted.
+        """
+        for segment, following in pairwise(self.segments):
+            if segment.next_entry < following.first_entry:
+                yield segment.next_entry, following.first_entry - 1
 
     def cached(self, entry: int) -> Entry | None:
         """Return a durable entry that is in memory; None: `read` may have it."""

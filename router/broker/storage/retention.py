@@ -1,4 +1,4 @@
-"""Owns the rule of what may go: the oldest segments, whole ones, and why; pure."""
+"""Owns the rule of what may go: segments, whole ones, and why; pure."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.segments import Segment
 from router.model import Policies
@@ -65,3 +66,37 @@ def expendable(
             return count
         total -= segment.size
     return len(segments)
+
+
+def removable(
+    segments: Sequence[Segment],
+    keep: RetentionLimits,
+    acked: int | None,
+    now_ms: int,
+    deleted: DeletedRanges,
+) -> Sequence[Segment]:
+    """Return the segments that may go: the expendable ones, and those without messages.
+
+    A segment whose messages are all deleted may go wherever it stands, whether it is acknowledged
+    or not, and is no backlog. The last one, which may be written on, goes only with all others.
+    """
+    left = _with_messages(segments, deleted)
+    kept = {segment.first_entry for segment in left[expendable(left, keep, acked, now_ms) :]}
+    return _all_but(segments, kept)
+
+
+def without_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Sequence[Segment]:
+    """Return the segments that may go because their messages are all deleted."""
+    return _all_but(segments, {s.first_entry for s in _with_messages(segments, deleted)})
+
+
+def _with_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Sequence[Segment]:
+    if not deleted:
+        return segments
+    return [s for s in segments if not deleted.covers(s.first_index, s.next_index - 1)]
+
+
+def _all_but(segments: Sequence[Segment], kept: set[int]) -> Sequence[Segment]:
+    if kept and segments:
+        kept.add(segments[-1].first_entry)
+    return [segment for segment in segments if segment.first_entry not in kept]

@@ -6,10 +6,8 @@ node's entries reach their segments while they are young.
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Final
 
 import structlog
@@ -17,10 +15,11 @@ import structlog
 from router.broker.storage import rows
 from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
+from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Ack
+from router.broker.storage.opening import skip_holes
 from router.broker.storage.partition import Ledger
-from router.broker.storage.retention import expendable
-from router.broker.storage.rows import SubscriptionRecord
+from router.broker.storage.retention import removable, without_messages
 from router.broker.storage.segments import Segment
 
 _log = structlog.get_logger()
@@ -36,13 +35,14 @@ class RetentionTask:
         checkpointer: Checkpointer,
         context: CheckpointContext,
         window_ms: int,
-        acknowledge: Callable[[SubscriptionRecord, Ack], None],
+        cursors: CursorLog,
     ) -> None:
         self._catalog = catalog
         self._checkpointer = checkpointer
         self._context = context
         self._window_ms = window_ms
-        self._acknowledge = acknowledge
+        self._acknowledge = cursors.acknowledge
+        self._delete_messages = cursors.delete_messages
         self._checkpointed_ms: int | None = None
 
     async def run(self, now_ms: int) -> None:
@@ -53,10 +53,10 @@ class RetentionTask:
         if now_ms - self._checkpointed_ms >= self._checkpoint_age():
             await self._checkpoint(now_ms)
         await self._note(now_ms)
-        if any(self._expendable(ledger, now_ms) for ledger in ledgers):
+        if any(self._removable(ledger, now_ms) for ledger in ledgers):
             # What goes must be known to the metadata as far as it reaches.
             await self._checkpoint(now_ms)
-            await self._drop(partial(self._expendable, now_ms=now_ms), "retention")
+            await self._drop(partial(self._removable, now_ms=now_ms), "retention")
 
     async def _checkpoint(self, now_ms: int) -> None:
         self._checkpointed_ms = now_ms
@@ -76,31 +76,33 @@ class RetentionTask:
             await self._context.metadata.run(lambda c: rows.expire_producers(c, until_ms))
 
     async def delete_before(self, ledger: Ledger, number: int, now_ms: int) -> None:
-        """Remove the segments of a ledger whose messages all have a lower number.
+        """Delete the messages of a ledger with lower numbers; remove segments without others.
 
         Whether they are acknowledged does not count. Raises StoreError if the disk fails.
         """
+        self._delete_messages(ledger, ((ledger.first_number, number - 1),))
         await self._checkpoint(now_ms)
 
-        def count(one: Ledger) -> int:
+        def choose(one: Ledger) -> Sequence[Segment]:
             if one is not ledger or one.discarded:
-                return 0
-            return bisect_right(one.segments, number, key=attrgetter("next_index"))
+                return ()
+            return without_messages(one.segments, one.deleted)
 
-        await self._drop(count, "delete-records")
+        await self._drop(choose, "delete-records")
 
-    async def _drop(self, count: Callable[[Ledger], int], event: str) -> None:
-        """Remove as many of the oldest segments of each ledger as `count` says."""
-        dropped: dict[Ledger, tuple[Segment, ...]] = {}
+    async def _drop(self, choose: Callable[[Ledger], Sequence[Segment]], event: str) -> None:
+        """Remove of each ledger the segments that are chosen."""
+        dropped: dict[Ledger, Sequence[Segment]] = {}
         async with self._checkpointer.alone():
             for ledger in self._catalog.ledgers.values():
-                if found := count(ledger):
-                    dropped[ledger] = ledger.segments[:found]
+                if found := choose(ledger):
+                    dropped[ledger] = found
             gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
             await self._context.metadata.run(lambda c: rows.drop_segments(c, gone))
             for ledger, segments in dropped.items():
                 # Not before: what a reader was told to be the first may not come back.
-                ledger.drop(ledger.segments[len(segments) :])
+                firsts = {segment.first_entry for segment in segments}
+                ledger.drop(tuple(s for s in ledger.segments if s.first_entry not in firsts))
                 remove = partial(self._context.writer.remove, ledger.id, segments)
                 await self._checkpointer.in_thread(remove)
         for ledger, segments in dropped.items():
@@ -108,13 +110,17 @@ class RetentionTask:
             _log.info(event, ledger=ledger.id, segments=len(segments), bytes=size)
             for record in self._catalog.subscriptions(ledger.id):
                 self._acknowledge(record, Ack(ledger.first_entry - 1, cumulative=True))
+                # Not journalled: a start finds the same gaps.
+                if skip_holes(record, ledger):
+                    self._checkpointer.cursors[record] = None
 
-    def _expendable(self, ledger: Ledger, now_ms: int) -> int:
+    def _removable(self, ledger: Ledger, now_ms: int) -> Sequence[Segment]:
         if not ledger.segments or ledger.discarded:
-            return 0
+            return ()
         subscriptions = (r for r in self._catalog.subscriptions(ledger.id) if not r.passive)
         acked = min((record.cursor.mark_delete for record in subscriptions), default=None)
-        return expendable(ledger.segments, self._catalog.keep(ledger), acked, now_ms)
+        keep = self._catalog.keep(ledger)
+        return removable(ledger.segments, keep, acked, now_ms, ledger.deleted)
 
     def _checkpoint_age(self) -> int:
         """Return how long entries may be in the journal alone, in milliseconds."""

@@ -153,11 +153,18 @@ def load(connection: sqlite3.Connection) -> Rows:
     for ledger, *span in connection.execute(
         "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number"
     ):
-        ledgers[ledger].deleted.append((span[0], span[1]))
+        _add_deleted(ledgers[ledger].deleted, span[0], span[1])
     topics = _topics(connection, ledgers.values())
     subscriptions = _subscriptions(connection)
     closed = bool(meta["closed"])
     return Rows(meta["boot"], meta["journal"], closed, topics, ledgers, subscriptions)
+
+
+def _add_deleted(found: list[tuple[int, int]], first: int, last: int) -> None:
+    """Add a range of deleted messages; raise ValueError if it does not follow the others."""
+    if not (found[-1][1] if found else -1) < first <= last:
+        raise ValueError(f"the deleted messages {first} to {last} overlap others")
+    found.append((first, last))
 
 
 def _topics(connection: sqlite3.Connection, ledgers: Iterable[LedgerRow]) -> dict[int, TopicRecord]:

@@ -93,7 +93,7 @@ class Store:
         self.commit = cursors.commit
         self.delete_messages = cursors.delete_messages
         self._sweep = RetentionTask(
-            self._catalog, self._checkpointer, checkpoint_context, window_ms, self.acknowledge
+            self._catalog, self._checkpointer, checkpoint_context, window_ms, cursors
         )
         self._pressed = False
         self._space_task = asyncio.ensure_future(self._watch_space())
@@ -314,9 +314,9 @@ class Store:
             self._journal.after_sync(done)
 
     async def delete_before(self, ledger: Ledger, number: int) -> None:
-        """Remove the segments of a ledger whose messages all have a lower number.
+        """Delete the messages of a ledger with lower numbers; on disk on return.
 
-        Subscriptions go on behind them. Raises StoreError.
+        Segments that hold only deleted messages are removed. Raises StoreError.
         """
         await self._sweep.delete_before(ledger, number, self._now_ms())
 

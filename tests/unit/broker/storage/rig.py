@@ -111,6 +111,18 @@ def payload(number: int) -> bytes:
     return b"%06d" % number + b"." * (number * 37 % 90)
 
 
+def first_number(entry: int) -> int:
+    """Return the number of the first message of an entry that `Work` appends."""
+    return sum(1 + number % 3 for number in range(entry))
+
+
+def deleted_numbers(ledger: Ledger) -> set[int]:
+    """Return the numbers of the messages that are deleted, or gone with all around them."""
+    listed = {n for first, last in ledger.deleted.ranges() for n in range(first, last + 1)}
+    assert all(ledger.first_number <= number < ledger.next_index for number in listed)
+    return listed | set(range(ledger.first_number))
+
+
 @dataclass
 class Expected:
     """What was asked of one ledger, and what was confirmed."""
@@ -119,10 +131,12 @@ class Expected:
     confirmed: list[int] = field(default_factory=list)
     acks_asked: set[int] = field(default_factory=set)
     acks_confirmed: set[int] = field(default_factory=set)
+    deletes_asked: set[int] = field(default_factory=set)
+    deletes_confirmed: set[int] = field(default_factory=set)
 
 
 class Work:
-    """Publishes to two partitions and acknowledges, noting what was confirmed."""
+    """Publishes to two partitions, acknowledges and deletes, noting what was confirmed."""
 
     def __init__(self) -> None:
         self.expected: dict[int, Expected] = {}
@@ -136,6 +150,7 @@ class Work:
                 for ledger in ledgers:
                     for _ in range(1 + number % 3):
                         self._append(ledger)
+                    self._delete(store, ledger, number)
                 await synced(store)
                 for ledger in ledgers:
                     for record in store.subscriptions(ledger.id):
@@ -168,6 +183,18 @@ class Work:
         )
         assert entry == number
 
+    def _delete(self, store: Store, ledger: Ledger, number: int) -> None:
+        """Delete single messages, the newest too, and now and then all of some segments."""
+        expected, end = self.expected[ledger.id], ledger.next_index
+        ranges = [(end * 5 // 7, end * 5 // 7)]
+        if number % 3 == 2:
+            ranges.append((end - 1, end - 1))
+        if number % 8 == 6:
+            ranges += [(0, end // 4), (end // 2, end * 3 // 4)]
+        deleted = {n for first, last in ranges for n in range(first, last + 1)}
+        expected.deletes_asked |= deleted
+        store.delete_messages(ledger, ranges, lambda: expected.deletes_confirmed.update(deleted))
+
     def _acknowledge(self, store: Store, record: SubscriptionRecord, number: int) -> None:
         expected = self.expected[record.ledger_id]
         cumulative = number % 4 == 3
@@ -181,17 +208,20 @@ class Work:
         """Demand that everything confirmed is there, in order, and nothing that was not asked."""
         for ledger_id, expected in self.expected.items():
             ledger = store.ledger(ledger_id)
-            entries = await read_all(ledger)
-            assert [entry.entry_id for entry in entries] == list(range(len(entries)))
-            payloads = [entry.payload for entry in entries]
-            assert payloads == expected.appended[: len(payloads)]
+            end = ledger.next_entry
+            found = {entry.entry_id: entry.payload for entry in await read_all(ledger)}
+            assert list(found) == sorted(found)
+            assert found.items() <= dict(enumerate(expected.appended[:end])).items()
             assert expected.confirmed == list(range(len(expected.confirmed)))
-            assert len(payloads) >= len(expected.confirmed)
-            assert ledger.next_entry == ledger.durable_entry == len(payloads)
-            messages = sum(1 + number % 3 for number in range(len(payloads)))
-            assert (ledger.messages, ledger.next_index) == (messages, messages)
+            assert ledger.durable_entry == end >= len(expected.confirmed)
+            assert ledger.next_index == first_number(end)
+            deleted = deleted_numbers(ledger)
+            assert expected.deletes_confirmed <= deleted <= expected.deletes_asked
+            assert ledger.messages == ledger.next_index - len(deleted)
+            gone = set(range(end)) - set(found)
+            assert all(set(range(first_number(n), first_number(n + 1))) <= deleted for n in gone)
             self._check_mark(ledger)
-            self._check_cursor(store, ledger_id)
+            self._check_cursor(store, ledger_id, gone)
 
     def _check_mark(self, ledger: Ledger) -> None:
         mark = ledger.producers.last("p")
@@ -200,17 +230,21 @@ class Work:
         assert last == ledger.next_entry - 1
         assert mark is None or (mark.entry, mark.messages) == (last, 1 + last % 3)
 
-    def _check_cursor(self, store: Store, ledger_id: int) -> None:
+    def _check_cursor(self, store: Store, ledger_id: int, gone: set[int]) -> None:
         expected, records = self.expected[ledger_id], list(store.subscriptions(ledger_id))
         if ledger_id in self.subscribed:
             (record,) = records
             acked = {n for n in range(len(expected.appended)) if record.cursor.is_acked(n)}
-            assert expected.acks_confirmed <= acked <= expected.acks_asked
+            assert expected.acks_confirmed <= acked <= expected.acks_asked | gone
 
     async def go_on(self, store: Store) -> None:
         """Take what was found as the truth, and work on."""
         for ledger_id, expected in self.expected.items():
-            count = store.ledger(ledger_id).next_entry
+            ledger = store.ledger(ledger_id)
+            # Numbers that are given out again are not deleted.
+            expected.deletes_asked = deleted_numbers(ledger)
+            expected.deletes_confirmed = set(expected.deletes_asked)
+            count = ledger.next_entry
             del expected.appended[count:]
             expected.confirmed = list(range(count))
         await self.run(store, 4)

@@ -1,1 +1,0 @@
-"""The NATS protocol and JetStream, as the broker serves them."""

@@ -1,1 +1,0 @@
-"""The NATS protocol and the JSON of JetStream, without I/O."""

@@ -1,1 +1,0 @@
-"""The JSON model of the JetStream API: configurations, requests, replies and error codes."""
