@@ -1,0 +1,165 @@
+"""Key-value buckets and object stores, which clients build from streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+from nats.js.api import KeyValueConfig
+from nats.js.kv import KeyValue
+from nats.js.object_store import ObjectStore
+
+from tests.nats.scenarios import shows
+from tests.nats.users import CALL_SECONDS, User, raised, until
+
+
+@contextlib.asynccontextmanager
+async def _bucket(user: User, **config: Any) -> AsyncIterator[KeyValue]:
+    made = await user.js.create_key_value(KeyValueConfig(bucket=user.name, **config))
+    try:
+        yield made
+    finally:
+        await user.js.delete_key_value(user.name)
+
+
+@contextlib.asynccontextmanager
+async def _store(user: User) -> AsyncIterator[ObjectStore]:
+    made = await user.js.create_object_store(user.name)
+    try:
+        yield made
+    finally:
+        await user.js.delete_object_store(user.name)
+
+
+@shows([1, ["v1", 1], 2, ["v2", 2], "KeyNotFoundError", ["v1", 1]])
+async def values_of_keys(user: User) -> Any:
+    async with _bucket(user, history=5) as bucket:
+        found: list[Any] = [await bucket.put("a.b", b"v1")]
+        entry = await bucket.get("a.b")
+        found += [[(entry.value or b"").decode(), entry.revision], await bucket.put("a.b", b"v2")]
+        entry = await bucket.get("a.b")
+        found += [[(entry.value or b"").decode(), entry.revision], await raised(bucket.get("none"))]
+        entry = await bucket.get("a.b", revision=1)
+        found += [[(entry.value or b"").decode(), entry.revision]]
+        return found
+
+
+@shows([1, "KeyWrongLastSequenceError", 2, "KeyWrongLastSequenceError", "KeyNotFoundError", 4])
+async def revisions(user: User) -> Any:
+    async with _bucket(user, history=5) as bucket:
+        found: list[Any] = [await bucket.create("k", b"1"), await raised(bucket.create("k", b"2"))]
+        found.append(await bucket.update("k", b"2", last=1))
+        found.append(await raised(bucket.update("k", b"3", last=1)))
+        await bucket.delete("k")
+        found.append(await raised(bucket.get("k")))
+        return [*found, await bucket.create("k", b"again")]
+
+
+@shows(
+    [[["v1", None], ["v2", None], [None, "DEL"], ["v3", None]], [[None, "PURGE"]], ["a", "b"], 2]
+)
+async def history(user: User) -> Any:
+    async with _bucket(user, history=10) as bucket:
+        await bucket.put("k", b"v1")
+        await bucket.put("k", b"v2")
+        await bucket.delete("k")
+        await bucket.put("k", b"v3")
+
+        async def seen() -> list[Any]:
+            entries = await bucket.history("k")
+            return [[one.value.decode() if one.value else None, one.operation] for one in entries]
+
+        found: list[Any] = [await seen()]
+        await bucket.purge("k")
+        found.append(await seen())
+        await bucket.put("b", b"1")
+        await bucket.put("a", b"1")
+        found.append(sorted(await bucket.keys()))
+        status = await bucket.status()
+        return [*found, status.values - 1]
+
+
+@shows([["old", "1"], None, ["new", "2"], ["old", "DEL"], ["x.y", "3"], None, ["x.z", "4"]])
+async def watching_keys(user: User) -> Any:
+    def shown(entry: Any) -> Any:
+        return entry and [entry.key, entry.operation or entry.value.decode()]
+
+    async with _bucket(user) as bucket:
+        await bucket.put("old", b"1")
+        watcher: Any = await bucket.watchall()
+        found = [await watcher.updates(CALL_SECONDS) for _ in range(2)]
+        await bucket.put("new", b"2")
+        await bucket.delete("old")
+        found += [await watcher.updates(CALL_SECONDS) for _ in range(2)]
+        await watcher.stop()
+        await bucket.put("x.y", b"3")
+        part: Any = await bucket.watch("x.*")
+        found += [await part.updates(CALL_SECONDS) for _ in range(2)]
+        await bucket.put("x.z", b"4")
+        await bucket.put("y.z", b"5")
+        found.append(await part.updates(CALL_SECONDS))
+        await part.stop()
+        return [shown(one) for one in found]
+
+
+@shows([2, "KeyNotFoundError"])
+async def keys_that_expire(user: User) -> Any:
+    async with _bucket(user, ttl=0.4) as bucket:
+        await bucket.put("k", b"1")
+        revision = await bucket.put("k", b"2")
+
+        async def gone() -> bool:
+            return bool(await raised(bucket.get("k")) != "ok")
+
+        await until(gone)
+        return [revision, await raised(bucket.get("k"))]
+
+
+@shows(
+    [300_000, 3, True, ["small", "large"], "ObjectNotFoundError", ["small"], "BucketNotFoundError"]
+)
+async def objects(user: User) -> Any:
+    body = bytes(range(250)) * 1_200
+    async with _store(user) as store:
+        made = await store.put("large", body)
+        await store.put("small", b"hello")
+        found = await store.get("large")
+        listed = [one.name for one in await store.list()]
+        await store.delete("large")
+        missing = await raised(store.get("large"))
+        left = [one.name for one in await store.list(ignore_deletes=True)]
+        result = [made.size, made.chunks, found.data == body, sorted(listed, reverse=True)]
+    return [*result, missing, left, await raised(user.js.object_store("none-" + user.name))]
+
+
+@shows([None, ["a", False], ["b", False], ["a", True]])
+async def watching_objects(user: User) -> Any:
+    async with _store(user) as store:
+        watcher: Any = await store.watch()
+        found = [await watcher.updates(CALL_SECONDS)]
+        await store.put("a", b"1")
+        await store.put("b", b"2")
+        await store.delete("a")
+        found += [await watcher.updates(CALL_SECONDS) for _ in range(3)]
+        await watcher.stop()
+        return [one and [one.name, bool(one.deleted)] for one in found]
+
+
+@shows(20)
+async def writers_of_one_key(user: User) -> Any:
+    """Two writers count by compare and set: no increment is lost."""
+    async with _bucket(user) as bucket:
+        await bucket.create("n", b"0")
+
+        async def count() -> None:
+            done = 0
+            while done < 10:
+                entry = await bucket.get("n")
+                number = int(entry.value or b"0") + 1
+                if await raised(bucket.update("n", b"%d" % number, entry.revision)) == "ok":
+                    done += 1
+
+        await asyncio.gather(count(), count())
+        return int((await bucket.get("n")).value or b"0")
