@@ -96,6 +96,18 @@ class Reply:
         return self._value
 
 
+class Waiting(Protocol):
+    """Takes the answer to a request, in the reader's thread; never waits. One of both is called."""
+
+    def put(self, value: Any) -> None:
+        """Take the answer."""
+        ...
+
+    def fail(self, error: RouterError) -> None:
+        """Take a failure instead."""
+        ...
+
+
 class Handler(Protocol):
     """Takes what the broker pushes under one consumer or claim id; never waits."""
 
@@ -131,7 +143,7 @@ class Connection:
         self._pen = Lock()
         self.producers: set[int] = set()
         """Producer ids that the broker has not closed; the caller that opens one adds it."""
-        self._waiting: dict[Key, Reply] = {}
+        self._waiting: dict[Key, Waiting] = {}
         self._consumers: dict[int, Handler] = {}
         self._claims: dict[int, Handler] = {}
         peer.settimeout(MAX_SILENCE_SECONDS)
@@ -151,13 +163,21 @@ class Connection:
     def ask(self, key: Key, frame: bytes) -> Reply:
         """Send a request without waiting: its id is the key, or producer and sequence of a SEND."""
         reply = Reply()
-        self._add(self._waiting, key, reply)
+        self.ask_for(key, frame, reply)
+        return reply
+
+    def ask_for(self, key: Key, frame: bytes, waiting: Waiting) -> None:
+        """Send a request as `ask` does, whose answer is handed to `waiting`; raise LostError."""
+        self._add(self._waiting, key, waiting)
         if isinstance(key, tuple) and key[0] not in self.producers:
             # The broker closed it before this call waited.
             self.refuse(key, LostError("the broker closed the producer"))
         else:
             self.send(frame)
-        return reply
+
+    def drop(self, key: Key) -> bool:
+        """Hand on no answer to this request; return whether it was still to come."""
+        return self._waiting.pop(key, None) is not None
 
     def take(self, key: Key, reply: Reply, deadline: float) -> Any:
         """Return the answer to what was asked; raise as `call` does."""

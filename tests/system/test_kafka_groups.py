@@ -112,7 +112,8 @@ def read(consumer: KafkaConsumer, count: int) -> list[bytes]:
 
     def complete() -> bool:
         with contextlib.suppress(InconsistentGroupProtocolError):  # a poll was live until just now
-            for records in consumer.poll(timeout_ms=200).values():
+            # kafka-python forgets an assignment that comes when its poll ends.
+            for records in consumer.poll(timeout_ms=int(SECONDS * 1000)).values():
                 found.extend(record.value for record in records)
         return len(found) >= count
 

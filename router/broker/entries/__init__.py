@@ -29,7 +29,7 @@ from router.broker.delivery.entry_info import (
     UnreadableEntryError,
 )
 from router.broker.delivery.non_persistent import NOT_STORED
-from router.broker.entries import kafka, pulsar
+from router.broker.entries import kafka, nats, pulsar
 from router.broker.entries.workers import EntryWorkers
 from router.broker.storage import Entry
 from router.model import Message
@@ -99,7 +99,9 @@ class EntryFormats(dict[int, Codec]):
         return _UnknownFormat(tag)
 
 
-ENTRY_FORMATS: Final[Mapping[int, Codec]] = EntryFormats({pulsar.TAG: pulsar, kafka.TAG: kafka})
+ENTRY_FORMATS: Final[Mapping[int, Codec]] = EntryFormats(
+    {pulsar.TAG: pulsar, kafka.TAG: kafka, nats.TAG: nats}
+)
 
 
 def transcode(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes:

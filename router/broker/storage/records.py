@@ -31,6 +31,7 @@ MAX_MESSAGES: Final = 1 << 31
 """No entry has more."""
 PULSAR_FORMAT: Final = 1
 KAFKA_FORMAT: Final = 2
+NATS_FORMAT: Final = 3
 """The numbers of formats; what can be read is in `router.broker.entries`."""
 
 

@@ -23,7 +23,7 @@ class NodeCommand(_message.Message):
     def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group")
+    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -61,6 +61,8 @@ class CommandAdmin(_message.Message):
     DELETE_SCHEMA_FIELD_NUMBER: _ClassVar[int]
     LOCATE_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_GROUP_FIELD_NUMBER: _ClassVar[int]
+    NATS_REQUEST_FIELD_NUMBER: _ClassVar[int]
+    CANCEL_NATS_REQUEST_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     registry_after: str
     create_topic: CreateTopic
@@ -98,10 +100,12 @@ class CommandAdmin(_message.Message):
     delete_schema: TopicRef
     locate_messages: LocateMessages
     describe_group: SubscriptionRef
-    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ...) -> None: ...
+    nats_request: NatsRequest
+    cancel_nats_request: int
+    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., nats_request: _Optional[_Union[NatsRequest, _Mapping]] = ..., cancel_nats_request: _Optional[int] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group", "nats_messages")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -121,6 +125,7 @@ class CommandAdminResponse(_message.Message):
     SCHEMAS_FIELD_NUMBER: _ClassVar[int]
     LOCATED_FIELD_NUMBER: _ClassVar[int]
     GROUP_FIELD_NUMBER: _ClassVar[int]
+    NATS_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -140,7 +145,8 @@ class CommandAdminResponse(_message.Message):
     schemas: _containers.RepeatedCompositeFieldContainer[SchemaVersion]
     located: _containers.RepeatedCompositeFieldContainer[TopicExtents]
     group: GroupMembers
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ...) -> None: ...
+    nats_messages: _containers.RepeatedCompositeFieldContainer[NatsMessage]
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ..., nats_messages: _Optional[_Iterable[_Union[NatsMessage, _Mapping]]] = ...) -> None: ...
 
 class Nothing(_message.Message):
     __slots__ = ()
@@ -795,3 +801,33 @@ class CommandRelease(_message.Message):
     pending: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.MessageIdData]
     generations: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class NatsMessage(_message.Message):
+    __slots__ = ("subject", "reply", "headers", "payload")
+    SUBJECT_FIELD_NUMBER: _ClassVar[int]
+    REPLY_FIELD_NUMBER: _ClassVar[int]
+    HEADERS_FIELD_NUMBER: _ClassVar[int]
+    PAYLOAD_FIELD_NUMBER: _ClassVar[int]
+    subject: str
+    reply: str
+    headers: bytes
+    payload: bytes
+    def __init__(self, subject: _Optional[str] = ..., reply: _Optional[str] = ..., headers: _Optional[bytes] = ..., payload: _Optional[bytes] = ...) -> None: ...
+
+class NatsRequest(_message.Message):
+    __slots__ = ("message", "max_replies", "timeout_ms", "principal", "key", "admin", "administers")
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    MAX_REPLIES_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ADMIN_FIELD_NUMBER: _ClassVar[int]
+    ADMINISTERS_FIELD_NUMBER: _ClassVar[int]
+    message: NatsMessage
+    max_replies: int
+    timeout_ms: int
+    principal: str
+    key: bool
+    admin: bool
+    administers: bool
+    def __init__(self, message: _Optional[_Union[NatsMessage, _Mapping]] = ..., max_replies: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., principal: _Optional[str] = ..., key: _Optional[bool] = ..., admin: _Optional[bool] = ..., administers: _Optional[bool] = ...) -> None: ...

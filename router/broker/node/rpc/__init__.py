@@ -17,6 +17,7 @@ from router.broker.delivery import LiveMember, LiveMembers
 from router.broker.entries import Transcoder
 from router.broker.node.counters import Counters
 from router.broker.node.leases import ClaimRequest, ClaimUpdate, Leases, Peer
+from router.broker.node.rpc.nats import NatsRequests, NatsService
 from router.broker.node.rpc.topics import Answer, TopicRequests
 from router.broker.storage import StoreError
 from router.broker.topics.administration import TopicAdmin
@@ -36,6 +37,8 @@ from router.wire.pulsar import Frame
 from router.wire.pulsar.pulsar_pb2 import BaseCommand
 
 _REFUSAL: Final = "administration is served on the node's socket and to administrators"
+NATS_REQUESTS: Final = ("nats_request", "cancel_nats_request")
+"""Those that a session serves, because they end with it."""
 MAX_MEMBERS: Final = 2_000
 """Members of another protocol, and their partitions: an answer has to fit into a frame."""
 _OUTCOMES: Final = {
@@ -62,6 +65,8 @@ class NodeRpc:
     ) -> None:
         self.leases = leases
         self.counters = counters
+        # Set by what starts the broker, once there are streams; None: there are none.
+        self.nats: NatsService | None = None
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
         self._refusal = None if topics is not None else refusal
@@ -82,7 +87,7 @@ class NodeRpc:
     @property
     def requests(self) -> set[str]:
         """Return the requests that are served, by their fields of CommandAdmin."""
-        return {*self._at_once, *self._answers, "registry_list"}
+        return {*self._at_once, *self._answers, "registry_list", *NATS_REQUESTS}
 
     def claim(self, peer: Peer, claim_id: int, request: ClaimRequest) -> None:
         """Queue a poll; see `Leases.claim`.
@@ -229,6 +234,7 @@ class NodeSession:
     def __init__(self, client: NodeClient, rpc: NodeRpc) -> None:
         self._client = client
         self._rpc = rpc
+        self._nats = NatsRequests(self._respond)
 
     @property
     def name(self) -> str:
@@ -255,12 +261,17 @@ class NodeSession:
         """End all claims; the connection is closed."""
         self._rpc.leases.gone(self)
         self._rpc.counters.gone(self)
+        self._nats.close()
 
     def _administer(self, asked: npb.CommandAdmin) -> None:
         if not self._client.administers:
             response = npb.CommandAdminResponse(request_id=asked.request_id)
             _fail(response, NotAllowedError(_REFUSAL))
             self._respond(response)
+        elif asked.HasField("nats_request"):
+            self._nats.begin(self._rpc.nats, asked.request_id, asked.nats_request)
+        elif asked.HasField("cancel_nats_request"):
+            self._nats.cancel(asked.cancel_nats_request)
         elif (now := self._rpc.answer_now(self, asked)) is not None:
             self._respond(now)
         else:

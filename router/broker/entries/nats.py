@@ -1,0 +1,82 @@
+"""Owns the format `nats`: messages as NATS clients publish them, those of one read in one entry.
+
+What a message of the router is in NATS, and the other way round, `router.wire.nats.router_messages`
+says. Which consumer of a Key_Shared subscription gets an entry is decided by the key of its first
+message, and by its subject if it has no key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Final
+
+from router.broker.delivery.entry_info import (
+    OPAQUE_ENTRY,
+    Chunk,
+    EntryInfo,
+    UnreadableEntryError,
+)
+from router.broker.delivery.hashing import murmur3
+from router.broker.storage import NATS_FORMAT
+from router.model import Message
+from router.wire import ProtocolError
+from router.wire.nats.router_messages import read_message, routing_key, write_message
+from router.wire.nats.stored import count, first, pack, unpack
+
+TAG: Final = NATS_FORMAT
+
+_MAX_CACHED_KEY_BYTES: Final = 256
+
+
+class NatsEntry:
+    """The description of an entry; see EntryInfo."""
+
+    __slots__ = ("_payload", "messages")
+
+    deliver_at_ms: Final = 0
+    chunk: Final[Chunk | None] = None
+    producer: Final = ("", 0)
+
+    def __init__(self, payload: bytes, messages: int) -> None:
+        self._payload = payload
+        self.messages = messages
+
+    def key_hash(self) -> int:
+        """Return the hash of the first message's key, or of its subject."""
+        key = routing_key(first(self._payload))
+        return _cached_hash(key) if len(key) <= _MAX_CACHED_KEY_BYTES else murmur3(key)
+
+    def properties(self) -> Sequence[Mapping[str, str]]:
+        """Return the properties of each message; raise UnreadableEntryError."""
+        return [message.properties for message in to_messages(self._payload)]
+
+
+def describe(payload: bytes) -> EntryInfo:
+    """Return the description of an entry; one that is no message of NATS is opaque."""
+    try:
+        return NatsEntry(payload, count(payload))
+    except ProtocolError:
+        return OPAQUE_ENTRY
+
+
+def describe_special(payload: bytes) -> None:
+    """Return None: no message of NATS has a time of delivery, or is a chunk."""
+    del payload
+
+
+def to_messages(payload: bytes) -> Sequence[Message]:
+    """Return all messages of an entry; raise UnreadableEntryError."""
+    try:
+        return [read_message(message) for message in unpack(payload)]
+    except ProtocolError as error:
+        raise UnreadableEntryError(f"no NATS entry: {error}") from error
+
+
+def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
+    """Return one entry of these messages; when it was stored is not part of it."""
+    del timestamp_ms
+    return pack([write_message(message) for message in messages])
+
+
+_cached_hash = lru_cache(maxsize=16_384)(murmur3)

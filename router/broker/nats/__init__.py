@@ -1,0 +1,1 @@
+"""The NATS protocol and JetStream, as the broker serves them."""

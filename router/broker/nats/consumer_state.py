@@ -1,0 +1,380 @@
+"""One JetStream consumer as a pure state machine: what it was delivered, what it acknowledged.
+
+Theory of operation. New messages are delivered in the order of their sequences, so that all below
+`next_sequence` are delivered, passed over, or none of this consumer's. What is delivered and not
+acknowledged is *pending*; it has a deadline, or waits in the queue for its next delivery. The
+order of `pending` is that of the sequences: only new messages are added to it, and another delivery
+leaves one where it is. So the ack floor is just before the first one.
+
+The machine reads no message and knows no clock. Times are nanoseconds of one clock that does not
+go back; deadlines are part of what is stored, so that this clock must go on over a restart.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from heapq import heappop, heappush
+from typing import Final, NamedTuple
+
+UNLIMITED: Final = -1
+MAX_PENDING: Final = 100_000
+"""Messages that are delivered and not acknowledged, where the configuration sets no limit."""
+_VERSION: Final = 1
+_FIELDS: Final = 4
+"""Numbers that `dump` writes of a pending message."""
+
+
+class AckPolicy(Enum):
+    """Which messages have to be acknowledged."""
+
+    NONE = "none"
+    ALL = "all"
+    EXPLICIT = "explicit"
+
+
+class SequencePair(NamedTuple):
+    """A place in the deliveries of a consumer, and in its stream; both count from 1."""
+
+    consumer: int
+    stream: int
+
+
+class Delivery(NamedTuple):
+    """One delivery: its number among all of the consumer, and among those of the message."""
+
+    consumer_sequence: int
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AckRules:
+    """How messages are acknowledged and delivered again.
+
+    `backoff_ns` is how long the first, second … delivery has until the next; the last one holds for
+    all that follow. Empty: `ack_wait_ns` for all. `max_deliver`, `max_ack_pending` -1: unlimited.
+    With `keeps_exhausted` messages that reached `max_deliver` are remembered, since a stream
+    whose retention depends on its consumers keeps them.
+    """
+
+    policy: AckPolicy = AckPolicy.EXPLICIT
+    ack_wait_ns: int = 30_000_000_000
+    backoff_ns: tuple[int, ...] = ()
+    max_deliver: int = UNLIMITED
+    max_ack_pending: int = 1000
+    keeps_exhausted: bool = False
+
+    def wait_ns(self, count: int) -> int:
+        """Return how long the delivery of this number, from 1, has for its acknowledgement."""
+        if self.backoff_ns:
+            return self.backoff_ns[min(count, len(self.backoff_ns)) - 1]
+        return self.ack_wait_ns
+
+    def is_last(self, count: int) -> bool:
+        """Return whether a message that was delivered so often is delivered no more."""
+        return 0 < self.max_deliver <= count
+
+    @property
+    def pending_limit(self) -> int:
+        """How many messages may be pending."""
+        return self.max_ack_pending if self.max_ack_pending > 0 else MAX_PENDING
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A message without its acknowledgement; `deadline_ns` None: it waits for its delivery."""
+
+    consumer_sequence: int
+    count: int
+    deadline_ns: int | None
+
+
+class ConsumerState:
+    """What a consumer was delivered and acknowledged.
+
+    `rules` may be replaced when the configuration changes. `delivered` is the number of the last
+    delivery and the sequence that all before `next_sequence` end with.
+    """
+
+    def __init__(self, rules: AckRules, start: int) -> None:
+        self.rules = rules
+        self.next_sequence = max(1, start)
+        self.floor = SequencePair(0, self.next_sequence - 1)
+        self.listed: deque[int] = deque()
+        self.resume = 0
+        self.exhausted: set[int] = set()
+        self._deliveries = 0
+        self._pending: OrderedDict[int, _Pending] = OrderedDict()
+        self._queue: OrderedDict[int, None] = OrderedDict()
+        self._deadlines: list[tuple[int, int]] = []
+        self._redelivered = 0
+
+    @property
+    def delivered(self) -> SequencePair:
+        """Return the last delivery, and the last sequence that needs no reading any more."""
+        return SequencePair(self._deliveries, self.next_sequence - 1)
+
+    @property
+    def num_pending_acks(self) -> int:
+        """Return how many messages are delivered and not acknowledged."""
+        return len(self._pending)
+
+    @property
+    def num_redelivered(self) -> int:
+        """Return how many of the pending messages were delivered more than once."""
+        return self._redelivered
+
+    @property
+    def num_queued(self) -> int:
+        """Return how many messages wait for another delivery."""
+        return len(self._queue)
+
+    @property
+    def may_deliver_new(self) -> bool:
+        """Return whether the limit of pending messages lets a new message go out."""
+        return len(self._pending) < self.rules.pending_limit
+
+    def pending(self) -> Iterable[int]:
+        """Return the sequences of the pending messages in their order."""
+        return self._pending.keys()
+
+    def is_pending(self, sequence: int) -> bool:
+        """Return whether a message is delivered and not acknowledged."""
+        return sequence in self._pending
+
+    def needs(self, sequence: int) -> bool:
+        """Return whether a message of this consumer's subjects still waits for it.
+
+        True for what is not delivered yet, is pending, or reached its last delivery without an
+        acknowledgement.
+        """
+        if sequence >= self.next_sequence:
+            return not self.listed or sequence > self.resume or sequence in self.listed
+        return sequence in self._pending or sequence in self.exhausted
+
+    def begin_with(self, listed: Sequence[int], resume: int) -> None:
+        """Deliver these sequences first, and then everything behind `resume`."""
+        self.resume = resume
+        self.listed = deque(one for one in listed if one >= self.next_sequence)
+        if not self.listed:
+            self.next_sequence = max(self.next_sequence, resume + 1)
+
+    def next_redelivery(self) -> int | None:
+        """Return the message that is delivered next because it was delivered before."""
+        return next(iter(self._queue), None)
+
+    def deliver(self, sequence: int, now_ns: int) -> Delivery:
+        """Take note that a message goes out now: a pending one, or a new one.
+
+        Raises ValueError if it is neither.
+        """
+        pending = self._pending.get(sequence)
+        if pending is None and sequence < self.next_sequence:
+            raise ValueError(f"message {sequence} was delivered before and is not pending")
+        self._deliveries += 1
+        if pending is not None:
+            self._queue.pop(sequence, None)
+            pending.count += 1
+            self._redelivered += pending.count == 2
+            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(pending.count))
+            return Delivery(self._deliveries, pending.count)
+        self.pass_over(sequence)
+        if self.rules.policy is AckPolicy.NONE:
+            self.floor = SequencePair(self._deliveries, sequence)
+        else:
+            pending = self._pending[sequence] = _Pending(self._deliveries, 1, None)
+            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(1))
+        return Delivery(self._deliveries, 1)
+
+    def pass_over(self, sequence: int) -> None:
+        """Go on behind a message: it is not there any more, or none of this consumer's."""
+        if sequence < self.next_sequence:
+            return
+        self.next_sequence = sequence + 1
+        while self.listed and self.listed[0] <= sequence:
+            self.listed.popleft()
+            if not self.listed:
+                self.next_sequence = max(self.next_sequence, self.resume + 1)
+
+    def acknowledge(self, sequence: int, consumer_sequence: int) -> list[int]:
+        """Take an acknowledgement; return the sequences that it acknowledged.
+
+        Repeated ones, and those of messages that were not delivered, acknowledge nothing.
+        """
+        policy = self.rules.policy
+        if sequence >= self.next_sequence or policy is AckPolicy.NONE:
+            return []
+        if policy is AckPolicy.EXPLICIT:
+            if self._settle(sequence):
+                return [sequence]
+            return self._forgive(sequence)
+        if sequence <= self.floor.stream or consumer_sequence <= self.floor.consumer:
+            return []
+        done = []
+        for one in self._pending:
+            if one > sequence:
+                break
+            done.append(one)
+        for one in done:
+            self._remove(one)
+        late = [one for one in self.exhausted if one <= sequence]
+        self.exhausted.difference_update(late)
+        self.floor = SequencePair(min(consumer_sequence, self._deliveries), sequence)
+        return sorted(done + late)
+
+    def terminate(self, sequence: int, consumer_sequence: int) -> list[int]:
+        """Deliver a message no more, as an acknowledgement does."""
+        return self.acknowledge(sequence, consumer_sequence)
+
+    def refuse(self, sequence: int, now_ns: int, delay_ns: int | None = None) -> bool:
+        """Deliver a pending message again, after a delay; return False if it is not pending."""
+        pending = self._pending.get(sequence)
+        if pending is None:
+            return False
+        if delay_ns is not None:
+            self._queue.pop(sequence, None)
+            self._await_ack(sequence, pending, now_ns + max(0, delay_ns))
+        elif sequence not in self._queue:
+            self._expire(sequence, pending)
+        return True
+
+    def extend(self, sequence: int, now_ns: int) -> bool:
+        """Give a pending message its time again; return False if it is not pending."""
+        pending = self._pending.get(sequence)
+        if pending is None:
+            return False
+        if pending.deadline_ns is not None:
+            self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(pending.count))
+        return True
+
+    def tick(self, now_ns: int) -> list[int]:
+        """Queue what was not acknowledged in time; return what was delivered for the last time."""
+        due = []
+        while self._deadlines and self._deadlines[0][0] <= now_ns:
+            deadline, sequence = heappop(self._deadlines)
+            pending = self._pending.get(sequence)
+            if pending is not None and pending.deadline_ns == deadline:
+                due.append(sequence)
+        return [one for one in sorted(set(due)) if self._expire(one, self._pending[one])]
+
+    def next_deadline(self) -> int | None:
+        """Return when `tick` has something to do."""
+        while self._deadlines:
+            deadline, sequence = self._deadlines[0]
+            pending = self._pending.get(sequence)
+            if pending is not None and pending.deadline_ns == deadline:
+                return deadline
+            heappop(self._deadlines)
+        return None
+
+    def settle(self, sequences: Iterable[int]) -> list[int]:
+        """Wait for these messages no more, and return those that were pending.
+
+        The stream has them no more, or they are known to be acknowledged.
+        """
+        found = []
+        for sequence in sequences:
+            self.exhausted.discard(sequence)
+            if self._settle(sequence):
+                found.append(sequence)
+        return found
+
+    def trim(self, first: int) -> list[int]:
+        """Forget all messages below the stream's first; return those that were pending."""
+        below = []
+        for sequence in self._pending:
+            if sequence >= first:
+                break
+            below.append(sequence)
+        self.settle(below)
+        self.exhausted = {one for one in self.exhausted if one >= first}
+        if self.next_sequence < first:
+            self.pass_over(first - 1)
+        if not self._pending and self.floor.stream < first - 1:
+            self.floor = SequencePair(self._deliveries, first - 1)
+        return below
+
+    def dump(self) -> str:
+        """Return the state as text that `load` understands."""
+        rows: list[int] = []
+        for sequence, one in self._pending.items():
+            rows += (sequence, one.consumer_sequence, one.count, one.deadline_ns or 0)
+        head = (_VERSION, self._deliveries, self.next_sequence, *self.floor, self.resume)
+        return json.dumps((head, rows, sorted(self.exhausted)), separators=(",", ":"))
+
+    @classmethod
+    def load(cls, rules: AckRules, text: str) -> ConsumerState:
+        """Return the state that was dumped; raise ValueError if this is not its text.
+
+        The list of `begin_with` is not stored: it follows from `resume` and the stream.
+        """
+        try:
+            head, rows, exhausted = json.loads(text)
+            version, deliveries, following, floor_consumer, floor_stream, resume = head
+            state = cls(rules, following)
+            state.floor = SequencePair(int(floor_consumer), int(floor_stream))
+            state.resume, state._deliveries = int(resume), int(deliveries)
+            state.exhausted = {int(one) for one in exhausted}
+            for at in range(0, len(rows), _FIELDS):
+                sequence, consumer_sequence, count, deadline_ns = rows[at : at + _FIELDS]
+                one = state._pending[sequence] = _Pending(consumer_sequence, count, None)
+                state._redelivered += count > 1
+                state._await_ack(sequence, one, deadline_ns)
+        except (TypeError, ValueError) as error:
+            raise ValueError("a stored consumer cannot be read") from error
+        if version != _VERSION:
+            raise ValueError("a stored consumer has an unknown form")
+        return state
+
+    def _await_ack(self, sequence: int, pending: _Pending, deadline_ns: int) -> None:
+        pending.deadline_ns = deadline_ns
+        heappush(self._deadlines, (deadline_ns, sequence))
+        if len(self._deadlines) > 4 * len(self._pending) + 64:
+            self._deadlines = sorted(
+                (one.deadline_ns, key)
+                for key, one in self._pending.items()
+                if one.deadline_ns is not None
+            )
+
+    def _expire(self, sequence: int, pending: _Pending) -> bool:
+        """Queue a message for another delivery; return whether it has none left."""
+        if self.rules.is_last(pending.count):
+            if self.rules.keeps_exhausted:
+                self.exhausted.add(sequence)
+            self._settle(sequence)
+            return True
+        pending.deadline_ns = None
+        self._queue[sequence] = None
+        return False
+
+    def _settle(self, sequence: int) -> bool:
+        """Take a message out of the pending ones, and move the floor; return False if it is none.
+
+        As the server does: the floor moves only when the message right behind it goes.
+        """
+        pending = self._remove(sequence)
+        if pending is None:
+            return False
+        if not self._pending:
+            self.floor = SequencePair(self._deliveries, self.next_sequence - 1)
+        elif pending.consumer_sequence == self.floor.consumer + 1:
+            first = next(iter(self._pending))
+            before = self._pending[first].consumer_sequence - 1
+            self.floor = SequencePair(max(before, self.floor.consumer), first - 1)
+        return True
+
+    def _remove(self, sequence: int) -> _Pending | None:
+        pending = self._pending.pop(sequence, None)
+        if pending is not None:
+            self._queue.pop(sequence, None)
+            self._redelivered -= pending.count > 1
+        return pending
+
+    def _forgive(self, sequence: int) -> list[int]:
+        if sequence not in self.exhausted:
+            return []
+        self.exhausted.discard(sequence)
+        return [sequence]

@@ -1,0 +1,1 @@
+"""The NATS protocol and the JSON of JetStream, without I/O."""

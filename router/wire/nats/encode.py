@@ -1,0 +1,56 @@
+"""Writes what a NATS server sends: INFO, MSG and HMSG, and the short answers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+
+from router.wire.nats.message import NatsMessage
+
+
+def info(fields: dict[str, Any]) -> bytes:
+    """Return INFO, the first that a server sends."""
+    return b"INFO " + orjson.dumps(fields) + b" \r\n"
+
+
+def msg(sid: bytes | str, message: NatsMessage, subject: str | None = None) -> bytes:
+    """Return a message for the subscription `sid`, MSG or HMSG if it has headers.
+
+    `subject` is what the client is shown, None: the message's own.
+    """
+    before, behind = msg_parts(message, subject)
+    return b"%b%b%b" % (before, sid.encode() if isinstance(sid, str) else sid, behind)
+
+
+def msg_parts(message: NatsMessage, subject: str | None = None) -> tuple[bytes, bytes]:
+    """Return what stands before the name of the subscription, and what behind: for many of them."""
+    own, reply, headers, payload = message
+    shown = own if subject is None else subject
+    back = f" {reply} " if reply else " "
+    if not headers:
+        behind = f"{back}{len(payload)}\r\n".encode()
+        return f"MSG {shown} ".encode(), b"%b%b\r\n" % (behind, payload)
+    size = len(headers)
+    behind = f"{back}{size} {size + len(payload)}\r\n".encode()
+    return f"HMSG {shown} ".encode(), b"%b%b%b\r\n" % (behind, headers, payload)
+
+
+def ok() -> bytes:
+    """Return the confirmation of an operation, which verbose clients are sent."""
+    return b"+OK\r\n"
+
+
+def err(text: str) -> bytes:
+    """Return an error; the text stands in single quotes, and is on one line."""
+    return f"-ERR '{' '.join(text.split())}'\r\n".encode()
+
+
+def ping() -> bytes:
+    """Return PING."""
+    return b"PING\r\n"
+
+
+def pong() -> bytes:
+    """Return PONG."""
+    return b"PONG\r\n"

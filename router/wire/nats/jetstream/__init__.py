@@ -1,0 +1,1 @@
+"""The JSON model of the JetStream API: configurations, requests, replies and error codes."""

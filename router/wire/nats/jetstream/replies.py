@@ -1,0 +1,393 @@
+"""Replies of the JetStream API: values for each type, and their JSON of the form `v1`.
+
+A reply has the type that its call returns, also when it carries an error. Times are nanoseconds
+since 1970, None where there is none; the JSON has the members, and leaves out the empty ones, as
+nats-server 2.15 does.
+"""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+import orjson
+
+from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
+from router.wire.nats.jetstream.errors import JetStreamError
+from router.wire.nats.jetstream.times import ZERO_TIME_NS, format_time
+
+API_LEVEL: Final = 1
+"""The level of the API that `account_info` shows: that of nats-server 2.11, with pauses."""
+
+MAX_NAMES: Final = 1024
+"""How many names one page of a reply has."""
+
+MAX_INFOS: Final = 256
+"""How many descriptions of streams or consumers one page of a reply has."""
+
+_TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
+_NO_TIME: Final = format_time(ZERO_TIME_NS)
+_NO_PAGE: Final[Mapping[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
+
+ERROR_MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "stream_info": _NO_PAGE,
+    "stream_names": {**_NO_PAGE, "streams": []},
+    "stream_list": {**_NO_PAGE, "streams": []},
+    "stream_purge": {"purged": 0},
+    "consumer_list": {**_NO_PAGE, "consumers": []},
+    "consumer_pause": {"paused": False, "pause_until": _NO_TIME},
+}
+"""The members that a reply of a type keeps beside its error.
+
+nats-server keeps those of a page in `consumer_names` too, which the schema of jsm.go refuses.
+"""
+
+
+class Result(Protocol):
+    """What a reply of one type carries."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply, without its type."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class ApiReply:
+    """A reply: the name of its type without prefix and `_response`, and a result or an error."""
+
+    type: str
+    result: Result | None = None
+    error: JetStreamError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of the form `v1`."""
+        members: dict[str, Any] = {"type": f"{_TYPE_PREFIX}{self.type}_response"}
+        if self.error is not None:
+            return {
+                **members,
+                "error": self.error.to_json(),
+                **ERROR_MEMBERS.get(self.type, {}),
+            }
+        if self.result is not None:
+            members |= self.result.to_json()
+        return members
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON of the form `v1`."""
+        return orjson.dumps(self.to_json())
+
+
+@dataclass(frozen=True, slots=True)
+class StreamState:
+    """What a stream holds; `num_deleted` counts the numbers without a message in its range."""
+
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    first_ts: int | None = None
+    last_seq: int = 0
+    last_ts: int | None = None
+    num_subjects: int = 0
+    num_deleted: int = 0
+    consumer_count: int = 0
+    subjects: Mapping[str, int] = field(default_factory=dict)
+    deleted: Sequence[int] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object `state`."""
+        members: dict[str, Any] = {
+            "messages": self.messages,
+            "bytes": self.bytes,
+            "first_seq": self.first_seq,
+            "first_ts": _time(self.first_ts),
+            "last_seq": self.last_seq,
+            "last_ts": _time(self.last_ts),
+        }
+        if self.num_subjects:
+            members["num_subjects"] = self.num_subjects
+        if self.subjects:
+            members["subjects"] = dict(self.subjects)
+        if self.num_deleted:
+            members["num_deleted"] = self.num_deleted
+        if self.deleted:
+            members["deleted"] = list(self.deleted)
+        members["consumer_count"] = self.consumer_count
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfo:
+    """A stream: stream_create, stream_update, and one of stream_list."""
+
+    config: StreamConfig
+    created: int
+    state: StreamState
+    ts: int
+    did_create: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply, or the element of a list."""
+        members: dict[str, Any] = {
+            "config": self.config.to_json(),
+            "created": format_time(self.created),
+            "state": self.state.to_json(),
+            "ts": format_time(self.ts),
+        }
+        if self.did_create:
+            members["did_create"] = True
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """Which part of a list a reply has: `total` elements, from `offset` on, at most `limit`."""
+
+    total: int = 0
+    offset: int = 0
+    limit: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the three members."""
+        return {"total": self.total, "offset": self.offset, "limit": self.limit}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamInfoPage:
+    """A stream and a page of its subjects (stream_info)."""
+
+    info: StreamInfo
+    page: Page = field(default_factory=Page)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return self.page.to_json() | self.info.to_json()
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """A page of names, in the member `streams` or `consumers` (stream_names, consumer_names).
+
+    nats-server writes null for an empty list of streams; the router writes [], which every client
+    and the schema take.
+    """
+
+    member: str
+    names: Sequence[str]
+    page: Page
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return self.page.to_json() | {self.member: list(self.names)}
+
+
+@dataclass(frozen=True, slots=True)
+class StreamList:
+    """A page of streams (stream_list)."""
+
+    streams: Sequence[StreamInfo]
+    page: Page
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return self.page.to_json() | {"streams": [info.to_json() for info in self.streams]}
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """What deletions return (stream_delete, stream_msg_delete, consumer_delete)."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `success`."""
+        return {"success": True}
+
+
+@dataclass(frozen=True, slots=True)
+class Purged:
+    """How many messages a purge deleted (stream_purge)."""
+
+    purged: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return {"success": True, "purged": self.purged}
+
+
+@dataclass(frozen=True, slots=True)
+class MessageReply:
+    """A stored message (stream_msg_get); `headers` is the whole block or empty."""
+
+    subject: str
+    sequence: int
+    headers: bytes
+    payload: bytes
+    time_ns: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the member `message`."""
+        members: dict[str, Any] = {"subject": self.subject, "seq": self.sequence}
+        if self.headers:
+            members["hdrs"] = b64encode(self.headers).decode()
+        if self.payload:
+            members["data"] = b64encode(self.payload).decode()
+        members["time"] = format_time(self.time_ns)
+        return {"message": members}
+
+
+@dataclass(frozen=True, slots=True)
+class SequencePair:
+    """A position of a consumer: in its own deliveries and in the stream."""
+
+    consumer_seq: int = 0
+    stream_seq: int = 0
+    last_active: int | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object `delivered` or `ack_floor`."""
+        members: dict[str, Any] = {
+            "consumer_seq": self.consumer_seq,
+            "stream_seq": self.stream_seq,
+        }
+        if self.last_active is not None:
+            members["last_active"] = format_time(self.last_active)
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """A consumer: consumer_create, consumer_info, and one of consumer_list."""
+
+    stream_name: str
+    name: str
+    created: int
+    config: ConsumerConfig
+    delivered: SequencePair
+    ack_floor: SequencePair
+    ts: int
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    num_pending: int = 0
+    push_bound: bool = False
+    paused: bool = False
+    pause_remaining: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply, or the element of a list."""
+        members: dict[str, Any] = {
+            "stream_name": self.stream_name,
+            "name": self.name,
+            "created": format_time(self.created),
+            "config": self.config.to_json(),
+            "delivered": self.delivered.to_json(),
+            "ack_floor": self.ack_floor.to_json(),
+            "num_ack_pending": self.num_ack_pending,
+            "num_redelivered": self.num_redelivered,
+            "num_waiting": self.num_waiting,
+            "num_pending": self.num_pending,
+        }
+        if self.push_bound:
+            members["push_bound"] = True
+        if self.paused:
+            members["paused"] = True
+        if self.pause_remaining:
+            members["pause_remaining"] = self.pause_remaining
+        members["ts"] = format_time(self.ts)
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerList:
+    """A page of consumers (consumer_list)."""
+
+    consumers: Sequence[ConsumerInfo]
+    page: Page
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return self.page.to_json() | {"consumers": [info.to_json() for info in self.consumers]}
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Until when a consumer pauses, and how many nanoseconds are left (consumer_pause)."""
+
+    pause_until: int | None
+    remaining: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        members: dict[str, Any] = {
+            "paused": self.remaining > 0,
+            "pause_until": _time(self.pause_until),
+        }
+        if self.remaining > 0:
+            members["pause_remaining"] = self.remaining
+        return members
+
+
+@dataclass(frozen=True, slots=True)
+class AccountInfo:
+    """What all streams of the caller use (account_info); sizes are bytes, limits -1 for none."""
+
+    memory: int = 0
+    storage: int = 0
+    reserved_memory: int = 0
+    reserved_storage: int = 0
+    streams: int = 0
+    consumers: int = 0
+    max_streams: int = -1
+    max_consumers: int = -1
+    api_total: int = 0
+    api_errors: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return {
+            "memory": self.memory,
+            "storage": self.storage,
+            "reserved_memory": self.reserved_memory,
+            "reserved_storage": self.reserved_storage,
+            "streams": self.streams,
+            "consumers": self.consumers,
+            "limits": {
+                "max_memory": -1,
+                "max_storage": -1,
+                "max_streams": self.max_streams,
+                "max_consumers": self.max_consumers,
+                "max_ack_pending": -1,
+                "memory_max_stream_bytes": -1,
+                "storage_max_stream_bytes": -1,
+                "max_bytes_required": False,
+            },
+            "api": {"level": API_LEVEL, "total": self.api_total, "errors": self.api_errors},
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PubAck:
+    """The acknowledgement of a publish, which has no type; an error has the sequence 0."""
+
+    stream: str
+    seq: int = 0
+    duplicate: bool = False
+    error: JetStreamError | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the object of the form `v1`."""
+        members: dict[str, Any] = {}
+        if self.error is not None:
+            members["error"] = self.error.to_json()
+        members |= {"stream": self.stream, "seq": self.seq}
+        if self.duplicate:
+            members["duplicate"] = True
+        return members
+
+    def to_bytes(self) -> bytes:
+        """Return the JSON of the form `v1`."""
+        return orjson.dumps(self.to_json())
+
+
+def _time(time_ns: int | None) -> str:
+    return _NO_TIME if time_ns is None else format_time(time_ns)

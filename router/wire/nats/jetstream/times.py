@@ -1,0 +1,86 @@
+"""Times of the JetStream API: nanoseconds since 1970, and RFC 3339 in UTC with nanoseconds."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+NANOSECONDS: Final = 1_000_000_000
+"""Nanoseconds of one second."""
+
+ZERO_TIME_NS: Final = -62_135_596_800 * NANOSECONDS
+"""The time that JetStream writes where there is none: the start of the year 1."""
+
+_RFC_3339: Final = re.compile(
+    r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
+)
+_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_DAY_SECONDS: Final = 86_400
+
+
+def parse_time(text: str) -> int:
+    """Return the nanoseconds since 1970 of a time after RFC 3339; raises ValueError.
+
+    Digits after the ninth of a fraction are dropped, and a leap second is refused, as Go does.
+    """
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text[:64]!r} is no time after RFC 3339")
+    year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
+    if not (1 <= month <= 12 and 1 <= day <= _days_of(year, month)):
+        raise ValueError(f"{text[:64]!r} has no such day")
+    if hour > 23 or minute > 59 or second > 59:
+        raise ValueError(f"{text[:64]!r} has no such time of day")
+    seconds = _days_since_1970(year, month, day) * _DAY_SECONDS + hour * 3600 + minute * 60 + second
+    if match[8] is not None:
+        hours, minutes = int(match[9]), int(match[10])
+        if hours > 23 or minutes > 59:
+            raise ValueError(f"{text[:64]!r} has no such offset from UTC")
+        offset = hours * 3600 + minutes * 60
+        seconds += -offset if match[8] == "+" else offset
+    return seconds * NANOSECONDS + int((match[7] or "0")[:9].ljust(9, "0"))
+
+
+def format_time(time_ns: int) -> str:
+    """Return a time as RFC 3339 in UTC; the fraction has no zeros at its end, as in Go."""
+    seconds, fraction = divmod(time_ns, NANOSECONDS)
+    days, second = divmod(seconds, _DAY_SECONDS)
+    year, month, day = _date_of(days)
+    digits = f".{fraction:09}".rstrip("0") if fraction else ""
+    return (
+        f"{year:04}-{month:02}-{day:02}"
+        f"T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{digits}Z"
+    )
+
+
+def _days_of(year: int, month: int) -> int:
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 28 if month == 2 and not leap else _MONTH_DAYS[month - 1]
+
+
+# Both count years from March, so that a leap day is the last day of its year.
+
+
+def _days_since_1970(year: int, month: int, day: int) -> int:
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return (
+        era * 146_097
+        + year_of_era * 365
+        + year_of_era // 4
+        - year_of_era // 100
+        + day_of_year
+        - 719_468
+    )
+
+
+def _date_of(days: int) -> tuple[int, int, int]:
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return era * 400 + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
