@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from router.broker.entries import Transcoder
+from router.broker.nats.server import NatsServer
 from router.broker.node.counters import Counters
 from router.broker.node.leases import Leases
 from router.broker.node.rpc import NodeRpc
@@ -20,7 +21,7 @@ class BrokerContext:
 
     `topics` is None if another server has the messages; requests for messages are then refused with
     the sentence `refusal`. `transcoder` gives entries in the format of a reader; its workers serve
-    whatever takes entries apart beside the event loop.
+    whatever takes entries apart beside the event loop. `nats` is None where `topics` is.
     """
 
     settings: Settings
@@ -33,3 +34,4 @@ class BrokerContext:
     registry: AsyncRegistry
     rpc: NodeRpc
     transcoder: Transcoder
+    nats: NatsServer | None = None

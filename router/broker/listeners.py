@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from router.broker.kafka.spec import KAFKA
+from router.broker.nats.spec import NATS
 from router.broker.pulsar.spec import PULSAR
 from router.broker.transport.authentication import check_files
 from router.broker.transport.listening import Address, Endpoint, ListenerSpec, check_spec, scheme
 from router.errors import SettingError
 from router.settings import Settings
 
-LISTENERS: Final[tuple[ListenerSpec, ...]] = (PULSAR, KAFKA)
+LISTENERS: Final[tuple[ListenerSpec, ...]] = (PULSAR, KAFKA, NATS)
 
 
 def addresses(settings: Settings) -> Iterator[tuple[Endpoint, Address]]:

@@ -15,6 +15,7 @@ import structlog
 from router import node_socket
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.nats.server import NatsServer
 from router.broker.node.counters import Counters
 from router.broker.node.leases import Leases
 from router.broker.node.registry import FileRegistry
@@ -77,6 +78,11 @@ class RunningBroker:
         administration = storage.administration(leases, counters)
         transcoder = Transcoder(ENTRY_FORMATS)
         stack.callback(transcoder.close)
+        nats = None
+        if storage.topics is not None:
+            nats = NatsServer(
+                settings, storage.topics, counters, registry, transcoder, transport.authorizer
+            )
         context = BrokerContext(
             settings=settings,
             server_version=f"message-router {build_id()}",
@@ -88,7 +94,9 @@ class RunningBroker:
             registry=registry,
             rpc=NodeRpc(leases, registry, counters, administration, storage.refusal, transcoder),
             transcoder=transcoder,
+            nats=nats,
         )
+        context.rpc.nats = nats
         counters.watch("router_broker_connections", lambda: len(transport.connections))
         await stack.enter_async_context(storage.maintained())
         return cls(storage, listeners, context, transport)

@@ -17,6 +17,8 @@ from router.cli.options import (
     http,
     kafka,
     kafka_tls,
+    nats,
+    nats_tls,
     pulsar,
     pulsar_tls,
     settings_for,
@@ -40,6 +42,8 @@ from router.settings import readable_secrets
 @pulsar_tls
 @kafka
 @kafka_tls
+@nats
+@nats_tls
 @broker_certificate
 @http
 @config

@@ -77,6 +77,13 @@ kafka_tls = setting(
     "HOST:PORT",
     "Where the broker serves Kafka clients over TLS, with the certificate of --cert.",
 )
+nats = setting("--nats", "broker__nats", "HOST:PORT", "Where the broker serves NATS clients.")
+nats_tls = setting(
+    "--nats-tls",
+    "broker__nats_tls",
+    "HOST:PORT",
+    "Where the broker serves NATS clients over TLS, with the certificate of --cert.",
+)
 http = setting(
     "--http",
     "broker__http",

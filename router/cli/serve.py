@@ -27,6 +27,8 @@ from router.cli.options import (
     examples,
     kafka,
     kafka_tls,
+    nats,
+    nats_tls,
     pulsar,
     pulsar_tls,
     settings_for,
@@ -54,6 +56,7 @@ OWN: Final = "router serve"
         "router serve --port 8080 --data /var/lib/router --workers 4",
         "router serve --pulsar 127.0.0.1:6650            official Pulsar clients may connect too",
         "router serve --kafka 127.0.0.1:9092             Kafka clients may connect too",
+        "router serve --nats 127.0.0.1:4222              NATS clients may connect too",
         "router serve --backend pulsar://pulsar:6650     messages live in Apache Pulsar",
         "router serve --backend kafka://k1:9092,k2:9092 --zookeeper zk1:2181,zk2:2181/router",
         "                                                as many nodes as you like share them",
@@ -77,6 +80,8 @@ OWN: Final = "router serve"
 @pulsar_tls
 @kafka
 @kafka_tls
+@nats
+@nats_tls
 @zookeeper
 @tls
 @click.option(
@@ -203,6 +208,7 @@ def welcome(settings: Settings, host: str) -> list[str]:
     pulsar, shared = settings.text("broker.pulsar"), settings.text("zookeeper.servers")
     secure, who = settings.text("broker.pulsar_tls"), _credentials(settings)
     brokers, secured = settings.text("broker.kafka"), settings.text("broker.kafka_tls")
+    nats_at, nats_tls_at = settings.text("broker.nats"), settings.text("broker.nats_tls")
     backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
         f"Message router listens on {url}{also}",
@@ -212,6 +218,8 @@ def welcome(settings: Settings, host: str) -> list[str]:
         *([f"  Pulsar clients over TLS: pulsar+ssl://{secure}"] if secure else []),
         *([f"  Kafka clients: bootstrap.servers={brokers}"] if brokers else []),
         *([f"  Kafka clients over TLS: bootstrap.servers={secured}"] if secured else []),
+        *([f"  NATS clients: nats://{nats_at}"] if nats_at else []),
+        *([f"  NATS clients over TLS: tls://{nats_tls_at}"] if nats_tls_at else []),
         "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",

@@ -87,6 +87,19 @@ BROKER: Final[tuple[Setting, ...]] = (
         "1048588",
         "Maximum size of a batch of records that a Kafka client sends (message.max.bytes).",
     ),
+    text("broker.nats", "", "HOST:PORT on which the broker serves NATS clients; empty: none."),
+    text(
+        "broker.nats_tls",
+        "",
+        "HOST:PORT on which the broker serves NATS clients over TLS (tls://); empty: none.",
+    ),
+    text(
+        "broker.nats_advertised",
+        "",
+        "Addresses that the server's INFO shows to NATS clients, as"
+        " `nats://host:port,nats+ssl://host:port`; empty: the address that the client connected"
+        " to.",
+    ),
     text("broker.cert", "", "PEM file of the broker's certificate; empty: that of server.cert."),
     text(
         "broker.key",
@@ -96,8 +109,8 @@ BROKER: Final[tuple[Setting, ...]] = (
     text(
         "broker.client_ca",
         "",
-        "PEM file of the authorities whose certificates are accepted from Pulsar and Kafka clients;"
-        " empty: that of server.client_ca.",
+        "PEM file of the authorities whose certificates are accepted from Pulsar, Kafka and NATS"
+        " clients; empty: that of server.client_ca.",
     ),
     text(
         "broker.advertised",

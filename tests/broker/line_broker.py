@@ -25,6 +25,7 @@ from router.broker.storage import Entry, StoreError
 from router.broker.topics.topics import Topics
 from router.broker.transport.connection import Connection
 from router.broker.transport.listening import Endpoint, ListenerSpec
+from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
 from router.model import Message
 from router.settings.parsing import text
@@ -95,6 +96,7 @@ class LineSession:
 
     name = "a line client"
     keep_alive = encode("PING")
+    farewells = NO_FAREWELLS
 
     def __init__(self, connection: Connection, topics: Topics, transcoder: Transcoder) -> None:
         self.frames = LineDecoder()

@@ -25,6 +25,7 @@ from router.broker.kafka.apis import APIS
 from router.broker.kafka.client import NO_ANSWER, Client, Request, ServedApi
 from router.broker.kafka.context import KafkaContext
 from router.broker.transport.connection import Connection
+from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
 from router.metrics import Sample
 from router.wire import ProtocolError
@@ -67,6 +68,7 @@ class KafkaSession(Client):
     """The session of one Kafka client; see router.broker.transport.session.Session."""
 
     keep_alive = b""
+    farewells = NO_FAREWELLS
 
     def __init__(
         self, connection: Connection, context: KafkaContext, served: dict[int, ServedApi]

@@ -19,6 +19,7 @@ from router.broker.pulsar.producing import Producing
 from router.broker.pulsar.schemas import SchemaRequests
 from router.broker.pulsar.watching import Watching
 from router.broker.transport.connection import Connection
+from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError, UnauthenticatedError
 from router.wire.pulsar import Frame, FrameReader, encode
 from router.wire.pulsar import pulsar_pb2 as pb
@@ -54,7 +55,7 @@ class PulsarSession(Client):
     ) -> None:
         super().__init__(connection)
         self.frames = FrameReader()
-        self.keep_alive = _PING
+        self.keep_alive, self.farewells = _PING, NO_FAREWELLS
         self._broker = broker
         self._log = None if log is None else _LogCommands(self, log)
         self.frames_handled: Callable[[], None] = lambda: None

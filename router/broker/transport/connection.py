@@ -1,24 +1,18 @@
 """One connection of any protocol: bytes in, frames to the session, what it sends out in bursts.
 
 Theory of operation. Everything of a connection happens on the event loop's thread, inside
-`data_received` or a callback of the log. A task exists only for a request that has to wait (a new
-topic, a seek by time). Answers and entries are gathered and leave in one write for each iteration
-of the loop, so that the receipts of a commit group cost one system call for each connection.
+`data_received` or a callback of the log. A task exists only for a request that has to wait. Answers
+and entries are gathered and leave in one write for each iteration of the loop, so that the receipts
+of a commit group cost one system call for each connection.
 
 Four bounds keep a connection small. Entries are handed over only while less than HIGH_WATER_BYTES
-wait to be written (`writable`). Answers cannot be held back like that: if more than
-MAX_UNSENT_BYTES wait, the client is not read from, and what it sent is not handled, until it reads.
-The same holds while BUSY_TASKS of its requests are under way. The session bounds what is not stored
-yet (`hold_reading`). The memory budget bounds what has arrived of frames that are not whole.
-A frame that breaks the protocol closes this connection and no other.
+wait to be written (`writable`). If more than MAX_UNSENT_BYTES of answers wait, or BUSY_TASKS of the
+client's requests are under way, it is not read from, and what it sent is not handled. The session
+bounds what is not stored yet (`hold_reading`). The memory budget bounds what has arrived of frames
+that are not whole. A frame that breaks the protocol closes this connection and no other.
 
-One read brings thousands of small frames, and each may ask for megabytes or for something that has
-to wait for a disk. So frames are handled in turns. A turn ends after MAX_TURN_SECONDS, so that
-other connections have theirs, and as soon as too much waits to be sent or is under way. The
-connection then reads nothing, so that no more than one read waits here.
-
-What is sent and how it is read is the protocol's: a `Session` for each connection. The alternative
-to this class, asyncio's streams, costs a task and several loop iterations for each read.
+Frames are handled in turns, because one read brings thousands. A turn ends after MAX_TURN_SECONDS,
+and as soon as too much waits to be sent or is under way. The connection then reads nothing more.
 """
 
 from __future__ import annotations
@@ -32,10 +26,11 @@ from typing import Any, Final, cast
 import structlog
 
 from router.broker.transport.context import TransportContext
+from router.broker.transport.handshakes import Greeting
 from router.broker.transport.identity import Identity
 from router.broker.transport.memory_budget import MIN_BUDGETED_FRAME_BYTES, high_water
 from router.broker.transport.peer import Peer, probe_by_tcp
-from router.broker.transport.session import Session
+from router.broker.transport.session import FAREWELL_SECONDS, Session
 from router.errors import RouterError
 from router.wire import ProtocolError
 
@@ -58,7 +53,7 @@ _log = structlog.get_logger(__name__)
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection, from accept to close; `members` are those of the same listener."""
+    """A client's connection, from accept to close; `greeting` is what it was sent before TLS."""
 
     identity: Identity
     session: Session
@@ -69,6 +64,7 @@ class Connection(asyncio.Protocol):
         context: TransportContext,
         open_session: Callable[[Connection], Session],
         members: set[Connection],
+        greeting: Greeting | None = None,
     ) -> None:
         self.closed = False
         self._loop = asyncio.get_running_loop()
@@ -76,7 +72,7 @@ class Connection(asyncio.Protocol):
         self._pinged: float | None = None
         self._context = context
         self._open_session = open_session
-        self._members = members
+        self._members, self.greeting = members, greeting
         self._out: list[bytes] = []
         self._out_size = 0
         self._high_water, self._max_unsent = HIGH_WATER_BYTES, MAX_UNSENT_BYTES
@@ -97,7 +93,7 @@ class Connection(asyncio.Protocol):
 
     @property
     def local_address(self) -> tuple[str, int] | None:
-        """Return the host and port where the client reached the broker, None: a unix socket."""
+        """Return where the client reached the broker, None: a unix socket."""
         address = self._transport.get_extra_info("sockname")
         return (address[0], address[1]) if isinstance(address, tuple) else None
 
@@ -105,6 +101,11 @@ class Connection(asyncio.Protocol):
     def max_unsent(self) -> int:
         """Return how many bytes may wait to be sent before the client is not read from."""
         return self._max_unsent
+
+    @property
+    def unsent(self) -> int:
+        """Return how many bytes wait to be sent, those with the transport included."""
+        return self._out_size + self._transport.get_write_buffer_size()
 
     @property
     def writable(self) -> bool:
@@ -200,10 +201,7 @@ class Connection(asyncio.Protocol):
                 self._update_budget(finished=True)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run a request that has to wait; it is not cancelled when the connection closes.
-
-        Raises ProtocolError if too many are under way.
-        """
+        """Run a request that has to wait, also after the close; too many: ProtocolError."""
         if len(self._tasks) >= MAX_TASKS:
             work.close()
             raise ProtocolError("too many requests at once")
@@ -216,10 +214,7 @@ class Connection(asyncio.Protocol):
         self.session.request_credentials()
 
     def probe(self, *, soon: bool = False) -> None:
-        """Ask the client for an answer; the connection ends if none comes in time.
-
-        `soon`: within LEASED_PROBE_SECONDS.
-        """
+        """End the connection if no answer comes in time, `soon`: within LEASED_PROBE_SECONDS."""
         self._ping(self._loop.time())
         # A process of this node that ended has closed its socket.
         if self.session.keep_alive and not self.peer.trusted and soon not in self._probes:
@@ -256,9 +251,14 @@ class Connection(asyncio.Protocol):
             self._failed(error, "connection-failed")
 
     def abort(self, reason: str) -> None:
-        """End the connection at once, without sending what waits."""
+        """End the connection at once; if the protocol has a last word for it, when that is sent."""
         _log.info(reason, peer=self.peer.name)
-        self._transport.abort()
+        if (farewell := self.session.farewells.get(reason)) and not self.closed:
+            self.write(farewell)
+            self.close()
+            self._loop.call_later(FAREWELL_SECONDS, self._transport.abort)
+        else:
+            self._transport.abort()
 
     def refuse(self, reason: str) -> None:
         """Close because the client broke the protocol."""

@@ -4,6 +4,9 @@ Connections are accepted here, one by one, and not by the event loop's own serve
 hold any number of handshakes that are begun and never ended, and could not use a renewed
 certificate. Of more than MAX_HANDSHAKES at once the oldest is dropped, because an honest one takes
 milliseconds.
+
+A protocol whose server speaks first in clear, and then takes the handshake, has a `greeting`. A
+client that begins TLS within GREETING_DELAY_SECONDS gets its greeting over TLS instead.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Final
+from functools import partial
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -20,10 +24,18 @@ from router.errors import SettingError
 
 HANDSHAKE_SECONDS: Final = 5.0
 MAX_HANDSHAKES: Final = 200
+GREETING_DELAY_SECONDS: Final = 0.05
 RETRY_SECONDS: Final = 0.5
 """After a failure such as having no descriptors left."""
 
 _log = structlog.get_logger(__name__)
+
+
+class Greeting(NamedTuple):
+    """What a client was sent in clear, and what its session knows of that."""
+
+    data: bytes
+    known: Any
 
 
 class Handshakes:
@@ -33,11 +45,13 @@ class Handshakes:
         self,
         sock: socket.socket,
         certificates: Certificates,
-        protocol: Callable[[], asyncio.Protocol],
+        protocol: Callable[..., asyncio.Protocol],
+        greeting: Callable[[socket.socket], Greeting] | None = None,
     ) -> None:
         self._socket = sock
         self._certificates = certificates
         self._protocol = protocol
+        self._greeting = greeting
         self._under_way: dict[asyncio.Task[None], None] = {}
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -69,8 +83,14 @@ class Handshakes:
     async def _shake_hands(self, client: socket.socket) -> None:
         try:
             client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            protocol = self._protocol
+            if self._greeting is not None and not await _speaks(client):
+                greeting = self._greeting(client)
+                async with asyncio.timeout(HANDSHAKE_SECONDS):
+                    await asyncio.get_running_loop().sock_sendall(client, greeting.data)
+                protocol = partial(protocol, greeting=greeting)
             await asyncio.get_running_loop().connect_accepted_socket(
-                self._protocol,
+                protocol,
                 client,
                 ssl=self._certificates.context(),
                 ssl_handshake_timeout=HANDSHAKE_SECONDS,
@@ -85,3 +105,18 @@ class Handshakes:
         except BaseException:
             client.close()
             raise
+
+
+async def _speaks(client: socket.socket) -> bool:
+    """Return whether a client sends something before it is sent anything."""
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    loop.add_reader(client, readable.set)
+    try:
+        async with asyncio.timeout(GREETING_DELAY_SECONDS):
+            await readable.wait()
+    except TimeoutError:
+        return False
+    finally:
+        loop.remove_reader(client)
+    return True

@@ -12,7 +12,7 @@ from typing import Any, Final
 from router.access.certificates import Certificates
 from router.broker.transport.connection import Connection
 from router.broker.transport.context import TransportContext
-from router.broker.transport.handshakes import Handshakes
+from router.broker.transport.handshakes import Greeting, Handshakes
 from router.broker.transport.listening import Endpoint, ListenerSpec, bind, certificates
 from router.broker.transport.session import Session
 from router.settings import Settings
@@ -31,8 +31,10 @@ class Listener:
         name: str,
         context: TransportContext,
         open_session: Callable[[Connection], Session],
+        greeting: Callable[[socket.socket], Greeting] | None = None,
     ) -> None:
         self.name = name
+        self._greeting = greeting
         self._context = context
         self._connections: set[Connection] = set()
         self._protocol = partial(Connection, context, open_session, self._connections)
@@ -51,7 +53,7 @@ class Listener:
         loop = asyncio.get_running_loop()
         server: asyncio.Server | Handshakes
         if certificates is not None:
-            server = Handshakes(sock, certificates, self._protocol)
+            server = Handshakes(sock, certificates, self._protocol, self._greeting)
         elif sock.family == socket.AF_UNIX:
             server = await loop.create_unix_server(self._protocol, sock=sock)
         else:
@@ -145,7 +147,8 @@ class Listeners:
             if not (spec.serves_node or any(of is spec for of, *_ in self._sockets)):
                 continue  # a protocol that is not served is not loaded
             open_session = pkgutil.resolve_name(spec.sessions)(context)
-            listener = Listener(spec.name, transport, open_session)
+            greeting = pkgutil.resolve_name(spec.greeting)(context) if spec.greeting else None
+            listener = Listener(spec.name, transport, open_session, greeting)
             self._listeners.append(listener)
             if spec.serves_node:
                 await listener.serve(node_socket)

@@ -63,6 +63,7 @@ class ListenerSpec:
     that takes the BrokerContext and returns what opens a session on a connection; a name, so that a
     command that checks settings does not load the protocol. `check` raises SettingError for
     settings of the protocol's own. `serves_node`: the node's unix socket is served as well.
+    `greeting` names in the same way what makes the greeting that precedes TLS (handshakes.py).
     """
 
     name: str
@@ -71,6 +72,7 @@ class ListenerSpec:
     sessions: str
     check: Callable[[Settings], None] = _accept
     serves_node: bool = False
+    greeting: str = ""
 
 
 def check_spec(spec: ListenerSpec, settings: Settings) -> bool:

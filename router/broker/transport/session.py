@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Protocol
 
 from router.errors import RouterError
+
+FAREWELL_SECONDS: Final = 1.0
+"""Time for a client to take what it was sent and the last word."""
+NO_FAREWELLS: Final[Mapping[str, bytes]] = {}
 
 
 class FrameDecoder(Protocol):
@@ -32,6 +36,11 @@ class Session(Protocol):
 
         Empty when the client connects: it may be silent as long as its machine answers TCP.
         """
+        ...
+
+    @property
+    def farewells(self) -> Mapping[str, bytes]:
+        """Return what is sent before the transport ends the connection, by its reasons."""
         ...
 
     @property

@@ -11,6 +11,7 @@ import uvloop
 from router.broker.transport.connection import Connection
 from router.broker.transport.context import TransportContext, TransportOptions
 from router.broker.transport.listener import Listener
+from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
 
 
@@ -18,6 +19,7 @@ class SilentSession:
     """A session of a protocol without a ping."""
 
     keep_alive = b""
+    farewells = NO_FAREWELLS
     name = "a silent client"
 
     def __init__(self, connection: Connection, opened: asyncio.Future[Connection]) -> None:

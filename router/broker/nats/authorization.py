@@ -1,0 +1,121 @@
+"""Who publishes or asks, on whatever road, and which rights subjects need.
+
+A subject that a stream has needs the rights on the stream's topic, any other subject those on the
+topic of the same name. A client needs no rights to publish to an inbox, or to subscribe to one that
+it names (`_INBOX.<name>.>`). What is below `$JS.` is checked by what serves it.
+
+A subscription with wildcards is accepted, and each message is checked by its own subject. Answers
+are kept for CACHE_SECONDS, so that a change of rights counts for open connections too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from router.access.permissions import Right
+from router.errors import RouterError
+from router.model import TopicName
+
+CACHE_SECONDS: Final = 1.0
+MAX_CACHED_ANSWERS: Final = 2_000
+SERVICES: Final = "$JS."
+_INBOX: Final = "_INBOX"
+_WILDCARDS: Final = frozenset("*>")
+
+TopicOf = Callable[[str], "TopicName | None"]
+"""Returns the topic whose rights a subject needs, None: no topic can have that name."""
+
+
+class Caller(Protocol):
+    """A client of the listener, or of HTTP.
+
+    `no_responders`: it understands the status 503 where a request has no receiver.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return the principal's name, empty: it is not known."""
+        ...
+
+    @property
+    def administers(self) -> bool:
+        """Return whether the caller may administer the node."""
+        ...
+
+    @property
+    def no_responders(self) -> bool:
+        """Return whether a request without a receiver is answered by the status 503."""
+        ...
+
+    @property
+    def unrestricted(self) -> bool:
+        """Return whether the caller has all rights, so that none need be checked."""
+        ...
+
+    def authorize(self, topic: TopicName, right: Right) -> None:
+        """Raise RouterError unless the caller has the right on the topic."""
+        ...
+
+    def may(self, topic: TopicName, right: Right) -> bool:
+        """Return whether the caller has the right on the topic."""
+        ...
+
+
+class SubjectRights:
+    """What one caller may do with subjects; answers are kept for a moment. `clock` is monotonic."""
+
+    def __init__(self, caller: Caller, topic_of: TopicOf, clock: Callable[[], float]) -> None:
+        self._caller = caller
+        self._topic_of = topic_of
+        self._clock = clock
+        self._answers: dict[tuple[str, Right], bool] = {}
+        self._until = 0.0
+
+    def may_publish(self, subject: str) -> bool:
+        """Return whether the caller may publish to a literal subject."""
+        return self._may(subject, Right.PUBLISH)
+
+    def may_receive(self, subject: str) -> bool:
+        """Return whether the caller may receive what is published to a literal subject."""
+        return self._may(subject, Right.SUBSCRIBE)
+
+    def may_subscribe(self, subject: str) -> bool:
+        """Return whether the caller may subscribe to a subject, which may have wildcards."""
+        if self._caller.unrestricted:
+            return True
+        tokens = subject.split(".")
+        if tokens[0] == _INBOX:
+            # The name of another client's inbox is its secret.
+            return len(tokens) > 1 and not _WILDCARDS.intersection(tokens[:2])
+        if not _WILDCARDS.intersection(tokens):
+            return self.may_receive(subject)
+        return True
+
+    def _may(self, subject: str, right: Right) -> bool:
+        if self._caller.unrestricted:
+            return True
+        now = self._clock()
+        if now > self._until or len(self._answers) >= MAX_CACHED_ANSWERS:
+            self._answers.clear()
+            self._until = now + CACHE_SECONDS
+        key = (subject, right)
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = self._answers[key] = self._decide(subject, right)
+        return answer
+
+    def _decide(self, subject: str, right: Right) -> bool:
+        first, _, rest = subject.partition(".")
+        if first == _INBOX and rest:
+            # A message reached a wildcard subscription only if that was to the caller's inbox.
+            return True
+        if subject.startswith(SERVICES):
+            return right is Right.PUBLISH or self._caller.administers
+        try:
+            topic = self._topic_of(subject)
+        except RouterError:
+            return False
+        if topic is None:
+            return self._caller.administers
+        return self._caller.may(topic, right)

@@ -1,0 +1,146 @@
+"""A NATS client: what it said of itself in CONNECT, and what it may do."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from router.access.authorizer import Authorizer
+from router.access.permissions import Right
+from router.broker.transport.authentication import BASIC, TOKEN
+from router.broker.transport.identity import Identity
+from router.errors import RouterError
+from router.model import Principal, TopicName
+
+MAX_NAME: Final = 100
+AUTHORIZATION_VIOLATION: Final = "Authorization Violation"
+
+
+class ConnectOptionsError(Exception):
+    """The options of a CONNECT have other types than they should, or do not go together."""
+
+
+def _flag(options: dict[str, Any], name: str, *, default: bool) -> bool:
+    value = options.get(name, default)
+    if not isinstance(value, bool):
+        raise ConnectOptionsError("Parser Error")
+    return value
+
+
+def _text(options: dict[str, Any], name: str) -> str:
+    value = options.get(name) or ""
+    if not isinstance(value, str):
+        raise ConnectOptionsError("Parser Error")
+    return value
+
+
+class ConnectOptions:
+    """What a client says in CONNECT; before it, the defaults of the protocol hold."""
+
+    __slots__ = ("echo", "headers", "name", "no_responders", "pedantic", "software", "verbose")
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self.verbose = _flag(options, "verbose", default=True)
+        self.pedantic = _flag(options, "pedantic", default=True)
+        self.echo = _flag(options, "echo", default=True)
+        self.headers = _flag(options, "headers", default=False)
+        self.no_responders = _flag(options, "no_responders", default=False)
+        self.name = _text(options, "name")[:MAX_NAME]
+        self.software = f"{_text(options, 'lang')} {_text(options, 'version')}".strip()[:MAX_NAME]
+        if self.no_responders and not self.headers:
+            raise ConnectOptionsError("No Responders Requires Headers Support")
+
+
+DEFAULT_OPTIONS: Final = ConnectOptions({})
+
+
+def credentials(options: dict[str, Any]) -> tuple[str, bytes]:
+    """Return the method and data of what a client presents in CONNECT; raise ConnectOptionsError.
+
+    That is a name and password, or a token; a name alone is a token, as clients send one.
+    """
+    user, password = _text(options, "user"), _text(options, "pass")
+    token = _text(options, "auth_token")
+    if ":" in user:
+        raise ConnectOptionsError(AUTHORIZATION_VIOLATION)
+    if password:
+        return BASIC, f"{user}:{password}".encode()
+    if token or user:
+        return TOKEN, (token or user).encode("latin-1", "replace")
+    return "none", b""
+
+
+class ClientCaller:
+    """A client of the listener as one who asks; see authorization.Caller."""
+
+    __slots__ = ("_identity", "no_responders")
+
+    def __init__(self, identity: Identity) -> None:
+        self._identity = identity
+        self.no_responders = False
+
+    @property
+    def name(self) -> str:
+        """Return the principal's name."""
+        return self._identity.principal.name
+
+    @property
+    def administers(self) -> bool:
+        """Return whether the client may administer this node."""
+        return self._identity.administers
+
+    @property
+    def unrestricted(self) -> bool:
+        """Return whether no rights are checked at all."""
+        authorizer = self._identity.authorizer
+        return authorizer is None or self._identity.trusted or authorizer.open
+
+    def authorize(self, topic: TopicName, right: Right) -> None:
+        """Raise RouterError unless the client has the right on the topic."""
+        authorizer = self._identity.authorizer
+        if authorizer is not None and not self.unrestricted:
+            authorizer.authorize(self._identity.principal, topic, right)
+
+    def may(self, topic: TopicName, right: Right) -> bool:
+        """Return whether the client has the right on the topic."""
+        try:
+            self.authorize(topic, right)
+        except RouterError:
+            return False
+        return True
+
+
+class PrincipalCaller:
+    """A client of HTTP as one who asks; `authorizer` is None if every request is allowed."""
+
+    __slots__ = ("_authorizer", "_principal", "administers", "no_responders")
+
+    def __init__(
+        self, principal: Principal, administers: bool, authorizer: Authorizer | None
+    ) -> None:
+        self._principal = principal
+        self._authorizer = authorizer
+        self.administers = administers
+        self.no_responders = True
+
+    @property
+    def name(self) -> str:
+        """Return the principal's name."""
+        return self._principal.name
+
+    @property
+    def unrestricted(self) -> bool:
+        """Return whether no rights are checked at all."""
+        return self._authorizer is None or self._authorizer.open
+
+    def authorize(self, topic: TopicName, right: Right) -> None:
+        """Raise RouterError unless the principal has the right on the topic."""
+        if self._authorizer is not None:
+            self._authorizer.authorize(self._principal, topic, right)
+
+    def may(self, topic: TopicName, right: Right) -> bool:
+        """Return whether the principal has the right on the topic."""
+        try:
+            self.authorize(topic, right)
+        except RouterError:
+            return False
+        return True

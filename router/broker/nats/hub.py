@@ -1,0 +1,275 @@
+"""Subjects to subscribers in memory: subscriptions, queue groups, interest, internal services.
+
+Theory of operation. One trie has the subscriptions, another the members of queue groups; both keep
+what they found for the subjects that were used last. A member of a queue group is chosen at random,
+among those whose client takes what it is sent.
+
+A service is called for the subjects under a prefix, before subscribers, and only for what a caller
+publishes: what the broker itself sends to a reply subject never calls one.
+
+Nothing here waits. A subscriber that cannot take more is asked by `writable`, and says when it can
+(`when_writable`).
+"""
+
+from __future__ import annotations
+
+import random
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from router.broker.nats.authorization import Caller
+from router.wire.nats.headers import status
+from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import SubjectTrie, is_literal, matches
+
+MAX_SUBSCRIPTIONS: Final = 1_000_000
+"""Of all clients together; see `Hub.full`."""
+NO_RESPONDERS: Final = 503
+
+
+class Request(NamedTuple):
+    """A message to a service, and who sent it."""
+
+    message: NatsMessage
+    caller: Caller
+
+
+Service = Callable[[Request], None]
+InterestObserver = Callable[[bool], None]
+
+
+class Subscriber(ABC):
+    """Takes messages; `writable`: it can take more now. One that always can need not say so."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def deliver(self, message: NatsMessage) -> None:
+        """Take a message; never waits."""
+
+    @property
+    def writable(self) -> bool:
+        """Return whether the client takes what it is sent."""
+        return True
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when more can be taken."""
+        resume()
+
+
+@dataclass(slots=True, eq=False)
+class Subscription:
+    """A subscriber's interest in a subject; `owner` may be left out by what it publishes itself."""
+
+    hub: Hub
+    subject: str
+    subscriber: Subscriber
+    queue: str
+    owner: object
+    active: bool = True
+
+    def unsubscribe(self) -> None:
+        """End the subscription; again: nothing happens."""
+        if self.active:
+            self.active = False
+            self.hub.remove(self)
+
+
+@dataclass(slots=True, eq=False)
+class _Watch:
+    subject: str
+    queue: str
+    observer: InterestObserver
+    interested: bool
+
+
+class Hub:
+    """All subscriptions of a broker."""
+
+    def __init__(self) -> None:
+        self._plain: SubjectTrie[Subscription] = SubjectTrie()
+        self._members: SubjectTrie[Subscription] = SubjectTrie()
+        self._services: list[tuple[str, Service]] = []
+        self._may_see_services = 0
+        self._watches: dict[str, dict[str, list[_Watch]]] = {}
+
+    @property
+    def subscriptions(self) -> int:
+        """Return how many subscriptions there are."""
+        return len(self._plain) + len(self._members)
+
+    @property
+    def full(self) -> bool:
+        """Return whether clients may have no more subscriptions."""
+        return self.subscriptions >= MAX_SUBSCRIPTIONS
+
+    def subscribe(
+        self, subject: str, subscriber: Subscriber, queue: str = "", owner: object = None
+    ) -> Subscription:
+        """Have a subscriber receive a subject, which may have wildcards.
+
+        Of a queue group one member receives each message.
+        """
+        subscription = Subscription(self, subject, subscriber, queue, owner)
+        (self._members if queue else self._plain).insert(subject, subscription)
+        self._may_see_services += _may_match_service(subject)
+        self._changed(subject)
+        return subscription
+
+    def remove(self, subscription: Subscription) -> None:
+        """Forget a subscription; called by it."""
+        trie = self._members if subscription.queue else self._plain
+        trie.remove(subscription.subject, subscription)
+        self._may_see_services -= _may_match_service(subscription.subject)
+        self._changed(subscription.subject)
+
+    def publish(
+        self,
+        message: NatsMessage,
+        *,
+        to: str | None = None,
+        origin: object = None,
+        caller: Caller | None = None,
+    ) -> int:
+        """Deliver a message to all that subscribe to `to`, its subject if None; return how many.
+
+        Receivers see its own subject. Subscriptions of the owner `origin` are left out. Services
+        are called if `caller` is given.
+        """
+        subject = message.subject if to is None else to
+        count = 0
+        if caller is not None and subject.startswith("$"):
+            count = self._call_service(subject, Request(message, caller))
+            if count and not self._may_see_services:
+                return count
+        for one in self._plain.match(subject):
+            if one.active and (origin is None or one.owner is not origin):
+                one.subscriber.deliver(message)
+                count += 1
+        if len(self._members):
+            for group in self._groups(subject):
+                member = _chosen(group, origin)
+                if member is not None:
+                    member.subscriber.deliver(message)
+                    count += 1
+        return count
+
+    def no_responders(self, message: NatsMessage) -> None:
+        """Answer a request that none received, by the status 503."""
+        if message.reply:
+            headers = status(NO_RESPONDERS, "", [("Nats-Subject", message.subject)])
+            self.publish(NatsMessage(message.reply, headers=headers))
+
+    def interested(self, subject: str, queue: str = "") -> bool:
+        """Return whether any subscription, or one of this queue group, receives a subject."""
+        return any(self._receiving(subject, queue))
+
+    def writable(self, subject: str) -> bool:
+        """Return whether all that receive a subject can take more now."""
+        return all(one.subscriber.writable for one in self._receiving(subject))
+
+    def when_writable(self, subject: str, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the first receiver that cannot take more can do so again."""
+        for one in self._receiving(subject):
+            if not one.subscriber.writable:
+                one.subscriber.when_writable(resume)
+                return
+        resume()
+
+    def watch(
+        self, subject: str, observer: InterestObserver, queue: str = ""
+    ) -> Callable[[], None]:
+        """Call `observer` whenever interest in a literal subject comes or goes; return the end."""
+        watch = _Watch(subject, queue, observer, self.interested(subject, queue))
+        prefix = _prefix(subject)
+        self._watches.setdefault(prefix, {}).setdefault(subject, []).append(watch)
+
+        def cancel() -> None:
+            watched = self._watches.get(prefix, {})
+            watches = watched.get(subject, [])
+            if watch in watches:
+                watches.remove(watch)
+                if not watches:
+                    del watched[subject]
+                if not watched:
+                    del self._watches[prefix]
+
+        return cancel
+
+    def serve(self, pattern: str, service: Service) -> None:
+        """Call a service for the subjects of a pattern, a literal prefix and `.>`."""
+        if not pattern.startswith("$") or not pattern.endswith(".>"):
+            raise ValueError(f"a service has a prefix that begins with $, not {pattern}")
+        self._services.append((pattern.removesuffix(">"), service))
+
+    def _call_service(self, subject: str, request: Request) -> int:
+        for prefix, service in self._services:
+            if subject.startswith(prefix):
+                service(request)
+                return 1
+        return 0
+
+    def _groups(self, subject: str) -> Iterable[list[Subscription]]:
+        """Return the members of each queue group that receives a subject."""
+        groups: dict[str, list[Subscription]] = {}
+        for one in self._members.match(subject):
+            groups.setdefault(one.queue, []).append(one)
+        return groups.values()
+
+    def _receiving(self, subject: str, queue: str = "") -> Iterator[Subscription]:
+        """Yield the subscriptions that receive a subject, or those of a queue group."""
+        if not queue:
+            yield from self._plain.match(subject)
+        for one in self._members.match(subject):
+            if queue in {"", one.queue}:
+                yield one
+
+    def _changed(self, subject: str) -> None:
+        """Call the observers of interest that has come or gone."""
+        if not self._watches:
+            return
+        if is_literal(subject):
+            watched = self._watches.get(_prefix(subject), {})
+            changed = [*watched.get(subject, ())]
+        else:
+            changed = [one for one in self._watched(subject) if matches(subject, one.subject)]
+        for watch in changed:
+            interested = self.interested(watch.subject, watch.queue)
+            if interested is not watch.interested:
+                watch.interested = interested
+                watch.observer(interested)
+
+    def _watched(self, pattern: str) -> Iterator[_Watch]:
+        """Yield the watches that a pattern may be about."""
+        prefix = _prefix(pattern)
+        literal = "*" not in prefix and ">" not in prefix
+        found = [self._watches.get(prefix, {})] if literal else list(self._watches.values())
+        for watched in found:
+            for watches in watched.values():
+                yield from watches
+
+
+def _chosen(group: list[Subscription], origin: object) -> Subscription | None:
+    """Return the member that receives a message: one that can take it, if there is any."""
+    if origin is not None:
+        group = [one for one in group if one.owner is not origin]
+    size = len(group)
+    if not size:
+        return None
+    start = random.randrange(size)  # noqa: S311 - a choice that need not be secret
+    for step in range(size):
+        member = group[(start + step) % size]
+        if member.active and member.subscriber.writable:
+            return member
+    return next((one for one in (*group[start:], *group[:start]) if one.active), None)
+
+
+def _prefix(subject: str) -> str:
+    """Return the first two tokens of a subject."""
+    return ".".join(subject.split(".", 2)[:2])
+
+
+def _may_match_service(pattern: str) -> bool:
+    return pattern.startswith(("$", "*", ">"))

@@ -1,0 +1,252 @@
+"""What all NATS clients of a broker share: subjects, streams, and who the server is.
+
+It is made with every broker that has a log, because HTTP uses it too, and loads what it needs when
+it is first used.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
+
+from router.access.authorizer import Authorizer
+from router.broker.entries import Transcoder
+from router.broker.nats.authorization import Caller, SubjectRights
+from router.broker.nats.client import PrincipalCaller
+from router.broker.nats.hub import Hub, Subscriber
+from router.broker.nats.metrics import NatsMetrics
+from router.broker.nats.spec import advertised
+from router.broker.node.counters import Counters
+from router.broker.topics.topics import Topics
+from router.errors import ForbiddenError
+from router.model import Principal, TopicName
+from router.registry import AsyncRegistry
+from router.settings import Settings
+from router.settings.options import SettingsOptions, from_setting
+from router.wire.nats.encode import msg_parts
+from router.wire.nats.headers import status_code
+from router.wire.nats.message import NatsMessage
+
+PROTOCOL_VERSION: Final = "2.10.0"
+"""The version of nats-server whose features clients may use."""
+HEARTBEAT: Final = 100
+_SERVER_ID_BYTES: Final = 35
+
+
+class StreamPublisher(Protocol):
+    """Stores what one client publishes, in its order."""
+
+    def publish(self, stream: Any, message: NatsMessage, /) -> None:
+        """Take a message for a stream; its acknowledgement goes to the reply after the sync."""
+        ...
+
+    def flush(self) -> None:
+        """Append what was taken: the client has sent no more for now."""
+        ...
+
+    def close(self) -> None:
+        """Answer nothing more: the client has left."""
+        ...
+
+
+class StoringPart(Protocol):
+    """The streams, as publishers use them."""
+
+    def topic_of(self, subject: str, /) -> TopicName | None:
+        """Return the topic whose rights a subject needs, None: no topic can have that name."""
+        ...
+
+    def for_subject(self, subject: str, /) -> Any | None:
+        """Return the stream that stores a subject."""
+        ...
+
+    def publisher(
+        self,
+        caller: Caller,
+        answer: Callable[[str, bytes], None],
+        hold: Callable[[], None],
+        release: Callable[[], None],
+    ) -> StreamPublisher:
+        """Return what stores the messages of a client.
+
+        `answer` sends a payload to a reply subject. `hold` and `release` say when too much waits.
+        """
+        ...
+
+
+class _NoStreams:
+    """Stores nothing."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    def topic_of(self, subject: str) -> TopicName | None:
+        full = self._topics.kafka_names.full(subject)
+        return TopicName.parse(full) if full else self._topics.parse(subject)
+
+    def for_subject(self, _subject: str) -> Any | None:
+        return None
+
+    def publisher(self, *_calls: object) -> StreamPublisher:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class NatsOptions(SettingsOptions):
+    """Limits of NATS clients: bytes of a payload, subscriptions of one, unsent bytes of one."""
+
+    max_payload: int = from_setting("nats.max_payload", default=1 << 20)
+    max_subscriptions: int = from_setting("nats.max_subscriptions", default=10_000)
+    max_pending: int = from_setting("nats.max_pending", default=32 << 20)
+
+
+class NatsServer:
+    """The NATS side of a broker; used on its event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Topics,
+        counters: Counters,
+        registry: AsyncRegistry,
+        transcoder: Transcoder,
+        authorizer: Authorizer | None,
+    ) -> None:
+        self.settings = settings
+        self.topics = topics
+        self.counters = counters
+        self.registry = registry
+        self.transcoder = transcoder
+        self.authorizer = authorizer
+        self.options = NatsOptions.from_settings(settings)
+        self.hub = Hub()
+        self.metrics = NatsMetrics(counters, self.hub)
+        self.storing: StoringPart = _NoStreams(topics)
+        self.name = socket.gethostname()
+        self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
+        self._addresses = advertised(settings)
+        self._encoded, self._parts = NatsMessage(""), (b"", b"")
+        self._inboxes = 0
+        self._client_ids = 0
+
+    def new_client_id(self) -> int:
+        """Return a number that no other client of this process has."""
+        self._client_ids += 1
+        return self._client_ids
+
+    def info(
+        self, client_id: int, client_ip: str, address: tuple[str, int], *, secure: bool
+    ) -> dict[str, Any]:
+        """Return what INFO says to a client that reached the broker at an address."""
+        url = self._addresses.tls if secure else self._addresses.plain
+        required = self.authorizer is not None and self.authorizer.authentication_required
+        return {
+            "server_id": self.id,
+            "server_name": self.name,
+            "version": PROTOCOL_VERSION,
+            "proto": 1,
+            "host": address[0],
+            "port": address[1],
+            "headers": True,
+            "max_payload": self.options.max_payload,
+            "jetstream": True,
+            "client_id": client_id,
+            "client_ip": client_ip,
+            **({"auth_required": True} if required else {}),
+            **({"tls_required": True} if secure else {}),
+            **({"connect_urls": [urlsplit(url).netloc]} if url else {}),
+        }
+
+    def encoded(self, message: NatsMessage) -> tuple[bytes, bytes]:
+        """Return `encode.msg_parts` of a message, made once for all that receive it now."""
+        if message is not self._encoded:
+            self._encoded, self._parts = message, msg_parts(message)
+        return self._parts
+
+    def answer(self, reply: str, payload: bytes) -> None:
+        """Send the acknowledgement of a publish."""
+        self.hub.publish(NatsMessage(reply, payload=payload))
+
+    async def request_for(
+        self,
+        principal: Principal,
+        administers: bool,
+        message: NatsMessage,
+        max_replies: int,
+        seconds: float,
+    ) -> list[NatsMessage]:
+        """Publish a message for a principal of HTTP and return the replies; see `request`.
+
+        Raises ForbiddenError for a message that the principal may not publish.
+        """
+        caller = PrincipalCaller(principal, administers, self.authorizer)
+        if not SubjectRights(caller, self.storing.topic_of, time.monotonic).may_publish(
+            message.subject
+        ):
+            raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
+        return await self.request(caller, message, max_replies, seconds)
+
+    async def request(
+        self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
+    ) -> list[NatsMessage]:
+        """Publish a message and return the replies that came within some seconds.
+
+        The wait ends after `max_replies`, or after a status other than a heartbeat, which is the
+        last of the list then; heartbeats are left out. A request that none receives is answered
+        with the status 503. Rights are checked before, but for services.
+        """
+        self._inboxes += 1
+        inbox = f"_INBOX.{self.id}.{self._inboxes}"
+        replies = _Replies(max_replies)
+        subscription = self.hub.subscribe(inbox, replies)
+        request = message._replace(reply=inbox)
+        try:
+            received = self.hub.publish(request, caller=caller)
+            stream = self.storing.for_subject(request.subject)
+            if stream is not None:
+                publisher = self.storing.publisher(caller, self.answer, _ignore, _ignore)
+                publisher.publish(stream, request)
+                publisher.flush()
+            elif not received:
+                self.hub.no_responders(request)
+            await asyncio.wait((replies.complete,), timeout=seconds)
+        finally:
+            subscription.unsubscribe()
+        return replies.received
+
+
+def _ignore() -> None:
+    """Do nothing."""
+
+
+class _Replies(Subscriber):
+    """The replies to a request; `complete` is done after the last."""
+
+    __slots__ = ("_max_replies", "complete", "received")
+
+    def __init__(self, max_replies: int) -> None:
+        self._max_replies = max_replies
+        self.received: list[NatsMessage] = []
+        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def deliver(self, message: NatsMessage) -> None:
+        code = status_code(message.headers)
+        if self.complete.done() or code == HEARTBEAT:
+            return
+        self.received.append(message)
+        if code or len(self.received) >= self._max_replies:
+            self.complete.set_result(None)
+
+
+def _server_id(place: str) -> str:
+    """Return an id in the form of nats-server's, the same at each start of a broker."""
+    digest = hashlib.blake2b(place.encode(), digest_size=_SERVER_ID_BYTES).digest()
+    return "N" + base64.b32encode(digest).decode("ascii")[:55]

@@ -1,0 +1,372 @@
+"""One NATS client from its first operation to its end: operations in, messages out.
+
+Theory of operation. The server speaks first: INFO. Operations are served in their order; those that
+come while the client's password is checked wait, and nothing is read meanwhile. What one read
+brought for streams is appended together, at the end of the turn.
+
+A client that does not take what it is sent is cut off when more than `nats.max_pending` bytes wait
+for it, because a publisher must not wait for a subscriber.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from router.broker.context import BrokerContext
+from router.broker.nats.authorization import SubjectRights
+from router.broker.nats.client import (
+    AUTHORIZATION_VIOLATION,
+    DEFAULT_OPTIONS,
+    ClientCaller,
+    ConnectOptions,
+    ConnectOptionsError,
+    credentials,
+)
+from router.broker.nats.hub import Subscriber, Subscription
+from router.broker.nats.server import NatsServer, StreamPublisher
+from router.broker.transport.connection import Connection
+from router.broker.transport.handshakes import Greeting
+from router.errors import RouterError
+from router.wire.nats import encode
+from router.wire.nats.message import NatsMessage
+from router.wire.nats.parser import (
+    ClientParser,
+    Connect,
+    NatsProtocolError,
+    Ping,
+    Pong,
+    Publish,
+    Subscribe,
+    Unsubscribe,
+)
+from router.wire.nats.subjects import is_literal, is_valid
+
+MAX_CONTROL_LINE_BYTES: Final = 4096
+SLOW_CONSUMER: Final = "slow-consumer"
+_OK: Final = encode.ok()
+_PING: Final = encode.ping()
+_PONG: Final = encode.pong()
+_AUTHENTICATING: Final = "authenticating"
+_STREAMS: Final = "storing"
+
+
+def sessions(broker: BrokerContext) -> Callable[[Connection], NatsSession]:
+    """Return what opens a NATS session on a connection."""
+    server = _server(broker)
+    server.metrics.show()
+    return lambda connection: NatsSession(connection, server)
+
+
+def greetings(broker: BrokerContext) -> Callable[[socket.socket], Greeting]:
+    """Return what makes the INFO of a client that begins TLS after it."""
+    server = _server(broker)
+
+    def greet(client: socket.socket) -> Greeting:
+        number = server.new_client_id()
+        host, port = client.getsockname()[:2]
+        info = server.info(number, client.getpeername()[0], (host, port), secure=True)
+        return Greeting(encode.info(info), number)
+
+    return greet
+
+
+def _server(broker: BrokerContext) -> NatsServer:
+    if broker.nats is None:
+        raise ValueError("a broker without a log serves no NATS clients")
+    return broker.nats
+
+
+class ClientSubscription(Subscriber):
+    """A client's subscription: `sid` is its name; it ends after `max_messages`, if that is not 0.
+
+    `checked`: the right to receive a message is checked by its subject.
+    """
+
+    __slots__ = ("checked", "delivered", "max_messages", "session", "sid", "subscription")
+
+    subscription: Subscription
+
+    def __init__(self, session: NatsSession, sid: bytes, *, checked: bool) -> None:
+        self.session = session
+        self.sid = sid
+        self.checked = checked
+        self.delivered = self.max_messages = 0
+
+    def deliver(self, message: NatsMessage) -> None:
+        """Send a message to the client."""
+        session = self.session
+        if self.checked and not session.rights.may_receive(message.subject):
+            return
+        self.delivered += 1
+        session.send(self.sid, message)
+        if self.max_messages and self.delivered >= self.max_messages:
+            session.end_subscription(self)
+
+    @property
+    def writable(self) -> bool:
+        """Return whether the client takes what it is sent."""
+        return self.session.connection.writable
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the client takes more."""
+        self.session.connection.when_writable(resume)
+
+
+class NatsSession:
+    """The session of one NATS client; see router.broker.transport.session.Session."""
+
+    keep_alive = _PING
+    farewells: Mapping[str, bytes] = MappingProxyType(
+        {
+            SLOW_CONSUMER: encode.err("Slow Consumer"),
+            "client-silent": encode.err("Stale Connection"),
+            "client-not-known-in-time": encode.err("Authentication Timeout"),
+        }
+    )
+
+    def __init__(self, connection: Connection, server: NatsServer) -> None:
+        self.connection = connection
+        self.frames = ClientParser(MAX_CONTROL_LINE_BYTES, server.options.max_payload)
+        self.caller = ClientCaller(connection.identity)
+        self.rights = SubjectRights(self.caller, server.storing.topic_of, time.monotonic)
+        self._server = server
+        self._hub = server.hub
+        self._metrics = server.metrics
+        self._options = DEFAULT_OPTIONS
+        self._subscriptions: dict[bytes, ClientSubscription] = {}
+        self._publisher: StreamPublisher | None = None
+        self._waiting: deque[Any] = deque()
+        self._authenticating = False
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Publish: self._publish,
+            Subscribe: self._subscribe,
+            Unsubscribe: self._unsubscribe,
+            Ping: self._ping,
+            Pong: self._pong,
+            Connect: self._connect,
+            NatsProtocolError: self._broken,
+        }
+        self._metrics.connections += 1
+        if connection.greeting is not None:
+            self.id: int = connection.greeting.known
+        else:
+            self.id = server.new_client_id()
+            connection.call_soon(self._greet)
+
+    @property
+    def name(self) -> str:
+        """Return the client's name for people."""
+        options = self._options
+        return (
+            f"{options.name or options.software or 'a NATS client'} at {self.connection.peer.name}"
+        )
+
+    # What the connection calls.
+
+    def handle(self, frame: Any) -> None:
+        """Serve an operation, or keep it until it is known who the client is."""
+        if self._authenticating:
+            self._waiting.append(frame)
+        elif self.connection.identity.known or type(frame) in {Connect, NatsProtocolError}:
+            self._handlers[type(frame)](frame)
+        else:
+            self._authenticate("none", b"")
+            self.handle(frame)
+
+    def frames_handled(self) -> None:
+        """Have what was published stored; read nothing while it is found out who the client is."""
+        if self._authenticating:
+            self.connection.hold_reading(_AUTHENTICATING)
+        if self._publisher is not None:
+            self._publisher.flush()
+
+    def encode_failure(self, failure: RouterError) -> bytes:
+        """Return the error before the end of a client that is refused, or whose token ended."""
+        del failure
+        known = self.connection.identity.known
+        return self._error("User Authentication Expired" if known else AUTHORIZATION_VIOLATION)
+
+    def request_credentials(self) -> None:
+        """Do nothing: the protocol has no way to ask for a new token."""
+
+    def connection_lost(self) -> None:
+        """Release all that the client had."""
+        self._metrics.connections -= 1
+        self._waiting.clear()
+        for one in list(self._subscriptions.values()):
+            one.subscription.unsubscribe()
+        self._subscriptions.clear()
+        if self._publisher is not None:
+            self._publisher.close()
+
+    # What subscriptions call.
+
+    def send(self, sid: bytes, message: NatsMessage) -> None:
+        """Send a message for a subscription."""
+        connection = self.connection
+        if connection.closed:
+            return
+        if not connection.writable and connection.unsent > self._server.options.max_pending:
+            self._metrics.slow_consumers += 1
+            connection.abort(SLOW_CONSUMER)
+            return
+        if message.headers and not self._options.headers:
+            message = message._replace(headers=b"")
+        before, behind = self._server.encoded(message)
+        connection.write(before, sid, behind)
+        metrics = self._metrics
+        metrics.sent_messages += 1
+        metrics.sent_bytes += len(before) + len(sid) + len(behind)
+
+    def end_subscription(self, one: ClientSubscription) -> None:
+        """Forget a subscription."""
+        one.subscription.unsubscribe()
+        self._subscriptions.pop(one.sid, None)
+
+    # Operations.
+
+    def _greet(self) -> None:
+        """Send INFO, the first of all."""
+        connection = self.connection
+        if not connection.closed:
+            address = connection.local_address or ("", 0)
+            info = self._server.info(
+                self.id, connection.peer.address, address, secure=connection.secure
+            )
+            connection.write(encode.info(info))
+
+    def _connect(self, operation: Connect) -> None:
+        try:
+            options = ConnectOptions(operation.options)
+            presented = credentials(operation.options)
+        except ConnectOptionsError as error:
+            self._end(str(error))
+            return
+        self._options = options
+        self.caller.no_responders = options.no_responders
+        if self.connection.identity.known:
+            self._confirm()
+        else:
+            self._authenticate(*presented, welcome=self._confirm)
+
+    def _authenticate(
+        self, method: str, data: bytes, welcome: Callable[[], None] | None = None
+    ) -> None:
+        """Have what follows wait until it is known who the client is."""
+
+        def admitted() -> None:
+            self._authenticating = False
+            if welcome is not None:
+                welcome()
+            self.connection.guard(self._resume)
+
+        self._authenticating = True
+        self.connection.identity.authenticate(method, data, admitted)
+
+    def _resume(self) -> None:
+        """Serve what came while the client was not known."""
+        waiting = self._waiting
+        while waiting and not (self._authenticating or self.connection.closed):
+            self.handle(waiting.popleft())
+        if not self._authenticating:
+            self.frames_handled()
+            self.connection.release_reading(_AUTHENTICATING)
+
+    def _publish(self, operation: Publish) -> None:
+        message = operation.message
+        subject = message.subject
+        metrics = self._metrics
+        metrics.received_messages += 1
+        metrics.received_bytes += len(message.payload)
+        if self._options.pedantic and not is_literal(subject):
+            self._complain("Invalid Publish Subject")
+        elif not (self.caller.unrestricted or self.rights.may_publish(subject)):
+            self._complain(f'Permissions Violation for Publish to "{subject}"')
+        else:
+            origin = None if self._options.echo else self
+            count = self._hub.publish(message, origin=origin, caller=self.caller)
+            stream = self._server.storing.for_subject(subject)
+            if stream is not None:
+                self._stored_by().publish(stream, message)
+            elif not count and self._options.no_responders:
+                self._hub.no_responders(message)
+            self._confirm()
+
+    def _stored_by(self) -> StreamPublisher:
+        """Return what stores the client's messages, made with the first."""
+        if self._publisher is None:
+            connection = self.connection
+            self._publisher = self._server.storing.publisher(
+                self.caller,
+                self._server.answer,
+                lambda: connection.hold_reading(_STREAMS),
+                lambda: connection.release_reading(_STREAMS),
+            )
+        return self._publisher
+
+    def _subscribe(self, operation: Subscribe) -> None:
+        subject, queue, sid = operation.subject, operation.queue, operation.sid
+        if not is_valid(subject):
+            self._complain("Invalid Subject")
+            return
+        if sid in self._subscriptions:
+            self._confirm()
+            return
+        if not self.rights.may_subscribe(subject):
+            using = f' using queue "{queue}"' if queue else ""
+            self._complain(f'Permissions Violation for Subscription to "{subject}"{using}')
+            return
+        checked = not (self.caller.unrestricted or is_literal(subject))
+        one = ClientSubscription(self, sid, checked=checked)
+        full = len(self._subscriptions) >= self._server.options.max_subscriptions
+        if full or self._hub.full:
+            self._complain("maximum subscriptions exceeded")
+            return
+        self._subscriptions[sid] = one
+        one.subscription = self._hub.subscribe(subject, one, queue, owner=self)
+        self._confirm()
+
+    def _unsubscribe(self, operation: Unsubscribe) -> None:
+        one = self._subscriptions.get(operation.sid)
+        if one is not None:
+            one.max_messages = operation.max
+            if one.delivered >= operation.max:
+                self.end_subscription(one)
+        self._confirm()
+
+    def _ping(self, _operation: Ping) -> None:
+        self.connection.write(_PONG)
+
+    def _pong(self, _operation: Pong) -> None:
+        """Do nothing: that the client sent anything is enough."""
+
+    def _broken(self, error: NatsProtocolError) -> None:
+        if error.fatal:
+            self._end(error.text)
+        else:
+            self._complain(error.text)
+
+    # Answers.
+
+    def _confirm(self) -> None:
+        """Confirm an operation to a client that asked for it."""
+        if self._options.verbose:
+            self.connection.write(_OK)
+
+    def _complain(self, text: str) -> None:
+        """Send an error after which the connection goes on."""
+        self.connection.write(self._error(text))
+
+    def _end(self, text: str) -> None:
+        """Send an error and close."""
+        self.connection.write(self._error(text))
+        self.connection.refuse(text)
+
+    def _error(self, text: str) -> bytes:
+        self._metrics.errors[text.partition(" for ")[0]] += 1
+        return encode.err(text)
