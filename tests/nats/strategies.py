@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from hypothesis import strategies as st
-from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
-from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
-from router.wire.nats.jetstream.requests import StreamConfigRequest
 
 from router.wire.nats.jetstream import replies
+from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
 from router.wire.nats.jetstream.consumer_rules import checked_consumer
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.requests import StreamConfigRequest
 from router.wire.nats.jetstream.stream_rules import check_stream_create, checked_stream
 
 STREAM: Final = "S"
