@@ -1,6 +1,7 @@
 // Does with the Go clients of NATS, nats.go and jsm.go, what their users do.
 // Usage: golang schemas                 prints jsm.go's schemas of JetStream's API by their types
-//        golang run URL [SCENARIO...]   runs scenarios at the same time; a line of JSON for each: {"name", "shows" or "error"}
+//
+//	golang run URL [SCENARIO...]   runs scenarios at the same time; a line of JSON for each: {"name", "shows" or "error"}
 package main
 
 import (

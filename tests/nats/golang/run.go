@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -27,6 +29,17 @@ type client struct {
 	ctx context.Context
 	nc  *nats.Conn
 	js  jetstream.JetStream
+	// What the API answered, as it came.
+	replies []json.RawMessage
+	keeping sync.Mutex
+}
+
+func (c *client) keep(subject string, payload []byte, _ nats.Header) {
+	c.keeping.Lock()
+	defer c.keeping.Unlock()
+	if strings.HasPrefix(subject, "$JS.API.") && !strings.HasPrefix(subject, "$JS.API.DIRECT.") && json.Valid(payload) {
+		c.replies = append(c.replies, append([]byte{}, payload...))
+	}
 }
 
 // A scenario returns what its user saw, as plain values.
@@ -50,7 +63,8 @@ func run(url string, names []string) {
 			defer all.Done()
 			slots <- true
 			answer := map[string]any{"name": name}
-			shows, err := played(url, scenarios[name])
+			shows, replies, err := played(url, scenarios[name])
+			answer["replies"] = replies
 			if err != nil {
 				answer["error"] = err.Error()
 			} else {
@@ -65,24 +79,26 @@ func run(url string, names []string) {
 	all.Wait()
 }
 
-func played(url string, one scenario) (shows any, err error) {
+func played(url string, one scenario) (shows any, replies []json.RawMessage, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
-			err = fmt.Errorf("%v", cause)
+			err = fmt.Errorf("%v\n%s", cause, debug.Stack())
 		}
 	}()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	nc, err := nats.Connect(url)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	c := &client{ctx: ctx, nc: nc}
+	c.js, err = jetstream.New(nc, jetstream.WithClientTrace(&jetstream.ClientTrace{ResponseReceived: c.keep}))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return one(&client{ctx, nc, js})
+	shows, err = one(c)
+	return shows, c.replies, err
 }
 
 // name returns a name that no other stream has.
