@@ -37,6 +37,7 @@ _HEADED: Final = {b"PUB": 0, b"HPUB": 1}
 """How many sizes stand before that of all."""
 _NO_OPERATION: Final = (b"INFO", b"+OK", b"-ERR")
 """What servers send; a client may, and it means nothing."""
+_SPACES: Final = bytes.maketrans(b"\t\r", b"  ")
 _new: Final[Any] = tuple.__new__
 
 
@@ -213,7 +214,7 @@ class ClientParser:
 
 def _split(line: bytes) -> list[bytes]:
     """Return the words of a line, between spaces and tabs."""
-    return [word for word in line.rstrip(b"\r").replace(b"\t", b" ").split(b" ") if word]
+    return [word for word in line.translate(_SPACES).split(b" ") if word]
 
 
 def _publish(
