@@ -46,7 +46,7 @@ class Received:
 
 def by_nats_py(data: bytes) -> list[Any]:
     received = Received()
-    asyncio.run(Parser(received).parse(data))  # type: ignore[arg-type]
+    asyncio.run(Parser(received).parse(data))
     return received.found
 
 

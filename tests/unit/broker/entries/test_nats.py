@@ -111,7 +111,7 @@ def test_the_key_or_the_subject_says_which_consumer_gets_an_entry(
     entry = nats.describe(pack([message, NatsMessage("other")]))
     assert entry.key_hash() == murmur3(key)
     assert (entry.deliver_at_ms, entry.chunk, entry.producer) == (0, None, ("", 0))
-    assert nats.describe_special(pack([message])) is None
+    assert ENTRY_FORMATS[nats.TAG].describe_special(pack([message])) is None
 
 
 def test_a_key_meets_one_consumer_whatever_its_format() -> None:
