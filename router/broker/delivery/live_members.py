@@ -6,11 +6,15 @@ each other, so that a subscription with live members here takes no consumers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from router.errors import SubscriptionBusyError
 from router.quoting import quoted
+
+OWNER: Final = "router.owner"
+"""The property of a stored subscription that a protocol keeps for itself: its name for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +34,7 @@ class LiveMembers:
 
     def __init__(self) -> None:
         self._members: dict[str, dict[str, tuple[LiveMember, ...]]] = {}
+        self._reserved: dict[str, str] = {}
 
     def replace(self, topic: str, subscription: str, members: Sequence[LiveMember]) -> None:
         """Note the members of a group on a topic; none: consumers may come."""
@@ -53,8 +58,26 @@ class LiveMembers:
         """Return how many members a partition is assigned to."""
         return sum(partition in member.partitions for member in self.of(topic, subscription))
 
+    def reserve(self, topic: str, reason: str) -> None:
+        """Refuse consumers of all subscriptions of a topic with a reason; empty: no longer."""
+        if reason:
+            self._reserved[topic] = reason
+        else:
+            self._reserved.pop(topic, None)
+
+    def check_free(self, topic: str, properties: Mapping[str, str]) -> None:
+        """Raise SubscriptionBusyError if a protocol keeps the topic or a subscription for itself.
+
+        `properties` are those of the subscription.
+        """
+        if owner := properties.get(OWNER):
+            raise SubscriptionBusyError(f"the subscription is a {owner}")
+        if reason := self._reserved.get(topic):
+            raise SubscriptionBusyError(reason)
+
     def check(self, topic: str, subscription: str) -> None:
-        """Raise SubscriptionBusyError if there are members."""
+        """Raise SubscriptionBusyError if there are members, or the topic is kept from consumers."""
+        self.check_free(topic, {})
         if members := self.of(topic, subscription):
             raise SubscriptionBusyError(
                 f"{quoted(subscription)} is read by {len(members)} members of another protocol",

@@ -173,8 +173,11 @@ class Partition:
         self, name: str, start: int, properties: Mapping[str, str], *, passive: bool
     ) -> Subscription:
         present = self.subscriptions.get(name)
-        if present is not None and present.record is not None:
-            await self.store.activate_subscription(present.record)
+        known = None if present is None else present.record
+        if not passive:
+            self.context.live_members.check_free(self.topic_name, known.properties if known else {})
+        if present is not None and known is not None:
+            await self.store.activate_subscription(known)
             return present
         record = await self.store.create_subscription(
             self.ledger.id, name, start - 1, properties, passive=passive

@@ -16,9 +16,10 @@ import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
+
+from router.wire.nats.jetstream.policies import AckPolicy
 
 UNLIMITED: Final = -1
 MAX_PENDING: Final = 100_000
@@ -26,14 +27,6 @@ MAX_PENDING: Final = 100_000
 _VERSION: Final = 1
 _FIELDS: Final = 4
 """Numbers that `dump` writes of a pending message."""
-
-
-class AckPolicy(Enum):
-    """Which messages have to be acknowledged."""
-
-    NONE = "none"
-    ALL = "all"
-    EXPLICIT = "explicit"
 
 
 class SequencePair(NamedTuple):
@@ -136,6 +129,11 @@ class ConsumerState:
     def may_deliver_new(self) -> bool:
         """Return whether the limit of pending messages lets a new message go out."""
         return len(self._pending) < self.rules.pending_limit
+
+    def attempts(self, sequence: int) -> int:
+        """Return how often a message was delivered; 0: it is not pending."""
+        pending = self._pending.get(sequence)
+        return 0 if pending is None else pending.count
 
     def pending(self) -> Iterable[int]:
         """Return the sequences of the pending messages in their order."""

@@ -294,6 +294,16 @@ def save_active(connection: sqlite3.Connection, subscription_id: int) -> None:
     connection.execute("UPDATE subscriptions SET passive = 0 WHERE id = ?", (subscription_id,))
 
 
+def save_properties(
+    connection: sqlite3.Connection, subscription_id: int, properties: Mapping[str, str]
+) -> None:
+    """Store other properties of a subscription."""
+    connection.execute(
+        "UPDATE subscriptions SET properties = ? WHERE id = ?",
+        (json.dumps(dict(properties)), subscription_id),
+    )
+
+
 def save_used(connection: sqlite3.Connection, used: Iterable[tuple[int, int]]) -> None:
     """Store when subscriptions were used last: pairs of time and id."""
     connection.executemany("UPDATE subscriptions SET last_used_ms = ? WHERE id = ?", used)

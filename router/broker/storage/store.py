@@ -287,6 +287,13 @@ class Store:
         subscription.passive = False
         await self._run(lambda c: rows.save_active(c, subscription.id))
 
+    async def change_subscription(
+        self, subscription: SubscriptionRecord, properties: Mapping[str, str]
+    ) -> None:
+        """Give a subscription other properties; on disk on return. Raises StoreError."""
+        subscription.properties = dict(properties)
+        await self._run(lambda c: rows.save_properties(c, subscription.id, properties))
+
     async def delete_subscription(self, subscription_id: int) -> None:
         """Forget a subscription; one that is gone is no error. Raises StoreError."""
         record = self._catalog.pop_subscription(subscription_id)

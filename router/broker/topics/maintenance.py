@@ -8,6 +8,7 @@ from typing import Final
 import structlog
 
 from router.broker.delivery import Partition
+from router.broker.delivery.live_members import OWNER
 from router.broker.storage import SubscriptionRecord, TopicRecord
 from router.broker.topics.topics import Topics
 from router.model import NOT_PARTITIONED
@@ -57,7 +58,8 @@ class Maintenance:
         options = topics.options
         kept_ms = options.offsets_ms if known.passive else options.groups_ms
         read = subscription is not None and bool(subscription.consumers)
-        if read or topics.live_members.of(record.name, known.name):
+        owned = OWNER in known.properties
+        if read or owned or topics.live_members.of(record.name, known.name):
             known.last_used_ms = now_ms
         elif known.last_used_ms <= now_ms - kept_ms:
             _log.info("group-expired", topic=record.name, partition=index, group=known.name)

@@ -30,7 +30,7 @@ class GroupOffsets:
     """Commits and looks up positions.
 
     Calls raise TopicNotFoundError, SubscriptionLimitError, NotAllowedError, StoreError, and
-    DamagedError, OSError where the disk cannot be read.
+    DamagedError, OSError where the disk cannot be read; commits SubscriptionBusyError besides.
     """
 
     def __init__(self, topics: Topics, forget: Forget) -> None:
@@ -39,7 +39,10 @@ class GroupOffsets:
 
     async def commit(self, partition: Partition, name: str, commit: Commit) -> None:
         """Set the position of a group; on disk once `stored` has returned."""
-        ledger = partition.ledger
+        ledger, live = partition.ledger, partition.context.live_members
+        present = partition.subscriptions.get(name)
+        known = None if present is None else present.record
+        live.check_free(partition.topic_name, known.properties if known else {})
         subscription = await partition.subscribe(name, 0, passive=True)
         number = _bounded(ledger, commit.number)
         entry = await ledger.entry_of_number(number)

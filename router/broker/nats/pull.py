@@ -1,0 +1,250 @@
+"""The waiting requests of one pull consumer: who gets the next message, and the statuses they get.
+
+Theory of operation. Requests stand in a queue; the first one that can take a message gets it and
+goes to the end of the queue, so that clients that pull at the same time share the messages. A
+request ends when it has its messages or bytes, when its time is over, when its inbox has no
+subscriber any more, or at the end of the stream if it does not wait. Each end but the third is sent
+as a status. Nothing here has a clock; times are nanoseconds.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple, Protocol
+
+from router.wire.nats.jetstream.config import ConsumerConfig
+from router.wire.nats.jetstream.errors import JetStreamError
+from router.wire.nats.jetstream.policies import PriorityPolicy
+from router.wire.nats.jetstream.requests import PullRequest
+
+PENDING_MESSAGES: Final = "Nats-Pending-Messages"
+PENDING_BYTES: Final = "Nats-Pending-Bytes"
+MAX_WAITING: Final = 10_000
+"""Requests of one consumer, whatever its configuration allows."""
+
+
+class Status(NamedTuple):
+    """A message to one subject: a status line and headers, and a subject for the answer."""
+
+    to: str
+    code: int
+    text: str
+    headers: Sequence[tuple[str, str]] = ()
+    reply: str = ""
+
+
+class Interest(Protocol):
+    """What is known of a subject's subscribers."""
+
+    def interested(self, subject: str) -> bool:
+        """Return whether a subject has a subscriber."""
+        ...
+
+    def writable(self, subject: str) -> bool:
+        """Return whether its subscribers can take more now."""
+        ...
+
+
+@dataclass(slots=True)
+class WaitingRequest:
+    """A request for messages; `max_bytes` 0: any number, `expires_ns` None: it waits for ever."""
+
+    reply: str
+    batch: int
+    max_bytes: int
+    expires_ns: int | None
+    no_wait: bool
+    heartbeat_ns: int
+    beats_ns: int | None
+    delivered: int = 0
+
+    def status(self, code: int, text: str) -> Status:
+        """Return a status that says how much of the request is left."""
+        left = ((PENDING_MESSAGES, str(self.batch)), (PENDING_BYTES, str(self.max_bytes)))
+        return Status(self.reply, code, text, left)
+
+
+class PullQueue:
+    """The requests of a consumer; `send` takes what is answered to them.
+
+    `last_ns` is when a request was answered or ended last.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, interest: Interest, send: Callable[[Status], None]
+    ) -> None:
+        self.config = config
+        self.last_ns = 0
+        self._interest = interest
+        self._send = send
+        self._waiting: deque[WaitingRequest] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    @property
+    def blocked(self) -> str | None:
+        """Return the inbox of a request whose client cannot take more now."""
+        return next((one.reply for one in self._waiting if not self._can_write(one)), None)
+
+    def add(self, reply: str, body: bytes, now_ns: int, available: int) -> bool:
+        """Take a request; return False if it was refused or answered, by a status.
+
+        `available` is how many messages the consumer could deliver now.
+        """
+        self.last_ns = now_ns
+        request = self._read(reply, body)
+        if request is None:
+            return False
+        self.expire(now_ns)
+        if request.no_wait and not available and not request.expires:
+            return self._refuse(reply, 404, "No Messages")
+        if request.no_wait and available:
+            asked = sum(one.batch for one in self._waiting)
+            if available < asked:
+                return self._refuse(reply, 408, "Requests Pending")
+        limit = self.config.max_waiting or MAX_WAITING
+        if len(self._waiting) >= min(limit, MAX_WAITING):
+            # A client with a heartbeat would ask again at once; without an answer it waits for one.
+            if not request.idle_heartbeat:
+                self._refuse(reply, 409, "Exceeded MaxWaiting")
+            return False
+        heartbeat = request.idle_heartbeat
+        self._waiting.append(
+            WaitingRequest(
+                reply,
+                max(1, request.batch),
+                max(0, request.max_bytes),
+                now_ns + request.expires if request.expires else None,
+                request.no_wait,
+                heartbeat,
+                now_ns + heartbeat if heartbeat > 0 else None,
+            )
+        )
+        return True
+
+    def choose(self, size: int, now_ns: int) -> str | None:
+        """Return the inbox that gets a message of so many bytes, None: there is none now.
+
+        The request counts as answered.
+        """
+        for _ in range(len(self._waiting)):
+            request = self._waiting.popleft()
+            if request.expires_ns is not None and request.expires_ns <= now_ns:
+                self._send(request.status(408, "Request Timeout"))
+            elif not self._interest.interested(request.reply):
+                continue
+            elif not self._can_write(request):
+                self._waiting.append(request)
+            elif request.max_bytes and size > request.max_bytes:
+                self._send(request.status(409, "Message Size Exceeds MaxBytes"))
+            else:
+                self._count(request, size, now_ns)
+                return request.reply
+        return None
+
+    def completed(self, to: str) -> None:
+        """End the request that the last message went to, if it has all: call it after sending."""
+        if not self._waiting or self._waiting[-1].reply != to:
+            return
+        request = self._waiting[-1]
+        if request.batch <= 0:
+            self._waiting.pop()
+            if request.max_bytes > 0:
+                self._send(request.status(409, "Batch Completed"))
+
+    def expire(self, now_ns: int, *, at_end: bool = False) -> None:
+        """End what is over; `at_end`: there is no message, so that who does not wait ends too."""
+        kept: deque[WaitingRequest] = deque()
+        for request in self._waiting:
+            if request.expires_ns is not None and request.expires_ns <= now_ns:
+                self._send(request.status(408, "Request Timeout"))
+                self.last_ns = max(self.last_ns, request.expires_ns)
+            elif at_end and request.no_wait and (request.expires_ns is None or request.delivered):
+                self._send(Status(request.reply, 404, "No Messages"))
+                self.last_ns = now_ns
+            elif self._interest.interested(request.reply):
+                kept.append(request)
+        self._waiting = kept
+
+    def beat(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Send the heartbeats that are due."""
+        for request in self._waiting:
+            if request.beats_ns is not None and request.beats_ns <= now_ns:
+                request.beats_ns = now_ns + request.heartbeat_ns
+                self._send(Status(request.reply, 100, "Idle Heartbeat", headers))
+
+    def next_event(self) -> int | None:
+        """Return when a request ends or needs a heartbeat."""
+        times = [one.expires_ns for one in self._waiting if one.expires_ns is not None]
+        times += [one.beats_ns for one in self._waiting if one.beats_ns is not None]
+        return min(times, default=None)
+
+    def close(self, code: int, text: str) -> None:
+        """End all requests with a status."""
+        while self._waiting:
+            self._send(Status(self._waiting.popleft().reply, code, text))
+
+    def _count(self, request: WaitingRequest, size: int, now_ns: int) -> None:
+        request.batch -= 1
+        request.delivered += 1
+        if request.max_bytes:
+            request.max_bytes -= size
+            if not request.max_bytes:
+                request.batch = 0
+        if request.heartbeat_ns > 0:
+            request.beats_ns = now_ns + request.heartbeat_ns
+        self.last_ns = now_ns
+        self._waiting.append(request)
+
+    def _can_write(self, request: WaitingRequest) -> bool:
+        return self._interest.writable(request.reply)
+
+    def _refuse(self, reply: str, code: int, text: str) -> bool:
+        self._send(Status(reply, code, text))
+        return False
+
+    def _read(self, reply: str, body: bytes) -> PullRequest | None:
+        """Return a request; None: it was refused."""
+        try:
+            request = PullRequest.read(body)
+        except JetStreamError as failure:
+            self._refuse(reply, 400, f"Bad Request - {failure.description}")
+            return None
+        if request.idle_heartbeat > 0 and 2 * request.idle_heartbeat > request.expires:
+            self._refuse(reply, 400, "Bad Request - heartbeat value too large")
+        elif refusal := self._over_limits(request) or self._wrong_priority(request):
+            self._refuse(reply, *refusal)
+        else:
+            return request
+        return None
+
+    def _over_limits(self, request: PullRequest) -> tuple[int, str] | None:
+        limits = self.config
+        if 0 < limits.max_batch < request.batch:
+            return 409, f"Exceeded MaxRequestBatch of {limits.max_batch}"
+        if 0 < limits.max_expires < request.expires:
+            return 409, f"Exceeded MaxRequestExpires of {_duration(limits.max_expires)}"
+        if 0 < limits.max_bytes < request.max_bytes:
+            return 409, f"Exceeded MaxRequestMaxBytes of {limits.max_bytes}"
+        return None
+
+    def _wrong_priority(self, request: PullRequest) -> tuple[int, str] | None:
+        policy = self.config.priority_policy
+        if (request.min_pending or request.min_ack_pending) and policy is PriorityPolicy.NONE:
+            return 400, "Bad Request - Not a Overflow Priority consumer"
+        if request.id and policy is PriorityPolicy.NONE:
+            return 400, "Bad Request - Not a Pinned Client Priority consumer"
+        if not 0 <= request.priority <= 9:
+            return 400, "Bad Request - Priority must be between 0 and 9"
+        return None
+
+
+def _duration(nanoseconds: int) -> str:
+    """Return a duration in the notation of Go, for the common cases."""
+    for unit, name in ((1_000_000_000, "s"), (1_000_000, "ms"), (1_000, "µs")):
+        if nanoseconds >= unit:
+            return f"{nanoseconds / unit:g}{name}"
+    return f"{nanoseconds}ns"
