@@ -18,7 +18,13 @@ from router import log
 from router.access.authorizer import requires_authentication
 from router.access.watched import reload_all
 from router.backends import Backend
-from router.backends.opening import open_administration, open_backend, open_node
+from router.backends.opening import (
+    open_administration,
+    open_backend,
+    open_nats,
+    open_node,
+    scheme,
+)
 from router.build import VERSION
 from router.clocks import wall_ms
 from router.errors import RouterError, SettingError
@@ -32,6 +38,8 @@ from router.services.fetch.fetcher import Fetcher
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.history import Histories
+from router.services.jetstream import BrokerStreams, JetStream
+from router.services.jetstream.topics import TopicStore, TopicStreams
 from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
@@ -60,6 +68,7 @@ from router.web.dmaap.topics import AclViews, TopicViews
 from router.web.errors import Errors
 from router.web.front import Front
 from router.web.health import MetricsOwner, Ops
+from router.web.jetstream import JetStreamRoutes
 from router.web.openapi.description import add_routes
 from router.web.openapi.views import OpenApi
 from router.web.origins import Cors, Hosts
@@ -76,6 +85,8 @@ if TYPE_CHECKING:
 
 READY_TIMEOUT: Final = 5.0
 CLOCK: Final = time.monotonic
+NUMBERED_STORES: Final = frozenset({"memory", "kafka"})
+"""Stores whose entries are messages, numbered without gaps: JetStream's sequences are theirs."""
 
 _log = structlog.get_logger(__name__)
 
@@ -173,6 +184,12 @@ def _blueprints(
         FetchDefaults.from_settings(settings),
         Failures(int(settings.text("auth.forbidden_status"))),
     ).blueprint()
+    streams = services.streams(access)
+    unsent = services.subscriber.context.unsent
+    jetstream = JetStreamRoutes(
+        settings, (access, streams, reader, unsent), _error_texts(settings), time.time_ns
+    )
+    yield from jetstream.blueprints()
     yield _routes("topics", TopicViews(callers, topics, rights))
     lists = AccessLists(access, topics, rights)
     yield _routes("acls", AclViews(callers, lists))
@@ -250,6 +267,7 @@ class Services:
         self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, wall_ms)
         has_users = bool(settings.text("auth.users"))
         self._passwords = Passwords(settings, node, metrics, CLOCK) if has_users else None
+        self._streams: list[JetStream] = []
 
     def bodies(self) -> BodyReader:
         """Return what reads the bodies of publishers."""
@@ -262,6 +280,23 @@ class Services:
         """Answer all that waits, and end all streams."""
         for waiting in (self.subscriber, self.fetcher, self.reading):
             waiting.stop()
+        for streams in self._streams:
+            streams.stop()
+
+    def streams(self, access: Access) -> JetStream:
+        """Return what answers JetStream: the node's broker, or a store of topics."""
+        settings = self._settings
+        made: JetStream
+        if (road := open_nats(settings, self.node)) is not None:
+            made = BrokerStreams(road, settings.seconds("backend.timeout"))
+        else:
+            home = settings.text("names.tenant"), settings.text("names.namespace")
+            kind = scheme(settings)
+            services = self.topics, self.producer, self.reading
+            store = TopicStore(kind, kind in NUMBERED_STORES, *services, *home)
+            made = TopicStreams(store, access, time.time_ns)
+        self._streams.append(made)
+        return made
 
     def access(self) -> Access:
         """Return who may do what."""

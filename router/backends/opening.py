@@ -14,6 +14,7 @@ from router.settings import Settings, without_password
 
 if TYPE_CHECKING:
     from router.node.administration import Administration
+    from router.node.nats import NatsRoad
 
 GROUP: Final = "router.backends"
 
@@ -54,6 +55,17 @@ def open_administration(settings: Settings, node: Node) -> Administration | None
     if not isinstance(node, client.BrokerNode):
         return None
     return administration.Administration(node.link, settings.seconds("backend.timeout"))
+
+
+def open_nats(settings: Settings, node: Node) -> NatsRoad | None:
+    """Return the road to the streams of the node's broker, None: messages do not live there."""
+    if scheme(settings) != "embedded":
+        return None
+    from router.node import client, nats  # noqa: PLC0415 - see above
+
+    if not isinstance(node, client.BrokerNode):
+        return None
+    return nats.NatsRoad(node.link, settings.seconds("backend.timeout"))
 
 
 def open_backend(settings: Settings, node: Node) -> Backend:

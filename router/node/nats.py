@@ -18,18 +18,22 @@ from router.wire.pulsar import encode
 class NatsCall(Event):
     """A request under way: an event that wakes its caller when the answer is there.
 
-    Other things may wake it too: `done` says whether it was the answer.
+    Other things may wake it too: `is_done` says whether it was the answer.
     """
 
-    __slots__ = ("_connection", "_error", "_messages", "_request_id", "done")
+    __slots__ = ("_connection", "_done", "_error", "_messages", "_request_id")
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self.done = False
+        self._done = False
         self._connection = connection
         self._request_id = connection.next_id()
         self._messages: list[NatsMessage] = []
         self._error: RouterError | None = None
+
+    def is_done(self) -> bool:
+        """Return whether the answer is there."""
+        return self._done
 
     def send(self, asked: npb.NatsRequest) -> None:
         """Send the request; raise LostError."""
@@ -42,7 +46,7 @@ class NatsCall(Event):
 
         Raises LostError, and BackendTimeoutError if it is not there.
         """
-        if not self.done:
+        if not self._done:
             raise BackendTimeoutError
         if self._error is not None:
             raise self._error
@@ -72,7 +76,7 @@ class NatsCall(Event):
         self._end()
 
     def _end(self) -> None:
-        self.done = True
+        self._done = True
         self.wake()
 
 

@@ -153,4 +153,9 @@ BROKER: Final[tuple[Setting, ...]] = (
         "Time of silence after which the broker pings a client; after twice this time it closes"
         " the connection.",
     ),
+    flag(
+        "jetstream.enabled",
+        "true",
+        "Serve JetStream: its API, and publishing, fetching and acknowledging over HTTP.",
+    ),
 )

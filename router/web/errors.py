@@ -41,6 +41,8 @@ from router.web.requests import TRANSACTION, TransactionIds
 
 PROBLEMS: Final = "router.problems"
 """Where an application's extensions have what answers failures as problem documents."""
+JETSTREAM: Final = "router.jetstream"
+"""Where an application's extensions have what answers failures below `/jetstream/`."""
 PAGES: Final = frozenset({"/", "/console", "/docs", "/favicon.ico", "/openapi.json"})
 """Paths whose failures are problem documents, with what is below PAGES_BELOW."""
 PAGES_BELOW: Final = ("/console/", "/docs/")
@@ -104,6 +106,10 @@ class Errors(FailureAnswers):
         if problems is not None and _is_page(request.path):
             answer: Response = problems(error)
             return answer
+        if request.path.startswith("/jetstream/"):
+            light: Callable[[RouterError], Response] | None = current_app.extensions.get(JETSTREAM)
+            if light is not None:
+                return light(error)
         return self._answer(error)
 
     def _answer(self, error: RouterError) -> Response:

@@ -50,12 +50,16 @@ DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
 PUBLISH: Final = "POST", "/events/<topic>"
 POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
+JETSTREAM_PUBLISH: Final = "POST", "/jetstream/publish/<subject>"
+JETSTREAM_FETCH: Final = "POST", "/jetstream/fetch/<stream>/<consumer>"
 ELAPSED: Final = "router.elapsed"
 """Where the environment has what returns the seconds since the request began."""
 # What publishers sent goes out as the type that the answer names, and as no page.
 NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
+_JETSTREAM: Final = re.compile(r"/jetstream/(?:publish/([^/%]+)|fetch/([^/%]+)/([^/%]+))")
+_NO_RULE: Final = "", ""
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
 # Between two calls of `_count`, a second apart; further answers go uncounted.
@@ -128,10 +132,7 @@ class Front(Flask):
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request."""
-        plain = _PLAIN.fullmatch(environ["PATH_INFO"])
-        if plain is None:
-            return self._by_flask(environ, start_response)
-        rule, names = (POLL, plain.groups()) if plain[2] else (PUBLISH, plain.groups()[:1])
+        rule, names = _direct_rule(environ["PATH_INFO"])
         direct: Direct | None = self.extensions[DIRECT].get(rule)
         if direct is None or environ["REQUEST_METHOD"] != rule[0]:
             return self._by_flask(environ, start_response)
@@ -259,3 +260,13 @@ class Front(Flask):
             )
         for route, all_seconds in took.items():
             self._metrics.observe_all("router_http_request_seconds", all_seconds, route=route)
+
+
+def _direct_rule(path: str) -> tuple[tuple[str, str], tuple[str, ...]]:
+    """Return the rule of a path that a direct view may serve, with its segments."""
+    if (plain := _PLAIN.fullmatch(path)) is not None:
+        return (POLL, plain.groups()) if plain[2] else (PUBLISH, plain.groups()[:1])
+    if (found := _JETSTREAM.fullmatch(path)) is not None:
+        subject, *names = found.groups()
+        return (JETSTREAM_PUBLISH, (subject,)) if subject else (JETSTREAM_FETCH, tuple(names))
+    return _NO_RULE, ()

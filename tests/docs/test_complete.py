@@ -59,7 +59,7 @@ def test_example_configuration_changes_nothing_as_it_is() -> None:
     assert {value.origin for value in values} == {"default"}
 
 
-ROUTES = ("http.md", "pulsar-rest.md", "console.md")
+ROUTES = ("http.md", "pulsar-rest.md", "console.md", "jetstream-http.md")
 
 
 def test_every_route_is_documented() -> None:

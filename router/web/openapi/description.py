@@ -264,6 +264,8 @@ def add_routes(blueprint: Blueprint, *all_views: object) -> Blueprint:
 NAME: Final = "^[A-Za-z0-9._-]{1,249}$"
 MEMBER: Final = "^[A-Za-z0-9._:@~+-]{1,249}$"
 PULSAR: Final = "^[A-Za-z0-9._=:-]{1,249}$"
+STREAM: Final = "^[A-Za-z0-9_%-]{1,249}$"
+"""A name of a stream: a dot of its topic's name is `%2E`."""
 _MARK: Final = r"(@(earliest|latest|[0-9]{1,15})|@?[0-9]{1,19}\.[0-9]{1,19}(\.[0-9]{1,10})?)"
 ID: Final = r"([0-9]{1,19}:[0-9]{1,19}:-?[0-9]{1,9}(:[0-9]{1,9})?|[A-Za-z0-9+/_-]+=*)"
 """A message's id, in Apache Pulsar's form or in PIP 64's."""
@@ -290,6 +292,8 @@ _ALL: Final = (
     _segment("bits", "Bits of the network's prefix.", "^[0-9]{1,3}$"),
     _segment("number", "Any text."),
     _segment("name", "Name."),
+    _segment("subject", "Subject: words with dots between.", "^[^ /]{1,255}$"),
+    _segment("stream", "Name of the stream.", STREAM),
     _segment("digest", "Digest of the running build."),
     _segment("tenant", "Name of the tenant.", PULSAR),
     _segment("namespace", "Name of the namespace.", PULSAR),

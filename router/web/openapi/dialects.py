@@ -40,6 +40,17 @@ ERRORS: Final[Mapping[str, Schema]] = {
         "description": "Apache Pulsar's form.",
         **shape({"reason": str}),
     },
+    "JetStreamError": {
+        "description": "An error inside the type that the call returns otherwise. In the seed's"
+        " form `error` has `message`, `code` and `kind`, in the form `v1` `code`, `err_code` and"
+        " `description`.",
+        **shape({"type": str, "error": dict}),
+    },
+    "LightError": {
+        "description": "`-ERR`, and behind it `reason`, `stream` and `code` in URL encoding; with"
+        " `form=v1` a publish is refused in JSON.",
+        **schema(str),
+    },
     "Problem": {
         "description": "A problem document (RFC 9457). `code` is stable, `hint` says what helps.",
         **shape(
@@ -95,6 +106,8 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
     events = of_dmaap("Events", "DMaaP: publish with POST, poll with GET, streams.")
     topics = of_dmaap("Topics", "DMaaP: topics, their groups and access lists.")
     admin = of_dmaap("Administration", "DMaaP: who polls, and which addresses are refused.")
+    streams = "Streams, consumers, and messages for light clients."
+    as_json = {JSON: {"schema": schema(dict)}}
     ops = of_dmaap("Operation", "Health, readiness and metrics.")
     return {
         "events": events,
@@ -112,6 +125,10 @@ def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
         ),
         "pulsar_admin": Dialect(
             "Pulsar administration", "Apache Pulsar's own paths.", "PulsarAdminError", pulsar
+        ),
+        "jetstream": Dialect("JetStream", streams, "JetStreamError", problem),
+        "jetstream_light": Dialect(
+            "JetStream", streams, "LightError", problem, "text/plain", as_json
         ),
         "console": page("Console", "Pages and their JSON twins."),
         "openapi": page("API", "This description."),

@@ -24,6 +24,8 @@ PAGES = {
     "pulsar_rest": ("pulsar-rest.md", "http.md"),
     "pulsar_admin": ("pulsar-admin.md",),
     "console": ("console.md", "pulsar-rest.md"),
+    "jetstream": ("jetstream-http.md",),
+    "jetstream_light": ("jetstream-http.md",),
 }
 
 

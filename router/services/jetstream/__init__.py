@@ -1,0 +1,131 @@
+"""JetStream for HTTP: a request is a NATS message of a principal, its answer what comes back.
+
+The broker of the node has the streams (`BrokerStreams`), and answers as it answers NATS clients. On
+a store that is another server's, `topics.TopicStreams` serves what a store of topics can do.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Final, NamedTuple, Protocol
+
+from router.errors import OutcomeUnknownError
+from router.model import Principal
+from router.node.nats import NatsCall, NatsRoad
+from router.pulsar_client.connection import LostError
+from router.services.consume import Client, ClientGoneError, ConnectedClient
+from router.steps import Steps
+from router.wire.nats.message import NatsMessage
+
+API_PREFIX: Final = "$JS.API."
+ACK_PREFIX: Final = "$JS.ACK."
+
+
+class JetStreamRequest(NamedTuple):
+    """A message, who sends it, and for how many replies and seconds it waits.
+
+    The first reply with a status other than 100 ends the wait, too. `long_poll`: it waits for
+    messages that may not come, so it ends when the worker stops.
+    """
+
+    principal: Principal
+    administers: bool
+    message: NatsMessage
+    max_replies: int = 1
+    seconds: float = 5.0
+    long_poll: bool = False
+
+
+class WatchedClient(Client, Protocol):
+    """A client that is watched until `close`."""
+
+    def close(self) -> None:
+        """Watch no longer."""
+        ...
+
+
+Watch = Callable[[Callable[[], None]], WatchedClient]
+"""Watches a request's client, and calls what it is given if that may have left."""
+
+
+class _Unwatched(ConnectedClient):
+    """A client that stays."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def unwatched(_wake: Callable[[], None]) -> WatchedClient:
+    """Return a client that stays connected."""
+    return _Unwatched()
+
+
+class JetStream(Protocol):
+    """What answers; requests may be made from many threads or greenlets."""
+
+    def request(
+        self, asked: JetStreamRequest, watch: Watch = unwatched
+    ) -> Steps[list[NatsMessage]]:
+        """Return the replies, in order; an empty list if none came in time.
+
+        Without a receiver the reply is the status 503. Raises ForbiddenError, what the store
+        raises, OutcomeUnknownError where the broker went away, and ClientGoneError if the client
+        leaves meanwhile.
+        """
+        ...
+
+    def stop(self) -> None:
+        """End long polls, now and later, without waiting."""
+        ...
+
+
+class BrokerStreams:
+    """The streams of the node's broker; `timeout` bounds its answer beyond the wait itself."""
+
+    def __init__(self, road: NatsRoad, timeout: float) -> None:
+        self._road = road
+        self._timeout = timeout
+        self._long_polls: set[NatsCall] = set()
+        self._stopping = False
+
+    def request(
+        self, asked: JetStreamRequest, watch: Watch = unwatched
+    ) -> Steps[list[NatsMessage]]:
+        """Return the replies; see the protocol."""
+        if asked.long_poll and self._stopping:
+            return []
+        call = self._road.begin(
+            asked.principal,
+            asked.message,
+            administers=asked.administers,
+            max_replies=asked.max_replies,
+            timeout=asked.seconds,
+        )
+        client = watch(call.wake)
+        if asked.long_poll:
+            self._long_polls.add(call)
+        try:
+            yield from self._wait(call, client, time.monotonic() + asked.seconds + self._timeout)
+            return call.result() if call.is_done() or not asked.long_poll else []
+        except LostError as error:
+            raise OutcomeUnknownError.because(error) from error
+        finally:
+            self._long_polls.discard(call)
+            client.close()
+            call.cancel()
+
+    def stop(self) -> None:
+        """End long polls; see the protocol."""
+        self._stopping = True
+        for call in list(self._long_polls):
+            call.wake()
+
+    def _wait(self, call: NatsCall, client: Client, deadline: float) -> Steps[None]:
+        while not call.is_done():
+            left = deadline - time.monotonic()
+            if left <= 0 or (self._stopping and call in self._long_polls):
+                return
+            yield call, min(left, client.check_seconds())
+            if not call.is_done() and client.is_closed():
+                raise ClientGoneError

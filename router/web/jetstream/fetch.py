@@ -1,0 +1,225 @@
+"""Fetching over HTTP: a long poll is a pull, and its answer has what acknowledges each message.
+
+A pull takes what is there at once; only without a message it waits, for the first one, and then
+takes what came with it. So a poll for many messages is answered as soon as there are some.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
+
+import orjson
+from flask import Response, request
+
+from router.errors import BadNameError, BadRequestError, ForbiddenError
+from router.model import Principal
+from router.services.jetstream import ACK_PREFIX, API_PREFIX
+from router.services.jetstream.calls import call_of
+from router.services.memory_budget import Reservation
+from router.steps import Steps, run_blocking
+from router.web import requests
+from router.web.front import Answer
+from router.web.jetstream import shapes
+from router.web.jetstream.context import (
+    NO_RESPONDERS,
+    FaultError,
+    JetStreamContext,
+    status_of,
+)
+from router.web.jetstream.forms import Fault, form_of
+from router.web.openapi import description as api
+from router.web.requests import BYTES, MILLISECONDS, Query
+from router.wire.nats.jetstream.errors import ErrorCode
+from router.wire.nats.jetstream.times import format_time
+from router.wire.nats.message import NatsMessage
+
+TYPE: Final = "consumer_fetch"
+MAX_BYTES: Final = 4 << 20
+"""Of the messages of an answer: they pass the node protocol in one frame."""
+_NOTHING: Final = frozenset({404, 408})
+"""Statuses of a pull that ends without a message, or with fewer than it asked for."""
+_ACK_TOKENS: Final = 9
+
+
+class FetchViews:
+    """The views that fetch."""
+
+    def __init__(self, context: JetStreamContext) -> None:
+        self._context = context
+
+    @api.operation(
+        "POST /jetstream/fetch/<stream>/<consumer>",
+        *shapes.FORM,
+        *shapes.FETCHING,
+        answers=shapes.FETCHED,
+        fails=(*api.STORE, "not-allowed"),
+        refuses=shapes.REFUSED,
+        notes="A POST, because it takes the messages: each is given again unless it is"
+        " acknowledged in the consumer's `ack_wait`.",
+    )
+    def fetch(self, stream: str, consumer: str) -> Response:
+        """Answer messages of a pull consumer, waiting for some."""
+        body, headers = run_blocking(self.fetched(request.environ, stream, consumer))
+        return Response(body, headers=headers)
+
+    def fetched(self, environ: WSGIEnvironment, stream: str, consumer: str) -> Steps[Answer]:
+        """Answer as `fetch` does."""
+        context, options = self._context, self._context.options
+        form, query = form_of(environ), Query(environ)
+        asked = context.principal(environ)
+        pull = _Pull(context, environ, asked, requests.decode(stream), requests.decode(consumer))
+        most, default = round(options.max_expires * 1000), round(options.expires * 1000)
+        expires = query.number("expires", default, most, MILLISECONDS) / 1000
+        batch = query.number("batch", 1, options.max_fetch) or 1
+        largest = min(options.max_bytes, MAX_BYTES)
+        max_bytes = query.number("max_bytes", largest, largest, BYTES) or largest
+        requests.no_body(environ, context.reader.bounds.batch)
+        messages = yield from pull.messages(batch, max_bytes, expires)
+        shown = [_shown(message) for message in messages]
+        del messages
+        body = orjson.dumps(context.writer.written(TYPE, form, {"messages": shown}))
+        reserved = context.unsent.try_reserve(len(body))
+        if reserved is None:
+            raise context.unsent.overloaded()
+        return _Unsent(body, reserved), [
+            ("Content-Type", api.JSON),
+            ("Content-Length", str(len(body))),
+            ("Cache-Control", "no-store"),
+        ]
+
+
+class _Unsent:
+    """The body of an answer, whose memory counts as unsent until it is out."""
+
+    def __init__(self, body: bytes, reserved: Reservation) -> None:
+        self._pieces = iter((body,))
+        self._reserved = reserved
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """Release the memory; called by the server however the answer ended."""
+        self._reserved.release()
+
+
+class _Pull:
+    """The pulls of one request."""
+
+    def __init__(
+        self,
+        context: JetStreamContext,
+        environ: WSGIEnvironment,
+        asked: tuple[Principal, bool],
+        stream: str,
+        consumer: str,
+    ) -> None:
+        # The subject of any call that names both tells whether they can be names.
+        call = call_of(f"CONSUMER.INFO.{stream}.{consumer}")
+        if call.fault is not None:
+            raise BadNameError(f"stream or consumer: {call.fault.description}")
+        self._context = context
+        self._environ = environ
+        self._asked = asked
+        self._subject = f"{API_PREFIX}CONSUMER.MSG.NEXT.{stream}.{consumer}"
+        self._info = API_PREFIX + call.subject
+        self._stream = stream
+
+    def messages(self, batch: int, max_bytes: int, expires: float) -> Steps[list[NatsMessage]]:
+        """Return at most `batch` messages, after `expires` seconds without any an empty list."""
+        found, left = (yield from self._take(batch, max_bytes, 0.0)), max_bytes
+        if found or expires <= 0:
+            return found
+        found = yield from self._take(1, left, expires)
+        left -= sum(map(_size, found))
+        if found and batch > 1 and left > 0:
+            # What is taken already is answered, whatever becomes of the rest.
+            try:
+                found += yield from self._take(batch - 1, left, 0.0)
+            except (BadRequestError, ForbiddenError):
+                pass
+        return found
+
+    def _take(self, batch: int, max_bytes: int, expires: float) -> Steps[list[NatsMessage]]:
+        """Return the messages of one pull; 0 seconds: those that are there."""
+        body: dict[str, Any] = {"batch": batch, "max_bytes": max_bytes}
+        if expires > 0:
+            body["expires"] = round(expires * 1e9)
+        else:
+            body["no_wait"] = True
+        message = NatsMessage(self._subject, payload=orjson.dumps(body))
+        seconds = expires if expires > 0 else self._context.options.timeout
+        replies = yield from self._context.ask(
+            self._environ, self._asked, message, max_replies=batch, seconds=seconds
+        )
+        status, text = status_of(replies[-1]) if replies else (0, "")
+        found = [one for one in replies if not status_of(one)[0]]
+        if found or not status or status in _NOTHING:
+            return found
+        if status == NO_RESPONDERS:
+            raise (yield from self._absent())
+        raise FaultError.of_status(status if 400 <= status < 500 else 500, text, self._stream)
+
+    def _absent(self) -> Steps[FaultError]:
+        """Return why the consumer takes no pull."""
+        message = NatsMessage(self._info, payload=b"{}")
+        replies = yield from self._context.ask(self._environ, self._asked, message)
+        found: Any = orjson.loads(replies[0].payload) if replies and replies[0].payload else {}
+        if "error" in found:
+            return FaultError(Fault.of_json(found["error"]), self._stream)
+        if found.get("config", {}).get("deliver_subject"):
+            return FaultError.of_status(409, "the consumer pushes its messages", self._stream)
+        return FaultError.of_code(ErrorCode.CONSUMER_NOT_FOUND, self._stream)
+
+
+def _size(message: NatsMessage) -> int:
+    return len(message.payload) + len(message.headers) + len(message.subject) + len(message.reply)
+
+
+def _shown(message: NatsMessage) -> dict[str, Any]:
+    """Return a message as the answer has it."""
+    shown: dict[str, Any] = {"subject": message.subject}
+    if (place := ack_fields(message.reply)) is not None:
+        shown |= place
+    if headers := _headers(message.headers):
+        shown["headers"] = headers
+    try:
+        shown["value"] = message.payload.decode()
+    except UnicodeDecodeError:
+        shown["value"] = base64.b64encode(message.payload).decode()
+        shown["value_encoding"] = "base64"
+    shown["token"] = message.reply
+    return shown
+
+
+def ack_fields(reply: str) -> dict[str, Any] | None:
+    """Return what the subject of an acknowledgement says of its message, None: it is none."""
+    tokens = reply.split(".")
+    if not reply.startswith(ACK_PREFIX) or len(tokens) < _ACK_TOKENS:
+        return None
+    # Behind `$JS.ACK` there may be a domain and an account, and a random token at the end.
+    at = 4 if len(tokens) == _ACK_TOKENS else 6
+    try:
+        delivered, sequence, place, at_ns, pending = map(int, tokens[at : at + 5])
+    except ValueError:
+        return None
+    return {
+        "sequence": sequence,
+        "consumer_sequence": place,
+        "time": format_time(at_ns),
+        "deliveries": delivered,
+        "pending": pending,
+    }
+
+
+def _headers(block: bytes) -> dict[str, list[str]]:
+    """Return the headers of a message by their names, each with its values."""
+    found: dict[str, list[str]] = {}
+    for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
+        if colon:
+            found.setdefault(name, []).append(value.strip())
+    return found

@@ -1,0 +1,123 @@
+"""Publishing for light clients: a POST stores a message, and its answer is `+OK` or `-ERR`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
+
+import orjson
+from flask import Response, request
+
+from router.errors import OutcomeUnknownError
+from router.steps import Steps, run_blocking
+from router.web import bodies, requests, tracing
+from router.web.front import Answer
+from router.web.jetstream import light, shapes
+from router.web.jetstream.context import (
+    NO_RESPONDERS,
+    FaultError,
+    JetStreamContext,
+    check_subject,
+    status_of,
+)
+from router.web.jetstream.forms import FORM_HEADER, Fault, Form, form_of
+from router.web.openapi import description as api
+from router.wire.nats.message import NatsMessage
+
+HEADER_PREFIX: Final = "HTTP_NATS_"
+"""Of headers, as the environment names them, that become headers of the message."""
+# Names that are not written as HTTP servers give them back.
+_NAMES: Final = {"HTTP_NATS_TTL": "Nats-TTL", "HTTP_KV_OPERATION": "KV-Operation"}
+_NO_STREAM: Final = "no stream has this subject"
+
+
+class PublishViews:
+    """The views that publish."""
+
+    def __init__(self, context: JetStreamContext) -> None:
+        self._context = context
+
+    @api.operation(
+        "POST /jetstream/publish/<subject>",
+        *shapes.FORM,
+        *shapes.PUBLISHING,
+        *api.TRACED,
+        body=shapes.MESSAGE,
+        answers=shapes.PUBLISHED,
+        fails=(*api.STORE, *api.APPEND),
+        refuses=shapes.REFUSED,
+        notes="The body is the message, whatever its type. The first byte says it all: `+`, the"
+        " message is on disk; `-`, it is not, or that is unknown.",
+    )
+    def publish(self, subject: str) -> Response:
+        """Store a message in the stream that has the subject; answer when it is durable."""
+        body, headers = run_blocking(self.published(request.environ, subject))
+        return Response(body, headers=headers)
+
+    def published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
+        """Store a message as `publish` does."""
+        context = self._context
+        form = form_of(environ)
+        asked = context.principal(environ)
+        subject = check_subject(requests.decode(subject))
+        encoding = environ.get("HTTP_CONTENT_ENCODING", "")
+        body = bodies.Body("", encoding, requests.body(environ, context.reader.bounds.batch))
+        messages, reserved = yield from context.reader.messages(body)
+        del body
+        with reserved:
+            payload = messages[0].value if messages else b""
+            message = NatsMessage(subject, headers=message_headers(environ), payload=payload)
+            replies = yield from context.ask(environ, asked, message)
+        if not replies:
+            raise OutcomeUnknownError
+        if status_of(replies[0])[0] == NO_RESPONDERS:
+            raise FaultError.of_status(404, _NO_STREAM)
+        if form is Form.V1:
+            return _answer(*_acknowledged_v1(replies[0].payload))
+        return _answer(light.ok(_acknowledged(replies[0].payload)).encode(), light.KIND)
+
+
+def message_headers(environ: WSGIEnvironment) -> bytes:
+    """Return the headers of the message that a request publishes, as NATS writes them."""
+    pairs = [*_own_headers(environ), *tracing.of_request(environ).items()]
+    if not pairs:
+        return b""
+    lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
+    return b"NATS/1.0\r\n" + lines.encode("latin-1", "replace") + b"\r\n"
+
+
+def _own_headers(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
+    for key, value in environ.items():
+        if key in _NAMES:
+            yield _NAMES[key], value
+        elif key.startswith(HEADER_PREFIX) and key != FORM_HEADER:
+            yield key.removeprefix("HTTP_").replace("_", "-").title(), value
+
+
+def _acknowledged(payload: bytes) -> Mapping[str, object]:
+    """Return the fields of `+OK`; raise FaultError for a refusal.
+
+    None, if not a stream but a service answered.
+    """
+    try:
+        found: Any = orjson.loads(payload)
+    except orjson.JSONDecodeError:
+        return {}
+    if not isinstance(found, dict):
+        return {}
+    if "error" in found:
+        raise FaultError(Fault.of_json(found["error"]), found.get("stream", ""))
+    fields: dict[str, object] = {"stream": found.get("stream"), "sequence": found.get("seq")}
+    if found.get("duplicate"):
+        fields["duplicate"] = "true"
+    return fields
+
+
+def _acknowledged_v1(payload: bytes) -> tuple[bytes, str]:
+    _acknowledged(payload)
+    return payload, api.JSON
+
+
+def _answer(body: bytes, kind: str) -> Answer:
+    return (body,), [("Content-Type", kind), ("Content-Length", str(len(body)))]
