@@ -15,6 +15,7 @@ import structlog
 from router import node_socket
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.nats.opening import join_streams
 from router.broker.nats.server import NatsServer
 from router.broker.node.counters import Counters
 from router.broker.node.leases import Leases
@@ -97,6 +98,9 @@ class RunningBroker:
             nats=nats,
         )
         context.rpc.nats = nats
+        if nats is not None:
+            join_streams(nats, storage.schemas, leases, folder)
+            await nats.streams.load()
         counters.watch("router_broker_connections", lambda: len(transport.connections))
         await stack.enter_async_context(storage.maintained())
         return cls(storage, listeners, context, transport)
@@ -120,6 +124,9 @@ class RunningBroker:
     async def close(self) -> None:
         """Close all connections, then the store."""
         await self._listeners.close()
+        if (nats := self._context.nats) is not None:
+            await nats.api.close()
+            await nats.streams.close()
         await self._storage.close()
 
 

@@ -19,4 +19,10 @@ NATS: Final[tuple[Setting, ...]] = (
         "Size of the messages that wait for a NATS client above which it is cut off as a slow"
         " consumer.",
     ),
+    count(
+        "nats.max_subjects",
+        "500000",
+        "Maximum number of subjects that the messages of all streams have together. A message with"
+        " a new subject beyond it is refused.",
+    ),
 )

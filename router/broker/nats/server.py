@@ -19,11 +19,13 @@ from urllib.parse import urlsplit
 
 from router.access.authorizer import Authorizer
 from router.broker.entries import Transcoder
+from router.broker.nats.api import JetStreamApi
 from router.broker.nats.authorization import Caller, SubjectRights
 from router.broker.nats.client import PrincipalCaller
 from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
 from router.broker.nats.spec import advertised
+from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
 from router.errors import ForbiddenError
@@ -101,11 +103,15 @@ class _NoStreams:
 
 @dataclass(frozen=True, slots=True)
 class NatsOptions(SettingsOptions):
-    """Limits of NATS clients: bytes of a payload, subscriptions of one, unsent bytes of one."""
+    """Limits of NATS clients: bytes of a payload, subscriptions of one, unsent bytes of one.
+
+    `max_subjects`: of all streams together.
+    """
 
     max_payload: int = from_setting("nats.max_payload", default=1 << 20)
     max_subscriptions: int = from_setting("nats.max_subscriptions", default=10_000)
     max_pending: int = from_setting("nats.max_pending", default=32 << 20)
+    max_subjects: int = from_setting("nats.max_subjects", default=500_000)
 
 
 class NatsServer:
@@ -130,6 +136,8 @@ class NatsServer:
         self.hub = Hub()
         self.metrics = NatsMetrics(counters, self.hub)
         self.storing: StoringPart = _NoStreams(topics)
+        self.streams: Streams
+        self.api: JetStreamApi
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = advertised(settings)

@@ -1,0 +1,32 @@
+"""What failures of the router are called in the JetStream API: a table of errors by their class."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.broker.storage import StoreError
+from router.errors import (
+    DiskFullError,
+    RouterError,
+    TopicExistsError,
+    TopicNotFoundError,
+)
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+
+_CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
+    (TopicNotFoundError, ErrorCode.STREAM_NOT_FOUND),
+    (TopicExistsError, ErrorCode.STREAM_NAME_EXIST),
+    (DiskFullError, ErrorCode.STORAGE_RESOURCES_EXCEEDED),
+    (StoreError, ErrorCode.STREAM_STORE_FAILED),
+    (RouterError, ErrorCode.STREAM_GENERAL),
+)
+
+
+def jetstream_error(failure: Exception) -> JetStreamError:
+    """Return the error of the API for a failure; raise TypeError if it is none of a call."""
+    if isinstance(failure, JetStreamError):
+        return failure
+    for kind, code in _CODES:
+        if isinstance(failure, kind):
+            return error(code, err=str(failure) or "not permitted")
+    raise TypeError(f"{type(failure).__name__} is no failure of a call")

@@ -1,0 +1,206 @@
+"""Keeps the subject index of a stream in step with its log.
+
+Theory of operation. What NATS clients publish is in the index as soon as it is appended, so that
+the next publish is checked against it. Entries of other dialects are taken when they are on disk,
+in their order. `position` is the entry before which all are in the index; `_ahead` are entries
+behind it that are in it too. Small entries in memory are taken within the call that finds them,
+others by a task that reads the log.
+
+Segments may be removed with messages that were not deleted before (retention of the topic). Then
+the index, which counted them, is built again from what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from router.broker.nats.stored_messages import (
+    READ_BYTES,
+    READ_ENTRIES,
+    MessageReader,
+    StoredMessage,
+)
+from router.broker.nats.subject_index import SubjectIndex, stored_size
+from router.broker.storage import DamagedError, Entry, Ledger
+
+MAX_INLINE_ENTRIES: Final = 64
+
+MessageObserver = Callable[[int, str], None]
+"""Called with the sequence and subject of a message that came into the index, or left it."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Indexer:
+    """Keeps the index of one ledger; entries before `position` are in it."""
+
+    def __init__(self, ledger: Ledger, reader: MessageReader, index: SubjectIndex) -> None:
+        self.index = index
+        self.position = ledger.first_entry
+        self.foreign = False
+        self.added: dict[MessageObserver, None] = {}
+        self.removed: dict[MessageObserver, None] = {}
+        self._ledger = ledger
+        self._reader = reader
+        self._ahead: set[int] = set()
+        self._first_number = ledger.first_number
+        self._unreadable = 0
+        self._work: asyncio.Task[None] | None = None
+
+    def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
+        """Go on at an entry: the index has what a checkpoint held."""
+        self.position = position
+        self.foreign = foreign
+        self._unreadable = unreadable
+        self._first_number = self._ledger.first_number
+
+    @property
+    def unreadable(self) -> int:
+        """Return how many numbers hold no message that can be read."""
+        return self._unreadable
+
+    def restart(self) -> None:
+        """Build the index again from nothing."""
+        self.index.clear()
+        self._ahead.clear()
+        self._unreadable = 0
+        self.foreign = False
+        self.position = self._ledger.first_entry
+        self._first_number = self._ledger.first_number
+
+    @property
+    def settled(self) -> bool:
+        """Return whether the index has the entries before `position`, and nothing else."""
+        return self.position == self._ledger.durable_entry and not self._ahead
+
+    def add(self, subject: str, sequence: int, size: int) -> None:
+        """Count a message that is appended; `appended` follows with its entry."""
+        self.index.add(subject, sequence, size)
+        if self.added:
+            for observer in tuple(self.added):
+                observer(sequence, subject)
+
+    def appended(self, entry_id: int) -> None:
+        """Note that the messages of an entry, which is not on disk yet, are in the index."""
+        self._ahead.add(entry_id)
+
+    def remove_place(self, subject: str, sequence: int, size: int) -> None:
+        """Take a message out that is deleted now, and is in the index."""
+        self.index.remove(subject, sequence, size)
+        if self.removed:
+            for observer in tuple(self.removed):
+                observer(sequence, subject)
+
+    def has(self, entry_id: int) -> bool:
+        """Return whether the messages of an entry are in the index."""
+        return entry_id < self.position or entry_id in self._ahead
+
+    def remove(self, messages: Iterable[StoredMessage]) -> None:
+        """Take messages out that are deleted now."""
+        for message in messages:
+            if self.has(message.entry):
+                size = stored_size(message.subject, message.headers, message.payload)
+                self.remove_place(message.subject, message.sequence, size)
+
+    def advance(self) -> bool:
+        """Take what is quick; return whether the index has all that is on disk."""
+        if self._ledger.first_number != self._first_number:
+            self._check_removed()
+        ledger, ahead = self._ledger, self._ahead
+        end = ledger.durable_entry
+        inline = MAX_INLINE_ENTRIES
+        while self.position < end:
+            if self.position in ahead:
+                ahead.remove(self.position)
+                self.position += 1
+                continue
+            if self._work is not None:
+                return False
+            entry = ledger.cached(self.position)
+            if entry is None or not inline or not self._reader.is_quick(entry):
+                return False
+            inline -= 1
+            self._take(entry)
+        return True
+
+    async def catch_up(self) -> None:
+        """Return when the index has all that was on disk at the call. Raises OSError."""
+        end = self._ledger.durable_entry
+        while self.position < end and not self._ledger.discarded:
+            if self.advance():
+                return
+            if self._work is None:
+                self._work = asyncio.get_running_loop().create_task(self._read(end))
+                self._work.add_done_callback(self._ended)
+            await asyncio.shield(self._work)
+
+    async def close(self) -> None:
+        """End reading."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
+
+    def _ended(self, work: asyncio.Task[None]) -> None:
+        self._work = None
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("nats-index-failed", ledger=self._ledger.id, reason=str(error))
+
+    async def _read(self, end: int) -> None:
+        ledger = self._ledger
+        while self.position < end and not ledger.discarded:
+            if self.position in self._ahead:
+                self._ahead.remove(self.position)
+                self.position += 1
+                continue
+            start = self.position
+            try:
+                entries = await ledger.read(start, READ_ENTRIES, READ_BYTES)
+            except DamagedError as damage:
+                self._pass_over(start, damage.last + 1)
+                continue
+            await self._reader.prepared(entries)
+            if self.position != start:
+                continue  # it was built again from nothing meanwhile
+            for entry in entries:
+                self._pass_over(self.position, entry.entry_id)
+                if entry.entry_id in self._ahead:
+                    break
+                self._take(entry)
+            if not entries:
+                self.position = max(self.position, ledger.durable_entry)
+            await asyncio.sleep(0)
+
+    def _pass_over(self, start: int, end: int) -> None:
+        """Go on behind entries that are not there, but for those that are in the index."""
+        if self.position == start and start < end:
+            self.position = min(end, self._ledger.durable_entry)
+            self._ahead = {entry for entry in self._ahead if entry >= self.position}
+
+    def _take(self, entry: Entry) -> None:
+        """Add the messages of the entry at `position`."""
+        messages = self._reader.messages(entry)
+        deleted = self._ledger.deleted
+        self.foreign = self.foreign or not self._reader.is_native(entry)
+        if not messages:
+            first = entry.index + 1 - entry.messages
+            self._unreadable += entry.messages - deleted.count_between(first, entry.index)
+        for message in messages:
+            if deleted and deleted.contains(message.sequence - 1):
+                continue
+            size = stored_size(message.subject, message.headers, message.payload)
+            self.add(message.subject, message.sequence, size)
+        self.position = entry.entry_id + 1
+
+    def _check_removed(self) -> None:
+        """Find out whether segments were removed with messages that the index counts."""
+        ledger = self._ledger
+        if ledger.next_entry - self.position != len(self._ahead):
+            return  # entries that are not in the index yet: looked at again when they are
+        self._first_number = ledger.first_number
+        if self._unreadable or self.index.messages != ledger.messages:
+            _log.info("nats-index-rebuilt", ledger=ledger.id)
+            self.restart()

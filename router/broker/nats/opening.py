@@ -1,0 +1,58 @@
+"""The NATS side of a broker, put together: server, streams, consumers, and the table of the API."""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+
+from router.broker.nats.api import JetStreamApi
+from router.broker.nats.direct_get import DirectGet
+from router.broker.nats.publishing import PublishContext
+from router.broker.nats.server import NatsServer
+from router.broker.nats.stored_messages import EntryCache
+from router.broker.nats.stream import StreamContext
+from router.broker.nats.stream_api import StreamApi
+from router.broker.nats.streams import Streams
+from router.broker.nats.subject_index import SubjectBudget
+from router.broker.node.leases import Leases
+from router.broker.topics.schemas import TopicSchemas
+
+
+def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, folder: Path) -> None:
+    """Give a server its streams and the calls of JetStream; `Streams.load` follows.
+
+    `folder`: where the indexes of subjects are kept.
+    """
+    topics, store = server.topics, server.topics.store
+    numbers = count(1)
+
+    def note(size: int) -> None:
+        topics.tally.entries += 1
+        topics.tally.bytes += size
+
+    streams = Streams(
+        topics,
+        server.registry,
+        StreamContext(
+            store=store,
+            transcoder=server.transcoder,
+            cache=EntryCache(),
+            budget=SubjectBudget(server.options.max_subjects),
+            folder=folder,
+            now_ms=topics.now_ms,
+        ),
+        PublishContext(
+            store=store,
+            now_ms=topics.now_ms,
+            check_schema=schemas.check_without,
+            new_producer_name=lambda: f"nats-{store.boot}-{next(numbers)}",
+            stored=note,
+        ),
+        leases.forget,
+    )
+    api = JetStreamApi(server.hub)
+    api.add(StreamApi(streams, lambda: (api.total, api.errors)).apis())
+    api.add(DirectGet(streams, server.hub).apis())
+    server.streams, server.storing, server.api = streams, streams, api
+    server.hub.serve("$JS.API.>", api.handle)
+    server.counters.observe(api.collect)

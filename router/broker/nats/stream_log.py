@@ -1,0 +1,344 @@
+"""The log of one stream by sequences and subjects: reading, counting, deleting.
+
+Theory of operation. A sequence is a message number plus 1. A stream without an index has one
+subject, `own_subject`. With one, a subject's first and last sequence and its count come from the
+index; where a deletion left only a bound of them, the log is read from that bound on.
+
+A message leaves the index in the same step in which the ledger learns that it is deleted, so that
+both always agree on what is live.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from router.broker.nats.indexing import Indexer
+from router.broker.nats.stored_messages import MessageReader, StoredMessage
+from router.broker.nats.subject_index import SubjectIndex, SubjectState, stored_size
+from router.broker.storage import Ledger, Store
+from router.wire.nats.subjects import matches
+
+SCAN_MESSAGES: Final = 1_000
+SCAN_BYTES: Final = 256 << 10
+
+DeletionObserver = Callable[[Sequence[tuple[int, int]]], None]
+"""Called with ranges of sequences, ends included, right after they were deleted."""
+
+
+class Place(NamedTuple):
+    """A message that the index counts: its sequence, subject and size there."""
+
+    sequence: int
+    subject: str
+    size: int
+
+
+class StreamLog:
+    """The messages of one ledger; see above. `indexer` is None for a stream of one subject."""
+
+    def __init__(
+        self, store: Store, ledger: Ledger, reader: MessageReader, own_subject: str
+    ) -> None:
+        self.store = store
+        self.ledger = ledger
+        self.reader = reader
+        self.own_subject = own_subject
+        self.indexer: Indexer | None = None
+        self.unresolved: dict[str, SubjectState] = {}
+        self.deletion_observers: dict[DeletionObserver, None] = {}
+
+    @property
+    def index(self) -> SubjectIndex | None:
+        """Return the index, None: there is one subject."""
+        return None if self.indexer is None else self.indexer.index
+
+    @property
+    def messages(self) -> int:
+        """Return how many live messages there are."""
+        index = self.index
+        return self.ledger.messages if index is None else index.messages
+
+    @property
+    def bytes(self) -> int:
+        """Return their bytes; of a stream without an index what the log holds."""
+        index = self.index
+        return self.ledger.size_bytes if index is None else index.bytes
+
+    @property
+    def first_sequence(self) -> int:
+        """Return the first live sequence; the next one to come if there is none."""
+        return self.ledger.first_live_number + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the last durable sequence; 0: there was none."""
+        return self.ledger.durable_number
+
+    def is_current(self) -> bool:
+        """Return whether the index has all that is on disk, having taken what is quick."""
+        return self.indexer is None or self.indexer.advance()
+
+    async def catch_up(self) -> None:
+        """Return when the index has all that was on disk at the call. Raises OSError."""
+        if self.indexer is not None:
+            await self.indexer.catch_up()
+
+    async def read(self, sequence: int) -> StoredMessage | None:
+        """Return a message; None: it is deleted, or not there. Raises OSError."""
+        return await self.reader.one(sequence - 1)
+
+    async def read_from(
+        self, sequence: int, max_messages: int, max_bytes: int
+    ) -> list[StoredMessage]:
+        """Return live messages from a sequence on, in order, the first one whatever its size.
+
+        []: there are no more. Raises OSError.
+        """
+        found = self.reader.read_now(sequence - 1, max_messages, max_bytes)
+        if found is None:
+            found = await self.reader.read(sequence - 1, max_messages, max_bytes)
+        return found
+
+    def read_now(
+        self, sequence: int, max_messages: int, max_bytes: int
+    ) -> list[StoredMessage] | None:
+        """Return what `read_from` does if it is in memory; None: `read_from` finds out."""
+        return self.reader.read_now(sequence - 1, max_messages, max_bytes)
+
+    async def scan(self, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
+        """Yield the live messages between two sequences, ends included, in order and chunks."""
+        while first <= last:
+            found = await self.read_from(first, SCAN_MESSAGES, SCAN_BYTES)
+            if not found:
+                return
+            first = found[-1].sequence + 1
+            if first > last + 1:
+                found = [message for message in found if message.sequence <= last]
+            if found:
+                yield found
+
+    async def next_of_subject(self, sequence: int, filters: Sequence[str]) -> StoredMessage | None:
+        """Return the first live message from a sequence on that matches a filter; none: all do."""
+        bounds = self.bounds(filters)
+        if bounds is None or sequence > bounds[1]:
+            return None
+        matcher = SubjectMatcher(filters)
+        async for messages in self.scan(max(sequence, bounds[0]), bounds[1]):
+            for message in messages:
+                if matcher.matches(message.subject):
+                    return message
+        return None
+
+    async def last_of_subject(self, filters: Sequence[str]) -> StoredMessage | None:
+        """Return the last live message that matches a filter; None: there is none."""
+        last = 0
+        for sequence in await self.last_sequences(filters):
+            last = max(last, sequence)
+        return await self.read(last) if last else None
+
+    async def last_sequences(self, filters: Sequence[str]) -> list[int]:
+        """Return the last sequence of each subject that matches a filter, in order."""
+        index = self.index
+        if index is None:
+            bounds = self.bounds(filters)
+            last = self.ledger.deleted.last_live(self.last_sequence - 1) + 1
+            return [] if bounds is None or last < bounds[0] else [last]
+        found = list(index.matching(filters))
+        for subject, state in found:
+            if not state.last_exact:
+                await self.resolve_last(subject, state)
+        durable = self.last_sequence
+        return sorted(state.last for _, state in found if state.count and state.last <= durable)
+
+    async def count_from(self, sequence: int, filters: Sequence[str]) -> int:
+        """Return how many live durable messages from a sequence on match a filter; none: all."""
+        number = max(sequence - 1, self.ledger.first_number)
+        end = self.ledger.durable_number
+        index = self.index
+        every = not filters or ">" in filters
+        if every or index is None:
+            if self.bounds(filters) is None or number >= end:
+                return 0
+            return end - number - self.ledger.deleted.count_between(number, end - 1)
+        count, unsure, last = 0, set(), 0
+        for subject, state in index.matching(filters):
+            if state.last > end:
+                unsure.add(subject)
+            elif sequence <= state.first:
+                count += state.count
+                continue
+            elif sequence > state.last:
+                continue
+            elif state.places is not None:
+                count += len(state.places) - bisect_left(state.places, (sequence, 0))
+                continue
+            unsure.add(subject)
+            last = max(last, min(state.last, end))
+        if unsure:
+            async for messages in self.scan(sequence, last):
+                count += sum(message.subject in unsure for message in messages)
+        return count
+
+    def bounds(self, filters: Sequence[str]) -> tuple[int, int] | None:
+        """Return sequences around all messages that match a filter; None: there are none."""
+        index = self.index
+        if filters and ">" not in filters:
+            if index is not None:
+                return index.bounds(filters)
+            if not any(matches(one, self.own_subject) for one in filters):
+                return None
+        return self.first_sequence, max(self.ledger.next_index, 1)
+
+    async def resolve_last(self, subject: str, state: SubjectState) -> None:
+        """Find the last message of a subject where a deletion left only a bound of it."""
+        index = self.index
+        while index is not None and not state.last_exact and state.count:
+            high = state.last
+            low = max(state.first, high - SCAN_MESSAGES + 1)
+            last = 0
+            async for messages in self.scan(low, high):
+                last = max([last, *(m.sequence for m in messages if m.subject == subject)])
+            if index.subjects.get(subject) is not state or state.last != high or state.last_exact:
+                return
+            if last:
+                state.last, state.last_exact = last, True
+            elif low > state.first:
+                state.last = low - 1
+            else:
+                return
+
+    def matcher(self, filters: Sequence[str]) -> SubjectMatcher:
+        """Return what says whether subjects match any filter; none: all do."""
+        return SubjectMatcher(filters)
+
+    async def resolve_all(self) -> None:
+        """Find the last messages of the subjects in `unresolved`. Raises OSError."""
+        while self.unresolved:
+            await self.resolve_last(*self.unresolved.popitem())
+
+    def delete_now(self, places: Sequence[Place], done: Callable[[], None] | None = None) -> None:
+        """Delete messages that the index counts; `done` is called when that is on disk."""
+        indexer = self.indexer
+        if indexer is not None:
+            for sequence, subject, size in places:
+                indexer.remove_place(subject, sequence, size)
+        self._delete(ranges_of(sorted(place.sequence for place in places)), done)
+
+    def delete_messages(
+        self, messages: Iterable[StoredMessage], done: Callable[[], None] | None = None
+    ) -> None:
+        """Delete messages that were just read; `done` is called when that is on disk."""
+        deleted, indexer = self.ledger.deleted, self.indexer
+        live = [one for one in messages if not deleted.contains(one.sequence - 1)]
+        if indexer is not None:
+            indexer.remove(live)
+        self._delete(ranges_of([message.sequence for message in live]), done)
+
+    async def delete_range(self, first: int, last: int) -> int:
+        """Delete all live messages between two sequences, ends included; return how many.
+
+        They are left out by readers on return, and on disk with the next sync. Raises OSError.
+        """
+        count = 0
+        if self.indexer is None:
+            return self._delete([(first, last)], None) if first <= last else 0
+        async for messages in self.scan(first, last):
+            self.delete_messages(messages)
+            count += len(messages)
+        return count
+
+    def delete_all(self) -> int:
+        """Delete all messages that were appended; return how many there were."""
+        count = self.messages
+        if self.indexer is not None:
+            self.indexer.index.clear()
+        self._delete([(self.ledger.first_number + 1, self.ledger.next_index)], None)
+        return count
+
+    async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
+        """Delete the first `count` live messages below a sequence that match; return how many."""
+        index = self.index
+        if index is not None:
+            states = list(index.matching(filters))
+            if all(state.places is not None for _, state in states):
+                places = sorted(
+                    Place(sequence, subject, size)
+                    for subject, state in states
+                    for sequence, size in state.places or ()
+                    if sequence < before
+                )[:count]
+                self.delete_now(places)
+                return len(places)
+        bounds, deleted = self.bounds(filters), 0
+        if bounds is None:
+            return 0
+        matcher = SubjectMatcher(filters)
+        async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
+            found = [message for message in messages if matcher.matches(message.subject)]
+            found = found[: count - deleted]
+            self.delete_messages(found)
+            deleted += len(found)
+            if deleted >= count:
+                break
+        return deleted
+
+    def sequence_before_newest(self, keep: int) -> int:
+        """Return the sequence from which on `keep` live messages are left."""
+        ledger = self.ledger
+        low, high = ledger.first_number, ledger.durable_number
+        end = high
+        while low < high:
+            middle = (low + high) // 2
+            if end - middle - ledger.deleted.count_between(middle, end - 1) > keep:
+                low = middle + 1
+            else:
+                high = middle
+        return low + 1
+
+    def _delete(self, ranges: Sequence[tuple[int, int]], done: Callable[[], None] | None) -> int:
+        """Delete ranges of sequences; return how many of them were not deleted before."""
+        numbers = [(first - 1, last - 1) for first, last in ranges]
+        count = self.store.delete_messages(self.ledger, numbers, done)
+        if ranges:
+            for observer in tuple(self.deletion_observers):
+                observer(ranges)
+        return count
+
+
+class SubjectMatcher:
+    """Whether subjects match any of some filters; none: all do. Answers are kept."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self._filters = () if ">" in filters else tuple(filters)
+        self._known: dict[str, bool] = {}
+
+    def matches(self, subject: str) -> bool:
+        """Return whether a subject matches."""
+        if not self._filters:
+            return True
+        known = self._known.get(subject)
+        if known is None:
+            if len(self._known) >= SCAN_MESSAGES:
+                self._known.clear()
+            known = any(matches(one, subject) for one in self._filters)
+            self._known[subject] = known
+        return known
+
+
+def place_of(message: StoredMessage) -> Place:
+    """Return what the index knows of a message."""
+    size = stored_size(message.subject, message.headers, message.payload)
+    return Place(message.sequence, message.subject, size)
+
+
+def ranges_of(sequences: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending sequences as ranges, ends included."""
+    ranges: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if ranges and ranges[-1][1] + 1 == sequence:
+            ranges[-1] = ranges[-1][0], sequence
+        else:
+            ranges.append((sequence, sequence))
+    return ranges

@@ -1,0 +1,60 @@
+"""Which stream a topic's partition is: names, subjects, and the configuration of a plain topic.
+
+A stream has the name under which Kafka clients know the topic, with `.` written `%2E` and `%`
+written `%25`. A partition of a topic with several partitions is a stream of its own, under its own
+name (`orders-partition-0`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from router.model import Policies
+from router.wire.nats.jetstream.config import StreamConfig
+from router.wire.nats.subjects import is_literal
+
+NS_PER_MS: Final = 1_000_000
+NO_LIMIT: Final = -1
+_NOT_IN_NAMES: Final = frozenset(" \t\r\n\f.*>\\/%")
+_DUPLICATE_WINDOW_NS: Final = 120_000_000_000
+
+
+def stream_name(kafka_name: str) -> str:
+    """Return the name of the stream of a topic that Kafka knows by a name."""
+    return "".join(f"%{ord(one):02X}" if one in _NOT_IN_NAMES else one for one in kafka_name)
+
+
+def kafka_name(name: str) -> str | None:
+    """Return the Kafka name of a stream's topic; None: no topic has such a stream."""
+    parts = name.split("%")
+    found = [parts[0]]
+    for part in parts[1:]:
+        try:
+            found.append(chr(int(part[:2], 16)) + part[2:])
+        except ValueError:
+            return None
+    decoded = "".join(found)
+    return decoded if stream_name(decoded) == name else None
+
+
+def own_subject(name: str) -> str:
+    """Return the subject of messages that say none: the topic's Kafka name, if it can be one."""
+    return name if is_literal(name) else stream_name(name)
+
+
+def plain_config(name: str, subject: str, policies: Policies) -> StreamConfig:
+    """Return the configuration of a topic that no client made a stream."""
+    age_ms, size = policies.retention_ms, policies.retention_bytes
+    return StreamConfig(
+        name=name,
+        subjects=(subject,),
+        max_consumers=NO_LIMIT,
+        max_msgs=NO_LIMIT,
+        max_bytes=NO_LIMIT if size is None or size < 0 else size,
+        max_age=0 if age_ms is None or age_ms < 0 else age_ms * NS_PER_MS,
+        max_msgs_per_subject=NO_LIMIT,
+        max_msg_size=NO_LIMIT,
+        num_replicas=1,
+        duplicate_window=_DUPLICATE_WINDOW_NS,
+        allow_direct=True,
+    )

@@ -1,0 +1,454 @@
+"""All streams of a broker: which topic is which stream, which stream has a subject, and changes.
+
+Theory of operation. Every partition of a topic is a stream. What clients configured is a record of
+the registry (kind `nats-stream`), which names the topic that it was made for, so that a later topic
+of the same name does not inherit it. A stream object is made when a stream is first used, and
+opened when its content is. Those that clients configured are opened behind the start, one after
+the other, for their age limits and for consumers that deliver without being asked.
+
+A subject leads to the configured stream that takes it, else to the topic of that name. A stream
+cannot be made with subjects that another stream takes, nor with the name of another topic. A topic
+that is made later under the name of such a subject is left to the clients of its dialect: the
+subject still leads to the stream, and the topic can be read as a stream.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any, Final, Protocol
+
+import orjson
+import structlog
+
+from router.access.authorizer import TOPIC_RECORDS, TopicRights
+from router.access.permissions import Right
+from router.broker.nats.authorization import Caller
+from router.broker.nats.publishing import PublishContext, Publisher
+from router.broker.nats.stored_messages import NS_PER_MS
+from router.broker.nats.stream import Stream, StreamContext, StreamRecord
+from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
+from router.broker.storage import StoreError, TopicRecord
+from router.broker.topics.topics import Topics
+from router.errors import ConflictError, RouterError
+from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
+from router.registry import ANY, NEW, AsyncRegistry
+from router.wire.nats.jetstream.config import StreamConfig
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.stream_rules import checked_stream_update
+from router.wire.nats.subjects import SubjectTrie, is_literal, matches, overlaps
+
+RECORDS: Final = "nats-stream"
+MAX_ROUTES: Final = 50_000
+"""Subjects of which it is remembered where they lead."""
+NO_BOUND: Final = Policies(retention_ms=-1, retention_bytes=-1)
+
+_log = structlog.get_logger(__name__)
+
+
+class ConsumersPart(Protocol):
+    """What streams ask of the part that serves consumers."""
+
+    async def load(self, stream: Stream, /) -> None:
+        """Take in the stored consumers of a stream; called once, when it is opened."""
+        ...
+
+    def close(self, stream: Stream, /) -> Awaitable[None] | None:
+        """End the consumers of a stream: it is deleted, or the broker ends."""
+        ...
+
+
+class Streams:
+    """The streams of a broker; call `load` before anything else."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        registry: AsyncRegistry,
+        context: StreamContext,
+        publishing: PublishContext,
+        forget_leases: Callable[[str], object] = lambda _name: None,
+    ) -> None:
+        self.topics = topics
+        self.consumers: ConsumersPart | None = None
+        self._registry = registry
+        self._context = context
+        self._publishing = publishing
+        self._forget_leases = forget_leases
+        self._records: dict[str, StreamRecord] = {}
+        self._streams: dict[str, Stream] = {}
+        self._routes: dict[str, Stream | None] = {}
+        self._trie: SubjectTrie[str] = SubjectTrie(max_cached=0)
+        self._changing = asyncio.Lock()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._loaded = False
+        topics.observers.add(self._topic_changed)
+
+    async def load(self) -> None:
+        """Read what clients configured, and begin to open those streams."""
+        after = ""
+        while page := await self._registry.list(RECORDS, after):
+            for record in page:
+                self._load(record.name, record.value)
+            after = page[-1].name
+        self._loaded = True
+        self._routes.clear()
+        if self._records:
+            self._spawn(self._open_configured(list(self._records)))
+
+    async def close(self) -> None:
+        """Close all streams; their indexes are written down."""
+        self.topics.observers.discard(self._topic_changed)
+        for task in (*self._tasks, *self._publishing.tasks):
+            task.cancel()
+        streams, self._streams = list(self._streams.values()), {}
+        for stream in streams:
+            await self._close(stream, keep=True)
+
+    async def stored(self) -> None:
+        """Return when everything that was done is on disk."""
+        stored = asyncio.Event()
+        self._context.store.after_sync(stored.set)
+        await stored.wait()
+
+    # Finding.
+
+    def names(self) -> list[str]:
+        """Return the names of all streams, in order."""
+        return sorted(
+            name for record in self.topics.records() for name, _, _ in self._parts(record)
+        )
+
+    def find(self, name: str) -> Stream:
+        """Return a stream, which may not be open; raise JetStreamError 10059."""
+        found = self._locate(name)
+        if found is None:
+            raise error(ErrorCode.STREAM_NOT_FOUND)
+        return self._stream_of(*found)
+
+    async def open(self, name: str) -> Stream:
+        """Return an open stream; raise JetStreamError 10059, OSError, StoreError."""
+        stream = self.find(name)
+        await self._open(stream)
+        return stream
+
+    def topic_name(self, name: str) -> TopicName | None:
+        """Return the topic of a stream, None: there is no such stream."""
+        found = self._locate(name)
+        return None if found is None else TopicName.parse(found[0].name)
+
+    def for_subject(self, subject: str) -> Stream | None:
+        """Return the stream that stores what is published to a literal subject."""
+        try:
+            return self._routes[subject]
+        except KeyError:
+            pass
+        stream = self._route(subject)
+        if len(self._routes) >= MAX_ROUTES:
+            self._routes.clear()
+        self._routes[subject] = stream
+        return stream
+
+    def topic_of(self, subject: str) -> TopicName | None:
+        """Return the topic whose rights a subject needs, None: no topic can have that name."""
+        stream = self.for_subject(subject)
+        if stream is not None:
+            return stream.topic_name
+        full = self.topics.kafka_names.full(subject)
+        return TopicName.parse(full) if full else self.topics.parse(subject)
+
+    def overlapping(self, subjects: Sequence[str], name: str = "") -> list[str]:
+        """Return the streams, other than one, that take any of these subjects."""
+        found = set()
+        for record in self._records.values():
+            if record.name != name and any(
+                overlaps(one, other) for one in subjects for other in record.config.subjects
+            ):
+                found.add(record.name)
+        for topic in self.topics.records():
+            for other, _, subject in self._parts(topic):
+                plain = other != name and topic.name not in self._records
+                if plain and any(matches(one, subject) for one in subjects):
+                    found.add(other)
+        return sorted(found)
+
+    def having_subject(self, pattern: str) -> list[str]:
+        """Return the streams whose subjects overlap with one."""
+        found = []
+        for topic in self.topics.records():
+            record = self._records.get(topic.name)
+            for name, _, subject in self._parts(topic):
+                subjects = (subject,) if record is None else record.config.subjects
+                if any(overlaps(pattern, one) for one in subjects):
+                    found.append(name)
+        return sorted(found)
+
+    def publisher(
+        self,
+        caller: Caller,
+        answer: Callable[[str, bytes], None],
+        hold: Callable[[], None],
+        release: Callable[[], None],
+    ) -> Publisher:
+        """Return what stores the messages of a client; see Publisher."""
+        del caller
+        return Publisher(self._publishing, answer, hold, release)
+
+    # Changes; each is complete on disk on return.
+
+    async def create(self, config: StreamConfig, caller: Caller) -> Stream:
+        """Return the stream of a checked configuration, made if there is none like it.
+
+        Raises JetStreamError 10058 if it has another configuration, 10065; RouterError, StoreError.
+        """
+        async with self._changing:
+            located = self._locate(config.name)
+            if located is None:
+                self._check_overlap(config)
+                topic = await self._create_topic(config.name, caller)
+                return await self._configure(topic, config, created_ns=0)
+            topic, index = located
+            name = TopicName.parse(topic.name)
+            present = self._records.get(topic.name)
+            if present is not None and present.config == config:
+                caller.authorize(name, Right.VIEW)
+                stream = self._stream_of(topic, index)
+                await self._open(stream)
+                return stream
+            caller.authorize(name, Right.MANAGE)
+            if present is not None or topic.partitions > 1:
+                raise error(ErrorCode.STREAM_NAME_EXIST)
+            self._check_overlap(config)
+            return await self._configure(topic, config, created_ns=0)
+
+    async def update(self, config: StreamConfig, caller: Caller, *, pedantic: bool) -> Stream:
+        """Change a stream. Raises JetStreamError 10059, 10052, 10065, RouterError, StoreError."""
+        async with self._changing:
+            stream = self.find(config.name)
+            caller.authorize(stream.topic_name, Right.MANAGE)
+            if stream.topic.partitions > 1:
+                raise error(ErrorCode.STREAM_INVALID_CONFIG, err="the topic has several partitions")
+            new = checked_stream_update(stream.config, config, pedantic=pedantic)
+            self._check_overlap(new)
+            return await self._configure(stream.topic, new, stream.created_ns)
+
+    async def delete(self, name: str, caller: Caller) -> None:
+        """Delete a stream with its topic. Raises JetStreamError 10059, 10050, RouterError."""
+        async with self._changing:
+            stream = self.find(name)
+            topic = stream.topic_name
+            caller.authorize(topic, Right.DELETE)
+            if stream.topic.partitions > 1:
+                raise error(
+                    ErrorCode.STREAM_DELETE, err="a partition is deleted with its whole topic"
+                )
+            full = str(topic)
+            await self.topics.delete(topic)
+            self._forget_leases(full)
+            await self._forget(full)
+            await self._registry.delete(TOPIC_RECORDS, full)
+            _log.info("nats-stream-deleted", stream=name, user=caller.name)
+
+    # How it is done.
+
+    def _parts(self, topic: TopicRecord) -> Iterator[tuple[str, int, str]]:
+        """Yield the streams of a topic: name, partition and own subject."""
+        name = TopicName.parse(topic.name)
+        known = self.topics.kafka_names.of(name)
+        if topic.partitions <= 1:
+            index = 0 if topic.partitions else NOT_PARTITIONED
+            yield stream_name(known), index, own_subject(known)
+            return
+        for index in range(topic.partitions):
+            part = self.topics.kafka_names.of(name.partition(index))
+            yield stream_name(part), index, own_subject(part)
+
+    def _locate(self, name: str) -> tuple[TopicRecord, int] | None:
+        """Return the topic of a stream, and which of its partitions it is."""
+        known = kafka_name(name)
+        return None if known is None else self._locate_kafka(known)
+
+    def _locate_kafka(self, known: str) -> tuple[TopicRecord, int] | None:
+        topic = self.topics.find_kafka(known)
+        if topic is not None:
+            if topic.partitions > 1:
+                return None
+            return topic, 0 if topic.partitions else NOT_PARTITIONED
+        base, infix, number = known.rpartition("-partition-")
+        if not infix or not number.isdigit() or str(int(number)) != number:
+            return None
+        topic = self.topics.find_kafka(base)
+        if topic is None or not 1 < topic.partitions > int(number):
+            return None
+        return topic, int(number)
+
+    def _route(self, subject: str) -> Stream | None:
+        names = self._trie.match(subject)
+        if names:
+            full = names[0]
+            return self._stream(full, self._records[full])
+        found = self._locate_kafka(subject)
+        if found is None or found[0].name in self._records or not is_literal(subject):
+            return None
+        return self._stream_of(*found)
+
+    def _stream_of(self, topic: TopicRecord, index: int) -> Stream:
+        record = self._records.get(topic.name)
+        if record is not None:
+            return self._stream(topic.name, record)
+        full = str(TopicName.parse(topic.name).partition(index))
+        stream = self._streams.get(full)
+        if stream is None:
+            known = self.topics.kafka_names.of(TopicName.parse(full))
+            if index == 0 and topic.partitions == 1:
+                known = self.topics.kafka_names.of(TopicName.parse(topic.name))
+            name, subject = stream_name(known), own_subject(known)
+            config = plain_config(name, subject, self.topics.policies(topic))
+            record = StreamRecord(name, config, topic.created_ms * NS_PER_MS, False, subject)
+            stream = self._make(full, record)
+        return stream
+
+    def _stream(self, topic: str, record: StreamRecord) -> Stream:
+        """Return the stream of a configured topic."""
+        found = self.topics.known(TopicName.parse(topic))
+        full = str(TopicName.parse(topic).partition(0 if found.partitions else NOT_PARTITIONED))
+        return self._streams.get(full) or self._make(full, record)
+
+    def _make(self, full: str, record: StreamRecord) -> Stream:
+        partition = self.topics.opened(full)
+        if partition is None:
+            raise error(ErrorCode.STREAM_NOT_FOUND)
+        stream = self._streams[full] = Stream(self._context, record, partition)
+        stream.loader = self._load_consumers
+        return stream
+
+    async def _load_consumers(self, stream: Stream) -> None:
+        if self.consumers is not None:
+            await self.consumers.load(stream)
+
+    async def _open(self, stream: Stream) -> None:
+        await stream.open()
+        if stream.closed:
+            raise error(ErrorCode.STREAM_NOT_FOUND)
+
+    async def _open_configured(self, topics: Sequence[str]) -> None:
+        for topic in topics:
+            record = self._records.get(topic)
+            try:
+                if record is not None:
+                    await self._stream(topic, record).open()
+            except (OSError, StoreError, RouterError, JetStreamError) as failure:
+                _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
+
+    def _check_overlap(self, config: StreamConfig) -> None:
+        if self.overlapping(config.subjects, config.name):
+            raise error(ErrorCode.STREAM_SUBJECT_OVERLAP)
+
+    async def _create_topic(self, name: str, caller: Caller) -> TopicRecord:
+        """Create the topic of a stream with its owner, who is on record before it is there."""
+        topics, registry, known = self.topics, self._registry, kafka_name(name)
+        if known is None:
+            raise error(ErrorCode.STREAM_INVALID_CONFIG, err="a % in a name is written %25")
+        topic = topics.parse(known)
+        caller.authorize(topic, Right.CREATE)
+        before = await registry.get(TOPIC_RECORDS, str(topic))
+        if caller.name:
+            version = NEW if before is None else before.version
+            rights = TopicRights(caller.name).dump()
+            try:
+                await registry.put(TOPIC_RECORDS, str(topic), rights, version)
+            except ConflictError:
+                raise error(ErrorCode.STREAM_NAME_EXIST) from None
+        elif before is not None:
+            await registry.delete(TOPIC_RECORDS, str(topic))
+        try:
+            return await topics.create(topic, 0, NO_BOUND, NO_PROPERTIES)
+        except RouterError:
+            if caller.name and topics.find(str(topic)) is None:
+                await registry.delete(TOPIC_RECORDS, str(topic))
+            raise
+
+    async def _configure(self, topic: TopicRecord, config: StreamConfig, created_ns: int) -> Stream:
+        """Store a configuration, and have the stream go on with it."""
+        made_ns = created_ns or self._context.now_ms() * NS_PER_MS
+        known = self.topics.kafka_names.of(TopicName.parse(topic.name))
+        record = StreamRecord(config.name, config, made_ns, True, own_subject(known))
+        value = orjson.dumps(
+            {"topic": [topic.id, topic.created_ms], "created": made_ns, "config": config.to_json()}
+        )
+        await self._registry.put(RECORDS, topic.name, value, ANY)
+        self._put(topic.name, record)
+        stream = self._stream(topic.name, record)
+        if stream.record is not record:
+            await stream.configure(record)
+        await self._open(stream)
+        _log.info("nats-stream-configured", stream=config.name)
+        return stream
+
+    def _load(self, full: str, value: bytes) -> None:
+        """Take in a stored record; one of a topic that is gone is passed over."""
+        topic = self.topics.find(full)
+        stored: dict[str, Any] = orjson.loads(value)
+        if topic is None or [topic.id, topic.created_ms] != stored["topic"]:
+            return
+        try:
+            config = StreamConfig.from_json(stored["config"])
+        except JetStreamError as failure:
+            _log.error("nats-stream-not-loaded", topic=full, reason=failure.description)
+            return
+        known = self.topics.kafka_names.of(TopicName.parse(full))
+        self._put(
+            full, StreamRecord(config.name, config, stored["created"], True, own_subject(known))
+        )
+
+    def _put(self, full: str, record: StreamRecord) -> None:
+        self._take_out(full)
+        self._records[full] = record
+        for subject in record.config.subjects:
+            self._trie.insert(subject, full)
+        self._routes.clear()
+
+    def _take_out(self, full: str) -> None:
+        before = self._records.pop(full, None)
+        for subject in () if before is None else before.config.subjects:
+            self._trie.remove(subject, full)
+        self._routes.clear()
+
+    def _topic_changed(self, name: str, _created: Sequence[str], deleted: Sequence[str]) -> None:
+        self._routes.clear()
+        if not deleted:
+            # A topic that grew has other streams.
+            kept = {str(TopicName.parse(name).partition(NOT_PARTITIONED))}
+            deleted = [full for full in kept if self._outgrown(full)]
+        for full in deleted:
+            stream = self._streams.pop(full, None)
+            if stream is not None:
+                self._spawn(self._close(stream, keep=False))
+        if deleted and self.topics.find(name) is None:
+            known = name in self._records
+            self._take_out(name)
+            if known:
+                self._spawn(self._forget(name))
+
+    def _outgrown(self, full: str) -> bool:
+        stream = self._streams.get(full)
+        return stream is not None and stream.topic.partitions > 1 and stream.partition.index < 0
+
+    async def _forget(self, full: str) -> None:
+        try:
+            await self._registry.delete(RECORDS, full)
+        except RouterError as failure:
+            # It names the topic that is gone, so that it is passed over when it is read.
+            _log.warning("nats-stream-not-forgotten", topic=full, reason=str(failure))
+
+    async def _close(self, stream: Stream, *, keep: bool) -> None:
+        if self.consumers is not None:
+            ended = self.consumers.close(stream)
+            if ended is not None:
+                await ended
+        await stream.close(keep=keep)
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
