@@ -18,6 +18,11 @@ AMBIGUOUS: Final = {"consumer_names_response", "consumer_list_response"}
 """Types whose schema takes an error with the fields of a page for both of its branches; this is
 what the real server sends."""
 
+PAUSE: Final = "consumer_pause_response"
+"""The type whose schema takes no error at all: its other branch asks for nothing."""
+PLAIN: Final = "consumer_delete_response"
+"""A type that has nothing of its own beside an error."""
+
 
 @cache
 def schemas() -> dict[str, Any]:
@@ -40,5 +45,14 @@ def faults(reply: dict[str, Any]) -> list[str]:
         return [f"unknown type {kind}"]
     if kind in AMBIGUOUS and "error" in reply:
         reply = {name: value for name, value in reply.items() if name != "consumers"}
+    if kind == PAUSE and "error" in reply:
+        kind, reply = PLAIN, {**reply, "type": PREFIX + PLAIN}
     found = _validator(kind).iter_errors(reply)
     return [f"{kind} {error.json_path}: {error.message[:300]}" for error in found]
+
+
+def configuration_faults(kind: str, configuration: dict[str, Any]) -> list[str]:
+    """Return what is wrong with `stream_configuration` or `consumer_configuration`."""
+    value = json.loads(json.dumps(configuration))
+    found = _validator(kind).iter_errors(value)
+    return [f"{kind} {error.json_path}: {error.message}" for error in found]

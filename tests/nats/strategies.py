@@ -185,6 +185,11 @@ def _consumer(body: dict[str, Any]) -> ConsumerConfig | None:
 stream_configs = stream_bodies.map(_stream).filter(bool)
 """Configurations of streams as they are stored: allowed, defaults filled in."""
 
+tools_stream_configs = stream_configs.filter(
+    lambda one: min(one.consumer_limits.to_json().values(), default=0) >= 0
+)
+"""Those that jsm.go's schemas take: a stream's limit for its consumers may be below 0 elsewhere."""
+
 consumer_configs = consumer_bodies.map(_consumer).filter(bool)
 """Configurations of consumers as they are stored: allowed, defaults filled in."""
 
@@ -204,7 +209,11 @@ stream_states = st.builds(
     deleted=st.lists(st.integers(1, 9), max_size=3, unique=True),
 )
 stream_infos = st.builds(
-    replies.StreamInfo, config=stream_configs, created=_moments, state=stream_states, ts=_moments
+    replies.StreamInfo,
+    config=tools_stream_configs,
+    created=_moments,
+    state=stream_states,
+    ts=_moments,
 )
 _pairs = st.builds(replies.SequencePair, _counts, _counts, st.none() | _moments)
 consumer_infos = st.builds(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import subprocess
 import sys
@@ -37,6 +38,23 @@ def built(source: Path, package: str = ".") -> Path:
 def nats_server() -> Path:
     """Return the program nats-server, built from its module if need be."""
     return built(NATS_SERVER, "github.com/nats-io/nats-server/v2")
+
+
+def module_folder(source: Path, module: str) -> Path:
+    """Return where Go keeps a module of a folder's go.mod; it is fetched if need be."""
+    require("go")
+    done = subprocess.run(
+        [str(program("go")), "mod", "download", "-json", module],
+        cwd=source,
+        env=os.environ | {"GOTOOLCHAIN": "local", "GOFLAGS": "-mod=readonly"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=BUILD_SECONDS,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise MissingServerError(f"Go cannot fetch {module}: {done.stdout[-300:]!r}")
+    return Path(json.loads(done.stdout)["Dir"])
 
 
 def _build(source: Path, package: str, binary: Path) -> None:

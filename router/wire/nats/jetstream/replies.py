@@ -33,15 +33,15 @@ _NO_PAGE: Final[Mapping[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
 
 ERROR_MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "stream_info": _NO_PAGE,
-    "stream_names": {**_NO_PAGE, "streams": []},
-    "stream_list": {**_NO_PAGE, "streams": []},
+    "stream_names": _NO_PAGE,
+    "stream_list": _NO_PAGE,
     "stream_purge": {"purged": 0},
-    "consumer_list": {**_NO_PAGE, "consumers": []},
-    "consumer_pause": {"paused": False, "pause_until": _NO_TIME},
+    "consumer_names": _NO_PAGE,
+    "consumer_list": _NO_PAGE,
 }
 """The members that a reply of a type keeps beside its error.
 
-nats-server keeps those of a page in `consumer_names` too, which the schema of jsm.go refuses.
+nats-server keeps the list of a page too, and `paused`, which the schemas of jsm.go refuse.
 """
 
 
