@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from hypothesis import strategies as st
 
@@ -13,6 +13,8 @@ from router.wire.nats.jetstream.consumer_rules import checked_consumer
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.requests import StreamConfigRequest
 from router.wire.nats.jetstream.stream_rules import check_stream_create, checked_stream
+
+_Config = TypeVar("_Config", StreamConfig, ConsumerConfig)
 
 STREAM: Final = "S"
 SECOND_NS: Final = 1_000_000_000
@@ -182,15 +184,23 @@ def _consumer(body: dict[str, Any]) -> ConsumerConfig | None:
     return found
 
 
-stream_configs = stream_bodies.map(_stream).filter(bool)
+def _taken(config: _Config | None) -> _Config:
+    assert config is not None
+    return config
+
+
+def _is_for_tools(config: StreamConfig) -> bool:
+    limits = config.consumer_limits
+    return min(limits.inactive_threshold, limits.max_ack_pending) >= 0
+
+
+stream_configs = stream_bodies.map(_stream).filter(bool).map(_taken)
 """Configurations of streams as they are stored: allowed, defaults filled in."""
 
-tools_stream_configs = stream_configs.filter(
-    lambda one: min(one.consumer_limits.to_json().values(), default=0) >= 0
-)
+tools_stream_configs = stream_configs.filter(_is_for_tools)
 """Those that jsm.go's schemas take: a stream's limit for its consumers may be below 0 elsewhere."""
 
-consumer_configs = consumer_bodies.map(_consumer).filter(bool)
+consumer_configs = consumer_bodies.map(_consumer).filter(bool).map(_taken)
 """Configurations of consumers as they are stored: allowed, defaults filled in."""
 
 _counts = st.integers(0, 1 << 62)
