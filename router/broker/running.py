@@ -127,6 +127,7 @@ class RunningBroker:
         if (nats := self._context.nats) is not None:
             await nats.api.close()
             await nats.streams.close()
+            await nats.consumers.close_all()
         await self._storage.close()
 
 

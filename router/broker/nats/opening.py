@@ -5,7 +5,9 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from router.broker.nats import consumer_api
 from router.broker.nats.api import JetStreamApi
+from router.broker.nats.consumers import Consumers
 from router.broker.nats.direct_get import DirectGet
 from router.broker.nats.publishing import PublishContext
 from router.broker.nats.server import NatsServer
@@ -53,6 +55,9 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     api = JetStreamApi(server.hub)
     api.add(StreamApi(streams, lambda: (api.total, api.errors)).apis())
     api.add(DirectGet(streams, server.hub).apis())
+    consumers = Consumers(server.hub, topics, streams)
+    streams.consumers = server.consumers = consumers
+    api.add(consumer_api.apis(server.hub, streams, consumers))
     server.streams, server.storing, server.api = streams, streams, api
     server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)

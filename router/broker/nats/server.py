@@ -22,6 +22,7 @@ from router.broker.entries import Transcoder
 from router.broker.nats.api import JetStreamApi
 from router.broker.nats.authorization import Caller, SubjectRights
 from router.broker.nats.client import PrincipalCaller
+from router.broker.nats.consumers import Consumers
 from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
 from router.broker.nats.spec import advertised
@@ -137,6 +138,7 @@ class NatsServer:
         self.metrics = NatsMetrics(counters, self.hub)
         self.storing: StoringPart = _NoStreams(topics)
         self.streams: Streams
+        self.consumers: Consumers
         self.api: JetStreamApi
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
