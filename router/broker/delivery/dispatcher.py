@@ -4,6 +4,10 @@ Theory of operation. A dispatcher lives as long as its subscription has consumer
 can be sent now and returns: it is called when entries arrive, permits come, a connection drains, a
 read ends. Nothing waits inside, and no task stands behind a consumer.
 
+Messages that were deleted are left out as if they were acknowledged: what is deleted of an entry is
+taken off what the cursor has of it, and an entry of which nothing is left is passed over. That is
+not journalled, because it is found again after a restart.
+
 The feed supplies entries from memory where they are, else from disk. An entry that the readers'
 protocol has another form for is supplied when the connection has made that form, which it may do
 beside the event loop: until then it is as if the entry was being read. Damage stays until it is
@@ -24,7 +28,7 @@ from router.broker.delivery.consumer import Consumer, Kind, Link
 from router.broker.delivery.context import DeliveryContext
 from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.storage import DamagedError, Entry, Ledger
-from router.broker.storage.cursors import Cursor
+from router.broker.storage.cursors import Ack, Cursor, words
 
 MAX_READ_ENTRIES: Final = 256
 MAX_READ_BYTES: Final = 1 << 20
@@ -50,6 +54,10 @@ class Source(Protocol):
 
     def skip(self, first: int, end: int) -> None:
         """Take the entries from `first` to before `end`, which are gone, as acknowledged."""
+        ...
+
+    def pass_over(self, first: int, end: int) -> None:
+        """Take the entries from `first` to before `end`, which are deleted, as acknowledged."""
         ...
 
     def notify_end(self) -> None:
@@ -88,17 +96,31 @@ class Feed:
 
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""
-        source = self._source
-        number = source.cursor.next_unacked(self.position)
-        if number >= source.ledger.durable_entry:
-            return None
-        entry = self.get(number, MAX_READ_ENTRIES)
-        if entry is not None:
-            self.position = number + 1
+        cursor, ledger, entry = self._source.cursor, self._source.ledger, None
+        number = cursor.next_unacked(self.position)
+        while number < ledger.durable_entry:
+            entry = self._find(number, MAX_READ_ENTRIES)
+            if entry is not None:
+                if not ledger.deleted or self._leave_out_deleted(entry):
+                    self.position = number + 1
+                    break
+                entry = None
+            before, number = number, cursor.next_unacked(number)
+            if number == before:
+                break
         return entry
 
     def get(self, number: int, ahead: int) -> Entry | None:
-        """Return one entry if it is in memory; else read it, and up to `ahead` from it on."""
+        """Return one entry if it is in memory; else read it, and up to `ahead` from it on.
+
+        One whose messages are deleted is not returned: it is acknowledged then.
+        """
+        entry = self._find(number, ahead)
+        if entry is None or not self._source.ledger.deleted or self._leave_out_deleted(entry):
+            return entry
+        return None
+
+    def _find(self, number: int, ahead: int) -> Entry | None:
         entry = self._ahead.get(number) or self._source.ledger.cached(number)
         if entry is None:
             if self._read is None and self.failure is None:
@@ -132,6 +154,40 @@ class Feed:
             self._retry = None
         self._ahead.clear()
         self._call_idle()
+
+    def _leave_out_deleted(self, entry: Entry) -> bool:
+        """Take what is deleted of an entry as acknowledged; return whether something is left.
+
+        If nothing is, the entries behind it that are deleted too are passed over with it, or a read
+        looks for the first that is not.
+        """
+        source, number = self._source, entry.entry_id
+        ledger, cursor = source.ledger, source.cursor
+        live = ledger.live_messages(entry)
+        if live is None:
+            return True
+        if live:
+            cursor.apply(Ack(number, ack_set=tuple(words(live))))
+            if not cursor.is_acked(number):
+                return True
+        source.pass_over(number, number + 1)
+        next_number = ledger.deleted.first_live(entry.index + 1)
+        if next_number > entry.index + MAX_READ_ENTRIES:
+            following = ledger.cached_entry_of_number(next_number)
+            if following is not None:
+                source.pass_over(number, following)
+            elif self._read is None:
+                self._begin(self._pass_over_to(number, next_number))
+        return False
+
+    async def _pass_over_to(self, first: int, next_number: int) -> None:
+        """Pass over the entries from one on to the one that holds the message of a number."""
+        ledger = self._source.ledger
+        try:
+            self._source.pass_over(first, await ledger.entry_of_number(next_number))
+        except OSError as error:
+            self._fail(error)
+        self._resume()
 
     def _begin(self, reading: Coroutine[Any, Any, None]) -> None:
         self._read = asyncio.get_running_loop().create_task(reading)

@@ -161,6 +161,12 @@ class Individual(Dispatcher):
     def _put_back(self, consumer: Consumer, entries: Iterable[int]) -> None:
         """Take entries from a consumer, to be delivered again."""
 
+    def _look_up(self, number: int, ahead: int) -> Entry | None:
+        """Return an entry; None: it is acknowledged, or has to be read first."""
+        if self._source.cursor.is_acked(number):
+            return None
+        return self.feed.get(number, ahead)
+
     def _can_take(self, consumer: Consumer) -> bool:
         """Return whether a consumer can take an entry now; if not, `run` is called when it can."""
         if consumer.permits <= 0:

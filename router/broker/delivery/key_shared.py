@@ -181,9 +181,9 @@ class KeyShared(Individual):
         """Send the first of a consumer's queue, or drop it if it is done with; False: not yet."""
         slot = self._parked.get(number)
         entry = None
-        if slot is not None and not self._source.cursor.is_acked(number):
-            entry = self.feed.get(number, min(len(self._parked), REPLAY_AHEAD))
-            if entry is None:
+        if slot is not None:
+            entry = self._look_up(number, min(len(self._parked), REPLAY_AHEAD))
+            if entry is None and not self._source.cursor.is_acked(number):
                 return False
         self._parked.pop(number, None)
         queue = self._queues[consumer]

@@ -350,20 +350,20 @@ class Subscription:
 
     def skip(self, first: int, end: int) -> None:
         """Pass over entries that are gone: retention removed them, or they are recorded damage."""
-        hole = max(first, self.ledger.first_entry)
-        if hole < end:
-            self.context.tally.damaged += end - hole
-            _log.error(
-                "damaged-entries-skipped",
-                ledger=self.ledger.id,
-                subscription=self.name,
-                first=hole,
-                last=end - 1,
-            )
+        damaged = self.ledger.given_up(first, end)
+        if damaged:
+            self.context.tally.damaged += damaged
+            place = {"ledger": self.ledger.id, "subscription": self.name}
+            _log.error("damaged-entries-skipped", **place, first=first, last=end - 1)
         # Everything before retention's bound is gone, also what consumers hold.
         start = self.cursor.mark_delete + 1 if first < self.ledger.first_entry else first
         # Not journaled: after a restart the same gap is found and passed over again.
         self.cursor.skip(start, end - 1)
+
+    def pass_over(self, first: int, end: int) -> None:
+        """Pass over entries whose messages are deleted; not journalled, as with `skip`."""
+        self.cursor.skip(first, end - 1)
+        self.notify_end()
 
     def when_settled(self, callback: Callable[[], None]) -> None:
         """Call back when all that can be delivered is: no read from disk is under way."""

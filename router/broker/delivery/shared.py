@@ -143,11 +143,9 @@ class Shared(Individual):
         """Send the chunks that wait for a consumer which can take them; False: not all are read."""
         for consumer, queue in self._chunks.queues():
             while queue and self._can_take(consumer):
-                entry = None
-                if not self._source.cursor.is_acked(queue[0]):
-                    entry = self.feed.get(queue[0], REPLAY_AHEAD)
-                    if entry is None:
-                        return False
+                entry = self._look_up(queue[0], REPLAY_AHEAD)
+                if entry is None and not self._source.cursor.is_acked(queue[0]):
+                    return False
                 self._chunks.sent(consumer)
                 if entry is not None:
                     self._send(consumer, entry)
@@ -172,10 +170,8 @@ class Shared(Individual):
             self._replay_later(due[0])
         while self._replay:
             number = self._replay[0]
-            gone = self._source.cursor.is_acked(number)
-            ahead = min(len(self._replay), REPLAY_AHEAD)
-            entry = None if gone else self.feed.get(number, ahead)
-            if entry is None and not gone:
+            entry = self._look_up(number, min(len(self._replay), REPLAY_AHEAD))
+            if entry is None and not self._source.cursor.is_acked(number):
                 return None
             self._replayed.remove(heappop(self._replay))
             if entry is not None:

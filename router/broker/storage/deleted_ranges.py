@@ -75,6 +75,24 @@ class DeletedRanges:
         """Return whether all numbers from `first` to `last` are deleted."""
         return self.first_live(first) > last
 
+    def overlaps(self, first: int, last: int) -> bool:
+        """Return whether any of the numbers from `first` to `last` is deleted."""
+        at = bisect_left(self._chunk_lasts, first)
+        if at == len(self._chunks):
+            return False
+        chunk = self._chunks[at]
+        return chunk.firsts[bisect_left(chunk.lasts, first)] <= last
+
+    def live_between(self, first: int, last: int) -> int:
+        """Return the numbers from `first` to `last` that are not deleted, a bit for each.
+
+        `first` has the lowest bit.
+        """
+        live = (1 << (last + 1 - first)) - 1
+        for start, end in self.ranges(first, last):
+            live &= ~(((1 << (end + 1 - start)) - 1) << (start - first))
+        return live
+
     def first_live(self, number: int) -> int:
         """Return the first number at or after this one that is not deleted."""
         at = bisect_left(self._chunk_lasts, number)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from router.broker.folder import MARK
-from router.broker.storage import database, metadata, rows
+from router.broker.storage import database, deleted_rows, metadata, rows
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
 from router.broker.storage.disk import Disk
 from router.broker.storage.faults import FormatError, StoreError, leaves_mark, write_mark
@@ -144,7 +144,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
-        rows.clip_deleted(connection, clipped)
+        deleted_rows.clip(connection, clipped)
         return rows.next_boot(connection)
 
     boot = database.transact(connection, disk, begin)

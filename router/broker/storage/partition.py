@@ -238,6 +238,11 @@ class Ledger(PartitionReader):
         """Messages that the ledger holds and that are not deleted."""
         return self.next_index - self.first_number - self.deleted.count
 
+    def given_up(self, first: int, end: int) -> int:
+        """Return how many of the entries from `first` to before `end` a repair gave up."""
+        spans = ((max(hole.first, first), min(hole.last + 1, end)) for hole in self.holes)
+        return sum(max(0, stop - start) for start, stop in spans)
+
     def begin(self) -> None:
         """Let what is fresh go on its way; see Appender."""
         self._in_flight, self._pending = self._pending, []

@@ -73,6 +73,16 @@ class PartitionReader:
             if segment.next_entry < following.first_entry:
                 yield segment.next_entry, following.first_entry - 1
 
+    def live_messages(self, entry: Entry) -> int | None:
+        """Return the messages of an entry that are not deleted, a bit for each; None: all are left.
+
+        The first message has the lowest bit.
+        """
+        first, last = entry.index + 1 - entry.messages, entry.index
+        if not self.deleted.overlaps(first, last):
+            return None
+        return self.deleted.live_between(first, last)
+
     def cached(self, entry: int) -> Entry | None:
         """Return a durable entry that is in memory; None: `read` may have it."""
         return self._tail.get(entry) if entry < self.durable_entry else None

@@ -12,6 +12,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from router.broker.storage import deleted_rows
 from router.broker.storage.cursors import Cursor
 from router.broker.storage.deleted_ranges import RangeChange
 from router.broker.storage.offset_commits import Commit
@@ -150,21 +151,12 @@ def load(connection: sqlite3.Connection) -> Rows:
         " ORDER BY ledger_id, first_entry"
     ):
         ledgers[ledger].holes.append(Hole(*hole))
-    for ledger, *span in connection.execute(
-        "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number"
-    ):
-        _add_deleted(ledgers[ledger].deleted, span[0], span[1])
+    for ledger, ranges in deleted_rows.load(connection).items():
+        ledgers[ledger].deleted = ranges
     topics = _topics(connection, ledgers.values())
     subscriptions = _subscriptions(connection)
     closed = bool(meta["closed"])
     return Rows(meta["boot"], meta["journal"], closed, topics, ledgers, subscriptions)
-
-
-def _add_deleted(found: list[tuple[int, int]], first: int, last: int) -> None:
-    """Add a range of deleted messages; raise ValueError if it does not follow the others."""
-    if not (found[-1][1] if found else -1) < first <= last:
-        raise ValueError(f"the deleted messages {first} to {last} overlap others")
-    found.append((first, last))
 
 
 def _topics(connection: sqlite3.Connection, ledgers: Iterable[LedgerRow]) -> dict[int, TopicRecord]:
@@ -326,7 +318,7 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
         if updated.rowcount:
             _save_segments(connection, change.ledger, change.segments)
             _save_producers(connection, change)
-            _save_deleted(connection, change)
+            deleted_rows.save(connection, change.ledger, change.deleted)
 
 
 def _save_segments(
@@ -346,29 +338,6 @@ def _save_producers(connection: sqlite3.Connection, change: LedgerChange) -> Non
             for name, state in change.producers.items()
         ),
     )
-
-
-def _save_deleted(connection: sqlite3.Connection, change: LedgerChange) -> None:
-    connection.executemany(
-        "DELETE FROM deleted WHERE ledger_id = ? AND first_number = ?",
-        ((change.ledger, first) for first, last in change.deleted if last is None),
-    )
-    connection.executemany(
-        "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
-        ((change.ledger, first, last) for first, last in change.deleted if last is not None),
-    )
-
-
-def clip_deleted(connection: sqlite3.Connection, clipped: Iterable[tuple[int, int]]) -> None:
-    """Forget deleted messages that are not stored: pairs of a ledger and its next number."""
-    for ledger, number in clipped:
-        connection.execute(
-            "DELETE FROM deleted WHERE ledger_id = ? AND first_number >= ?", (ledger, number)
-        )
-        connection.execute(
-            "UPDATE deleted SET last_number = ? WHERE ledger_id = ? AND last_number >= ?",
-            (number - 1, ledger, number),
-        )
 
 
 def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:

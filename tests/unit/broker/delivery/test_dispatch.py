@@ -21,7 +21,7 @@ from router.broker.delivery import (
     individual,
 )
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import Store, StoreOptions
+from router.broker.storage import Hole, Store, StoreOptions
 from router.broker.storage.cursors import Ack
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import (
@@ -486,6 +486,7 @@ def test_gap_in_the_middle_is_passed_over_and_counted_as_damage(folder: Path) ->
     async def test(bench: Bench) -> None:
         await bench.publish(10)
         reader = bench.partition.read_from("r", 0)
+        bench.partition.ledger.holes = [Hole(3, 5, "damage")]
         reader.skip(3, 6)
         bench.consumer(reader, "a", Kind.SHARED, permits=100)
         assert bench.notes.entries() == [0, 1, 2, 6, 7, 8, 9]

@@ -22,7 +22,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from router.broker.delivery import Consumer, KeyPolicy, Kind, Subscription, exclusive
+from router.broker.delivery import Consumer, KeyPolicy, Kind, Subscription, dispatcher, exclusive
 from router.broker.delivery.hashing import murmur3, slot_of_hash
 from router.broker.delivery.key_slots import Ring
 from router.broker.entries import ENTRY_FORMATS
@@ -103,10 +103,17 @@ class Stored:
     due_ms: int
     # The messages not acknowledged yet, as bits.
     left: int
+    # The messages that were deleted, as bits.
+    deleted: int = 0
     holder: Consumer | None = None
     redeliveries: int = 0
     # Whether its time had come when it was first sent, or would have been.
     late: bool = False
+
+    @property
+    def live(self) -> int:
+        """The messages that are neither acknowledged nor deleted, as bits."""
+        return self.left & ~self.deleted
 
 
 @dataclass
@@ -129,7 +136,9 @@ class Model:
         return self.kind.individual
 
     def open_entries(self) -> Iterator[tuple[int, Stored]]:
-        return ((n, entry) for n, entry in enumerate(self.entries) if entry.left)
+        """Yield what is to be sent, and what a consumer holds although it was deleted since."""
+        entries = enumerate(self.entries)
+        return ((n, e) for n, e in entries if e.live or (e.left and e.holder is not None))
 
     def due(self, entry: Stored) -> bool:
         return not self.shared or entry.due_ms <= self.now_ms()
@@ -142,8 +151,8 @@ class Model:
         entry = self.entries[told.entry]
         whole = (1 << entry.messages) - 1
         assert self.permits[told.consumer] > 0, "sent without permits"
-        assert entry.left, "acknowledged, and sent again"
-        assert (told.left or whole) == entry.left
+        assert entry.live, "acknowledged or deleted, and sent again"
+        assert (told.left or whole) == entry.live
         assert told.redeliveries == entry.redeliveries
         assert self.due(entry), "sent before its time"
         self.permits[told.consumer] -= entry.messages
@@ -218,6 +227,8 @@ class Delivery(RuleBasedStateMachine):
         self.wire = Wire()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(exclusive, "FAILOVER_DELAY_SECONDS", 0)
+        # So that runs of deleted messages are passed over without being read.
+        self.patch.setattr(dispatcher, "MAX_READ_ENTRIES", 2)
         self.store: Store | None = None
 
     def wait(self, work: Coroutine[Any, Any, None]) -> None:
@@ -328,6 +339,24 @@ class Delivery(RuleBasedStateMachine):
             self.model.position = 0
         with self.on_the_loop():
             self.subscription.redeliver(consumer, sorted(which))
+        self.look()
+
+    @precondition(lambda self: self.model.entries)
+    @rule(which=st.integers(0, 30), messages=st.integers(1, 7), following=st.integers(0, 3))
+    def delete(self, which: int, messages: int, following: int) -> None:
+        """Delete messages of an entry, and some of the entries behind it whole."""
+        which %= len(self.model.entries)
+        first = sum(entry.messages for entry in self.model.entries[:which])
+        numbers = []
+        for entry in self.model.entries[which : which + 1 + following]:
+            gone = [n for n in range(entry.messages) if messages >> n & 1]
+            entry.deleted |= sum(1 << n for n in gone)
+            numbers += [first + n for n in gone]
+            first, messages = first + entry.messages, 7
+        assert self.store is not None
+        with self.on_the_loop():
+            ledger = self.subscription.partition.ledger
+            self.store.delete_messages(ledger, [(number, number) for number in numbers])
         self.look()
 
     @rule(seconds=st.integers(1, 4))
