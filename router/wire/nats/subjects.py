@@ -133,7 +133,8 @@ class SubjectTrie(Generic[T]):
     def match(self, subject: str) -> list[T]:
         """Return the values of the patterns that match a literal subject; not to be changed.
 
-        A value that has several of them is there as often.
+        A value that has several of them is there as often. A subject that is not literal, as some
+        clients publish, is matched by patterns whose wildcards are in the place of any token.
         """
         found = self._cached.get(subject)
         if found is None:
@@ -160,12 +161,15 @@ class SubjectTrie(Generic[T]):
             following: list[_Node[T]] = []
             for node in nodes:
                 children = node.children
-                if (child := children.get(token)) is not None:
+                one, rest = children.get(ANY), children.get(REST)
+                child = children.get(token)
+                if one is not None:
+                    following.append(one)
+                if rest is not None:
+                    found += rest.values
+                # A client may publish to a subject with a wildcard; it stands for itself then.
+                if child is not None and child is not one and child is not rest:
                     following.append(child)
-                if (child := children.get(ANY)) is not None:
-                    following.append(child)
-                if (child := children.get(REST)) is not None:
-                    found += child.values
             nodes = following
             if not nodes:
                 return found

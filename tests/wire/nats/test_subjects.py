@@ -150,3 +150,15 @@ def test_what_is_looked_up_again_stays_in_the_cache() -> None:
     for number in range(100):
         trie.match(f"_INBOX.{number}")
         assert trie.match("hot") is found
+
+
+@pytest.mark.parametrize(
+    ("subject", "found"),
+    [("a.*", ["a.*", "a.>"]), ("a.>", ["a.*", "a.>"]), ("a.b", ["a.*", "a.>", "a.b"]), ("a", [])],
+)
+def test_a_pattern_is_found_once_by_itself(subject: str, found: list[str]) -> None:
+    """As nats-server delivers what a client publishes to a subject with wildcards."""
+    trie: SubjectTrie[str] = SubjectTrie()
+    for pattern in ("a.*", "a.>", "a.b"):
+        trie.insert(pattern, pattern)
+    assert sorted(trie.match(subject)) == found
