@@ -163,13 +163,13 @@ class SubjectTrie(Generic[T]):
                 children = node.children
                 one, rest = children.get(ANY), children.get(REST)
                 child = children.get(token)
+                # A client may publish to a subject with a wildcard; it stands for itself then.
+                if child is not None and child is not one and child is not rest:
+                    following.append(child)
                 if one is not None:
                     following.append(one)
                 if rest is not None:
                     found += rest.values
-                # A client may publish to a subject with a wildcard; it stands for itself then.
-                if child is not None and child is not one and child is not rest:
-                    following.append(child)
             nodes = following
             if not nodes:
                 return found
