@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from router.quoting import quoted
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 
 UNKNOWN: Final = "error"
@@ -161,7 +162,7 @@ def call_of(subject: str) -> Call:
             return _named(rule, subject, tokens[count:])
     words = set(tokens[:2])
     near = next((r.type for r in _RULES if len(words) == 2 and words <= {*r.words}), UNKNOWN)
-    return Call(near, subject, fault=bad_request(f"{subject[:80]!r} is no call of the API"))
+    return Call(near, subject, fault=bad_request(f"{quoted(subject, 80)} is no call of the API"))
 
 
 def bad_request(sentence: str) -> JetStreamError:

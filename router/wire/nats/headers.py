@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
+from router.quoting import quoted
+
 Pairs = Iterable[tuple[str, str]]
 
 VERSION: Final = b"NATS/1.0"
@@ -77,6 +79,6 @@ def _lines(pairs: Pairs) -> bytes:
     lines = []
     for name, value in pairs:
         if not name or ":" in name or _LINE_BREAKS.search(name) or _LINE_BREAKS.search(value):
-            raise ValueError(f"no header can hold {name!r}: {value!r}")
+            raise ValueError(f"no header can hold {quoted(name)}: {quoted(value)}")
         lines.append(f"{name}: {value}\r\n")
     return "".join(lines).encode()

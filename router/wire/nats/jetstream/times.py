@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from router.quoting import quoted
+
 NANOSECONDS: Final = 1_000_000_000
 """Nanoseconds of one second."""
 
@@ -16,6 +18,7 @@ _RFC_3339: Final = re.compile(
 )
 _MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_SECONDS: Final = 86_400
+_SHOWN_CHARACTERS: Final = 64
 
 
 def parse_time(text: str) -> int:
@@ -25,17 +28,17 @@ def parse_time(text: str) -> int:
     """
     match = _RFC_3339.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text[:64]!r} is no time after RFC 3339")
+        raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} is no time after RFC 3339")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
     if not (1 <= month <= 12 and 1 <= day <= _days_of(year, month)):
-        raise ValueError(f"{text[:64]!r} has no such day")
+        raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such day")
     if hour > 23 or minute > 59 or second > 59:
-        raise ValueError(f"{text[:64]!r} has no such time of day")
+        raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such time of day")
     seconds = _days_since_1970(year, month, day) * _DAY_SECONDS + hour * 3600 + minute * 60 + second
     if match[8] is not None:
         hours, minutes = int(match[9]), int(match[10])
         if hours > 23 or minutes > 59:
-            raise ValueError(f"{text[:64]!r} has no such offset from UTC")
+            raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such offset from UTC")
         offset = hours * 3600 + minutes * 60
         seconds += -offset if match[8] == "+" else offset
     return seconds * NANOSECONDS + int((match[7] or "0")[:9].ljust(9, "0"))
