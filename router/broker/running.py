@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from router import node_socket
+from router.access.authorizer import Authorizer, requires_authentication
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.nats.opening import join_streams
@@ -75,15 +76,16 @@ class RunningBroker:
         transport.options = TransportOptions.from_settings(settings)
         if listeners.serves_network:
             registry = await _control_access(transport, registry, counters, settings, stack)
+        authorizer: Authorizer | None = transport.authorizer
+        if authorizer is None and storage.topics is not None and _restricts(settings):
+            authorizer, registry = await _authorize_http(registry, settings)
         leases = _leases(storage.boot, settings, coordination.coordinator, counters)
         administration = storage.administration(leases, counters)
         transcoder = Transcoder(ENTRY_FORMATS)
         stack.callback(transcoder.close)
         nats = None
         if storage.topics is not None:
-            nats = NatsServer(
-                settings, storage.topics, counters, registry, transcoder, transport.authorizer
-            )
+            nats = NatsServer(settings, storage.topics, counters, registry, transcoder, authorizer)
         context = BrokerContext(
             settings=settings,
             server_version=f"message-router {build_id()}",
@@ -134,6 +136,24 @@ class RunningBroker:
 def _leases(boot: int, settings: Settings, coordinator: Coordinator, counters: Counters) -> Leases:
     idle, later = settings.seconds("consume.idle"), asyncio.get_running_loop().call_later
     return Leases(boot, idle, coordinator, counters, time.monotonic, later)
+
+
+def _restricts(settings: Settings) -> bool:
+    """Return whether clients of HTTP reach streams, and have different rights."""
+    enforced = settings.text("acl.enforce") == "true"
+    return settings.flag("jetstream.enabled") and (requires_authentication(settings) or enforced)
+
+
+async def _authorize_http(
+    registry: AsyncRegistry, settings: Settings
+) -> tuple[Authorizer, AsyncRegistry]:
+    """Authorize the principals of HTTP requests; return the registry to use."""
+    owners = TopicRightsRegistry(registry)
+    authorizer = Authorizer(settings, owners, time.monotonic, whole_topics=True)
+    if not authorizer.enforced:
+        return authorizer, registry
+    await owners.load()
+    return authorizer, owners
 
 
 async def _control_access(

@@ -104,10 +104,16 @@ def _form() -> Form:
 def _call(path: str) -> Call:
     """Return the call whose type an error has."""
     if path.startswith(_FETCH):
-        return Call(FETCH_TYPE, "")
+        stream, _, consumer = path.removeprefix(_FETCH).partition("/")
+        return Call(FETCH_TYPE, "", _decoded(stream), _decoded(consumer))
     if not path.startswith(_API):
         return Call(UNKNOWN, "")
+    return call_of(_decoded(path.removeprefix(_API)))
+
+
+def _decoded(segment: str) -> str:
+    """Return a segment of the path, or "" for one that cannot be read."""
     try:
-        return call_of(decode(path.removeprefix(_API)))
+        return decode(segment)
     except BadNameError:
-        return Call(UNKNOWN, "")
+        return ""

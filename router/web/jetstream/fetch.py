@@ -167,7 +167,9 @@ class _Pull:
         """Return why the consumer takes no pull."""
         message = NatsMessage(self._info, payload=b"{}")
         replies = yield from self._context.ask(self._environ, self._asked, message)
-        found: Any = orjson.loads(replies[0].payload) if replies and replies[0].payload else {}
+        if replies and status_of(replies[0])[0] == NO_RESPONDERS:
+            return FaultError.of_code(ErrorCode.NOT_ENABLED)
+        found: Any = orjson.loads(replies[0].payload) if replies else {}
         if "error" in found:
             return FaultError(Fault.of_json(found["error"]), self._stream)
         if found.get("config", {}).get("deliver_subject"):
