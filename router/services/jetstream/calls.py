@@ -190,6 +190,6 @@ def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
         return call._replace(fault=bad_request(f"{name} is followed by {expected}"))
     if len(subject) > MAX_SUBJECT_CHARACTERS or not all(names) or not _SPACES.isdisjoint(subject):
         return call._replace(fault=bad_request("the subject is not valid"))
-    if not {"*", ">"}.isdisjoint(names[:2]):
+    if not {"*", ">"}.isdisjoint("".join(names[:2])):
         return call._replace(fault=bad_request("a name has no wildcards"))
     return call

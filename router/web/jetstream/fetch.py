@@ -14,7 +14,7 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
-from router.errors import BadNameError, BadRequestError, ForbiddenError
+from router.errors import BadNameError, RouterError
 from router.model import Principal
 from router.services.jetstream import ACK_PREFIX, API_PREFIX
 from router.services.jetstream.calls import call_of
@@ -139,7 +139,7 @@ class _Pull:
             # What is taken already is answered, whatever becomes of the rest.
             try:
                 found += yield from self._take(batch - 1, left, 0.0)
-            except (BadRequestError, ForbiddenError):
+            except RouterError:
                 pass
         return found
 

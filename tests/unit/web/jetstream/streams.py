@@ -1,0 +1,81 @@
+"""Streams that answer as a test says: what views of JetStream are tested against."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import orjson
+
+from router.services.jetstream import JetStreamRequest, Watch, unwatched
+from router.steps import Steps
+from router.wire.nats.headers import status
+from router.wire.nats.message import NatsMessage
+
+Answer = Callable[[JetStreamRequest], list[NatsMessage]]
+
+
+class FakeStreams:
+    """Answers each request by the first rule whose subject it begins with, else by the status 503.
+
+    `asked` has the requests in their order.
+    """
+
+    def __init__(self) -> None:
+        self.asked: list[JetStreamRequest] = []
+        self.rules: dict[str, list[Answer | Exception]] = {}
+        self.watched: list[Any] = []
+
+    def answers(self, subject: str, *answers: object) -> None:
+        """Answer requests in turn, the last answer again and again.
+
+        An answer is JSON, messages, a status, a failure, or what makes messages of a request.
+        """
+        self.rules[subject] = [_made(answer) for answer in answers]
+
+    def request(
+        self, asked: JetStreamRequest, watch: Watch = unwatched
+    ) -> Steps[list[NatsMessage]]:
+        """Answer; see the protocol."""
+        yield from ()
+        client = watch(lambda: None)
+        client.close()
+        self.asked.append(asked)
+        for subject, answers in self.rules.items():
+            if asked.message.subject.startswith(subject):
+                answer = answers.pop(0) if len(answers) > 1 else answers[0]
+                if isinstance(answer, Exception):
+                    raise answer
+                return answer(asked)
+        return [NatsMessage("", headers=status(503))]
+
+    def stop(self) -> None:
+        """End long polls."""
+
+    def body(self, number: int = -1) -> Any:
+        """Return the JSON that a request had."""
+        return orjson.loads(self.asked[number].message.payload)
+
+
+def _made(answer: object) -> Answer | Exception:
+    if isinstance(answer, Exception):
+        return answer
+    if isinstance(answer, int):
+        return lambda _: [NatsMessage("", headers=status(answer))]
+    if isinstance(answer, Mapping):
+        payload = orjson.dumps(answer)
+        return lambda _: [NatsMessage("", payload=payload)]
+    if isinstance(answer, list):
+        return lambda _: answer
+    assert callable(answer)
+    found: Answer = answer
+    return found
+
+
+def given(
+    sequence: int, value: bytes, *, deliveries: int = 1, headers: bytes = b"", pending: int = 0
+) -> NatsMessage:
+    """Return a message as a pull of the consumer `worker` of ORDERS gives it."""
+    at = 1_700_000_000_000_000_000 + sequence
+    reply = f"$JS.ACK.ORDERS.worker.{deliveries}.{sequence}.{sequence}.{at}.{pending}"
+    return NatsMessage("orders.new", reply, headers, value)

@@ -1,0 +1,223 @@
+"""Light clients: `+OK` and `-ERR`, what publishing hands on, and acknowledging by tokens."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+import pytest
+from hypothesis import given as holds
+from hypothesis import strategies as st
+
+from router.errors import BackendUnavailableError, ForbiddenError, OutcomeUnknownError
+from router.web.front import DIRECT
+from router.web.jetstream import light
+from router.wire.nats.headers import read
+from tests.unit.web.applications import Site
+from tests.unit.web.jetstream.conftest import Open
+from tests.unit.web.jetstream.streams import FakeStreams, given
+
+STORED = {"stream": "ORDERS", "seq": 10}
+TOKEN = given(7, b"").reply
+
+
+def publish(site: Site, body: bytes | str = b"x", path: str = "orders.new", **more: Any) -> Any:
+    return site.client.post(f"/jetstream/publish/{path}", data=body, **more)
+
+
+@pytest.fixture(params=["direct", "flask"], autouse=True)
+def way(request: pytest.FixtureRequest, site: Site) -> str:
+    """Answers are the same by the views that the front calls itself and through Flask."""
+    if request.param == "flask":
+        site.app.extensions[DIRECT] = {}
+    found: str = request.param
+    return found
+
+
+@holds(st.dictionaries(st.sampled_from(["reason", "stream", "code"]), st.text(min_size=1)))
+def test_fields_can_be_read_back_by_any_url_decoder(fields: dict[str, str]) -> None:
+    for prefix, line in (("+OK", light.ok(fields)), ("-ERR", light.err(fields))):
+        assert line.startswith(prefix)
+        assert "+" not in line[1:]
+        assert line.isascii()
+        assert dict(parse_qsl(line.removeprefix(prefix).lstrip(" "))) == fields
+        assert all("=" in pair and unquote(pair) for pair in line.split(" ")[1:])
+
+
+def test_the_four_forms_are_those_of_the_seed() -> None:
+    assert light.ok() == "+OK"
+    assert light.ok({"stream": "ORDERS", "sequence": 10}) == "+OK stream=ORDERS&sequence=10"
+    assert light.err() == "-ERR"
+    fields = {"reason": "reason for failure", "stream": "STREAM"}
+    assert light.err(fields) == "-ERR reason=reason%20for%20failure&stream=STREAM"
+
+
+def test_publish_answers_where_the_message_is(site: Site, streams: FakeStreams) -> None:
+    streams.answers("orders.", STORED, {**STORED, "duplicate": True})
+    answer = publish(site)
+    assert (answer.status_code, answer.text) == (200, "+OK stream=ORDERS&sequence=10")
+    assert answer.mimetype == "text/plain"
+    assert publish(site).text == "+OK stream=ORDERS&sequence=10&duplicate=true"
+    streams.answers("orders.", STORED)
+    answer = publish(site, path="orders.new?form=v1")
+    assert (answer.mimetype, answer.get_json()) == ("application/json", STORED)
+
+
+def test_publish_that_a_service_answers_is_ok(site: Site, streams: FakeStreams) -> None:
+    streams.answers("orders.", [given(1, b"pong")])
+    assert publish(site).text == "+OK"
+
+
+@pytest.mark.parametrize("kind", ["application/x-www-form-urlencoded", "application/json", ""])
+def test_the_body_is_the_message_whatever_its_type(
+    site: Site, streams: FakeStreams, kind: str
+) -> None:
+    streams.answers("orders.", STORED)
+    body = b'a=b&c={"\n\x00\xff'
+    publish(site, body, content_type=kind)
+    assert streams.asked[-1].message == ("orders.new", "", b"", body)
+    publish(site, b"")
+    assert streams.asked[-1].message.payload == b""
+
+
+def test_headers_of_nats_are_those_of_the_message(site: Site, streams: FakeStreams) -> None:
+    streams.answers("orders.", STORED)
+    parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    given_headers = {
+        "nats-msg-id": "17",
+        "Nats-Expected-Last-Sequence": "9",
+        "Nats-TTL": "1h",
+        "KV-Operation": "DEL",
+        "Nats-Api-Form": "seed",
+        "X-Other": "no",
+        "traceparent": parent,
+    }
+    publish(site, headers=given_headers)
+    assert sorted(read(streams.asked[-1].message.headers)) == [
+        ("KV-Operation", "DEL"),
+        ("Nats-Expected-Last-Sequence", "9"),
+        ("Nats-Msg-Id", "17"),
+        ("Nats-TTL", "1h"),
+        ("traceparent", parent),
+    ]
+
+
+def test_a_refusal_names_its_stream(site: Site, streams: FakeStreams) -> None:
+    fault = {"code": 400, "err_code": 10071, "description": "wrong last sequence: 10"}
+    refused = {"error": fault, "stream": "ORDERS", "seq": 0}
+    streams.answers("orders.", refused)
+    answer = publish(site)
+    line = "-ERR reason=wrong%20last%20sequence%3A%2010&stream=ORDERS&code=10071"
+    assert (answer.status_code, answer.text) == (400, line)
+    answer = publish(site, path="orders.new?form=v1")
+    assert (answer.status_code, answer.get_json()) == (400, refused)
+
+
+def test_a_subject_without_a_stream_is_not_found(site: Site) -> None:
+    answer = publish(site)
+    assert (answer.status_code, answer.text[:12]) == (404, "-ERR reason=")
+
+
+@pytest.mark.parametrize(
+    ("failure", "status"),
+    [
+        (BackendUnavailableError("away"), 503),
+        (OutcomeUnknownError(), 504),
+        (ForbiddenError("no"), 403),
+    ],
+)
+def test_failures_are_err_with_their_reason(
+    site: Site, streams: FakeStreams, failure: Exception, status: int
+) -> None:
+    streams.answers("orders.", failure)
+    answer = publish(site)
+    assert (answer.status_code, answer.mimetype) == (status, "text/plain")
+    assert dict(parse_qsl(answer.text.removeprefix("-ERR ")))["reason"] == str(failure)
+
+
+def test_a_mistake_of_ours_is_err_without_a_reason(site: Site, streams: FakeStreams) -> None:
+    streams.answers("orders.", ZeroDivisionError())
+    answer = publish(site)
+    assert (answer.status_code, answer.text) == (500, "-ERR")
+
+
+def test_publish_that_is_not_acknowledged_in_time_says_so(site: Site, streams: FakeStreams) -> None:
+    streams.answers("orders.", [])
+    assert publish(site).status_code == 504
+
+
+@pytest.mark.parametrize("subject", ["a.*", "a.>", "a..b", ".a", "a%20b", "a%0Ab", "%ff"])
+def test_a_subject_that_is_not_literal_is_refused(
+    site: Site, streams: FakeStreams, subject: str
+) -> None:
+    streams.answers("", STORED)
+    answer = publish(site, path=subject)
+    assert (answer.status_code, answer.text[:4]) == (400, "-ERR")
+    assert not streams.asked
+
+
+def test_publish_demands_nothing_of_the_store_while_jetstream_is_off(
+    opened: Open, streams: FakeStreams
+) -> None:
+    streams.answers("orders.", STORED)
+    answer = publish(opened(jetstream_enabled="no"))
+    assert (answer.status_code, answer.text) == (
+        503,
+        "-ERR reason=JetStream%20not%20enabled&code=10076",
+    )
+    assert not streams.asked
+
+
+@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
+def test_publish_is_a_post(site: Site, method: str) -> None:
+    answer = site.client.open("/jetstream/publish/x", method=method)
+    assert (answer.status_code, answer.text[:4]) == (405, "-ERR")
+
+
+KINDS = {
+    "/jetstream/ack": b"+ACK",
+    "/jetstream/nak": b"-NAK",
+    "/jetstream/nak?delay=5000": b'-NAK {"delay": 5000000000}',
+    "/jetstream/term": b"+TERM",
+    "/jetstream/term?reason=broken%20thing": b"+TERM broken thing",
+    "/jetstream/in-progress": b"+WPI",
+}
+
+
+@pytest.mark.parametrize("path", sorted(KINDS))
+def test_acknowledgements_go_to_the_token(site: Site, streams: FakeStreams, path: str) -> None:
+    streams.answers("$JS.ACK.", {})
+    bodies = [TOKEN, f"{TOKEN}\n", json.dumps({"token": TOKEN}), json.dumps({"tokens": [TOKEN]})]
+    for body in bodies:
+        answer = site.client.post(path, data=body)
+        assert (answer.status_code, answer.text) == (200, "+OK")
+        message = streams.asked[-1].message
+        assert (message.subject, message.payload) == (TOKEN, KINDS[path])
+    assert len(streams.asked) == len(bodies)
+
+
+def test_of_several_tokens_a_failure_says_how_many_are_done(
+    site: Site, streams: FakeStreams
+) -> None:
+    tokens = [given(number, b"").reply for number in (1, 2, 3)]
+    streams.answers("$JS.ACK.", {}, 503)
+    answer = site.client.post("/jetstream/ack", data="\n".join(tokens))
+    fields = dict(parse_qsl(answer.text.removeprefix("-ERR ")))
+    assert (answer.status_code, fields["token"], fields["done"]) == (404, tokens[1], "1")
+    assert len(streams.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "x", "{", "{}", '{"tokens":[]}', '{"token":1}', '{"tokens":"x"}'),
+        *("$JS.API.STREAM.DELETE.S", "orders.new", "$JS.ACK.a.b.c", "$JS.ACK.S.c.x.1.1.1.1"),
+        f"{TOKEN} x",
+    ],
+)
+def test_what_is_no_token_is_sent_nowhere(site: Site, streams: FakeStreams, body: str) -> None:
+    streams.answers("", {})
+    answer = site.client.post("/jetstream/ack", data=body)
+    assert (answer.status_code, answer.text[:4]) == (400, "-ERR")
+    assert not streams.asked
