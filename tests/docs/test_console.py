@@ -18,6 +18,7 @@ PAGES = [
     "docs/http.md",
     "docs/pulsar-rest.md",
     "docs/pulsar-admin.md",
+    "docs/jetstream-http.md",
     "docs/migrating-from-message-router.md",
 ]
 
@@ -28,8 +29,13 @@ PAGES = [
 def test_page_shows_what_really_happens(router: Stack, tmp_path: Path, page: str) -> None:
     done = 0
     for step in steps(ROOT / page):
+        command = step.command.replace(URL, router.url).replace("curl ", "curl -sS ")
         result = subprocess.run(
-            ["bash", "-c", step.command.replace(URL, router.url).replace("curl ", "curl -sS ")],
+            [
+                "bash",
+                "-c",
+                command.replace("/dev/tcp/127.0.0.1/3904", f"/dev/tcp/127.0.0.1/{router.port}"),
+            ],
             cwd=tmp_path,
             capture_output=True,
             text=True,

@@ -94,7 +94,8 @@ def test_what_was_taken_is_answered_whatever_becomes_of_the_rest(
 
 
 def test_nothing_in_time_is_an_empty_list(site: Site, streams: FakeStreams) -> None:
-    for answers in ([404, 408], [404, []], [[], []]):
+    nothing: list[tuple[object, ...]] = [(404, 408), (404, []), ([], [])]
+    for answers in nothing:
         streams.answers(NEXT, *answers)
         status, found = fetch(site, "?expires=100")
         assert (status, found["messages"], "error" in found) == (200, [], False)
