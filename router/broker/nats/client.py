@@ -47,7 +47,7 @@ class ConnectOptions:
         self.name = _text(options, "name")[:MAX_NAME]
         self.software = f"{_text(options, 'lang')} {_text(options, 'version')}".strip()[:MAX_NAME]
         if self.no_responders and not self.headers:
-            raise ConnectOptionsError("No Responders Requires Headers Support")
+            raise ConnectOptionsError("no responders requires headers support")
 
 
 DEFAULT_OPTIONS: Final = ConnectOptions({})

@@ -283,19 +283,23 @@ class NatsSession:
         metrics = self._metrics
         metrics.received_messages += 1
         metrics.received_bytes += len(message.payload)
-        if self._options.pedantic and not is_literal(subject):
+        options = self._options
+        literal = is_literal(subject)
+        if not literal and options.pedantic:
             self._complain("Invalid Publish Subject")
-        elif not (self.caller.unrestricted or self.rights.may_publish(subject)):
+            return
+        if not (self.caller.unrestricted or (literal and self.rights.may_publish(subject))):
             self._complain(f'Permissions Violation for Publish to "{subject}"')
-        else:
-            origin = None if self._options.echo else self
-            count = self._hub.publish(message, origin=origin, caller=self.caller)
-            stream = self._server.storing.for_subject(subject)
-            if stream is not None:
-                self._stored_by().publish(stream, message)
-            elif not count and self._options.no_responders:
-                self._hub.no_responders(message)
-            self._confirm()
+            return
+        self._confirm()
+        origin = None if options.echo else self
+        count = self._hub.publish(message, origin=origin, caller=self.caller)
+        # A subject with wildcards, which the protocol allows, names nothing that could be stored.
+        stream = self._server.storing.for_subject(subject) if literal else None
+        if stream is not None:
+            self._stored_by().publish(stream, message)
+        elif not count and options.no_responders:
+            self._hub.no_responders(message)
 
     def _stored_by(self) -> StreamPublisher:
         """Return what stores the client's messages, made with the first."""
