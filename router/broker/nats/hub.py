@@ -255,15 +255,14 @@ def _chosen(group: list[Subscription], origin: object) -> Subscription | None:
     """Return the member that receives a message: one that can take it, if there is any."""
     if origin is not None:
         group = [one for one in group if one.owner is not origin]
-    size = len(group)
-    if not size:
+    if not group:
         return None
-    start = random.randrange(size)  # noqa: S311 - a choice that need not be secret
-    for step in range(size):
-        member = group[(start + step) % size]
-        if member.active and member.subscriber.writable:
-            return member
-    return next((one for one in (*group[start:], *group[:start]) if one.active), None)
+    member = random.choice(group)  # noqa: S311 - a choice that need not be secret
+    if member.active and member.subscriber.writable:
+        return member
+    present = [one for one in group if one.active]
+    ready = [one for one in present if one.subscriber.writable] or present
+    return random.choice(ready) if ready else None  # noqa: S311 - as above
 
 
 def _prefix(subject: str) -> str:

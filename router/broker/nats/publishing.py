@@ -275,7 +275,7 @@ class Publisher:
         if not stream.closed and stream.log.indexer is not None:
             stream.log.indexer.advance()
             stream.limits.enforce()
-            stream.drop_unneeded(
+            stream.interest.stored(
                 (sequence, message.subject)
                 for sequence, message in enumerate(entry.messages, entry.first)
             )

@@ -11,10 +11,10 @@ What is deleted here is left out by the readers of all dialects.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -24,6 +24,7 @@ from router.broker.nats import index_checkpoint
 from router.broker.nats.duplicates import MessageIds, restore_ids
 from router.broker.nats.index_checkpoint import IndexCheckpoint
 from router.broker.nats.indexing import Indexer, MessageObserver
+from router.broker.nats.interest import Interest
 from router.broker.nats.limits import Limits
 from router.broker.nats.stored_messages import (
     NS_PER_MS,
@@ -36,7 +37,6 @@ from router.broker.storage import Store, TopicRecord
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, error
-from router.wire.nats.jetstream.policies import Retention
 from router.wire.nats.jetstream.replies import StreamInfo, StreamState
 from router.wire.nats.subjects import matches
 
@@ -44,14 +44,6 @@ MAX_DELETED_SHOWN: Final = 100_000
 """Deleted sequences in one reply."""
 
 _log = structlog.get_logger(__name__)
-
-
-class StreamConsumer(Protocol):
-    """What a stream asks of its consumers."""
-
-    def needs(self, sequence: int, subject: str) -> bool:
-        """Return whether the consumer is to receive a message, or has not acknowledged it."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +92,8 @@ class Stream:
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
         self._opening: asyncio.Task[None] | None = None
         self._stored: dict[Callable[[], None], None] = {}
-        self._unneeded: set[int] = set()
-        self._unneeded_task: asyncio.Task[None] | None = None
+        self.interest = Interest(log, partition, self.consumers, record.config.retention)
+        self.acknowledged = self.interest.acknowledged
         # What others need often, without a call between.
         self.read = log.read
         self.read_from = log.read_from
@@ -177,8 +169,7 @@ class Stream:
             self.context.store.after_sync(stored.set)
             await stored.wait()
         await self.log.catch_up()
-        while self._unneeded_task is not None:
-            await asyncio.shield(self._unneeded_task)
+        await self.interest.settle()
         await self.limits.settle()
 
     async def find_time(self, time_ns: int) -> int:
@@ -229,42 +220,9 @@ class Stream:
 
         return cancel
 
-    # Retention by interest, and of work queues.
-
-    def acknowledged(self, sequence: int) -> None:
-        """Delete a message, soon, if retention keeps it for no consumer any more."""
-        if self.config.retention is Retention.LIMITS or not self.contains(sequence):
-            return
-        self._unneeded.add(sequence)
-        if self._unneeded_task is None:
-            self._unneeded_task = asyncio.get_running_loop().create_task(self._delete_unneeded())
-            self._unneeded_task.add_done_callback(self._unneeded_ended)
-
     async def review_interest(self) -> None:
         """Delete what no consumer needs, after one has gone. Raises OSError."""
-        if self.config.retention is not Retention.INTEREST:
-            return
-        async for messages in self.log.scan(self.first_sequence, self.last_sequence):
-            self.log.delete_messages(
-                [one for one in messages if not self.is_needed(one.sequence, one.subject)]
-            )
-
-    def is_needed(self, sequence: int, subject: str) -> bool:
-        """Return whether retention keeps a message for a consumer, or a group of a dialect."""
-        if self.config.retention is Retention.LIMITS:
-            return True
-        if any(one.needs(sequence, subject) for one in self.consumers.values()):
-            return True
-        if self.config.retention is Retention.WORK_QUEUE:
-            return False
-        return self._is_needed_by_groups(sequence)
-
-    def drop_unneeded(self, sequences: Iterable[tuple[int, str]]) -> None:
-        """Delete those of some new messages in which there is no interest."""
-        if self.config.retention is Retention.INTEREST:
-            for sequence, subject in sequences:
-                if not self.is_needed(sequence, subject):
-                    self.acknowledged(sequence)
+        await self.interest.review()
 
     # State.
 
@@ -312,25 +270,29 @@ class Stream:
                 self.log.reader.forget()
                 indexer.restart()
             indexer.index.configure(record.config.max_msgs_per_subject)
+        self.interest.retention = record.config.retention
         await self.settle()
+        await self.interest.review()
 
-    async def close(self, *, keep: bool = True) -> None:
-        """End tasks and timers; write the index down, or remove what was written."""
+    async def close(self, *, save: bool = True) -> None:
+        """End tasks and timers; `save`: write the index down for the next start."""
         self.closed = True
         self.ledger.listeners.discard(self._on_stored)
         await self.limits.close()
-        for task in (self._opening, self._unneeded_task):
-            if task is not None:
-                task.cancel()
-                await asyncio.wait((task,))
-        if self.log.indexer is not None:
-            await self.log.indexer.close()
-            if keep and self.opened:
-                await self._save()
-            elif not keep:
-                file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
-                await asyncio.to_thread(file.unlink, missing_ok=True)
-            self.log.indexer.index.clear()
+        await self.interest.close()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        if (indexer := self.log.indexer) is not None:
+            await indexer.close()
+            if save and self.opened:
+                await self._save(indexer)
+            indexer.index.clear()
+
+    async def erase(self) -> None:
+        """Remove what was written: the topic is deleted."""
+        file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
+        await asyncio.to_thread(file.unlink, missing_ok=True)
 
     async def _open(self) -> None:
         if self.record.configured and self.log.indexer is None:
@@ -358,11 +320,10 @@ class Stream:
             indexer.resume(found.position, found.unreadable, foreign=found.foreign)
         self.log.indexer = indexer
 
-    async def _save(self) -> None:
-        indexer = self.log.indexer
-        if indexer is None or not indexer.advance() or not indexer.settled:
-            return
+    async def _save(self, indexer: Indexer) -> None:
         index = indexer.index
+        if not indexer.advance() or not indexer.settled or index.overflowed:
+            return
         checkpoint = IndexCheckpoint(
             indexer.position,
             index.messages,
@@ -371,8 +332,6 @@ class Stream:
             indexer.foreign,
             index.subjects,
         )
-        if index.overflowed:
-            return
         data = index_checkpoint.dump(self.ledger, checkpoint, self._index_key())
         file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
         try:
@@ -395,32 +354,6 @@ class Stream:
             self.limits.enforce()
         for callback in tuple(self._stored):
             callback()
-
-    async def _delete_unneeded(self) -> None:
-        while self._unneeded:
-            await asyncio.sleep(0)  # what is acknowledged in this turn goes together
-            sequences, self._unneeded = sorted(self._unneeded), set()
-            await self.log.catch_up()
-            unneeded = []
-            for sequence in sequences:
-                message = await self.log.read(sequence)
-                if message is not None and not self.is_needed(sequence, message.subject):
-                    unneeded.append(message)
-            self.log.delete_messages(unneeded)
-
-    def _unneeded_ended(self, task: asyncio.Task[None]) -> None:
-        self._unneeded_task = None
-        if not task.cancelled() and (failure := task.exception()) is not None:
-            _log.error("nats-retention-failed", stream=self.name, reason=str(failure))
-
-    def _is_needed_by_groups(self, sequence: int) -> bool:
-        """Return whether a durable subscription of another dialect has not acknowledged it."""
-        entry = self.ledger.cached_entry_of_number(sequence - 1)
-        return any(
-            entry is None or not one.cursor.is_acked(entry)
-            for one in self.partition.subscriptions.values()
-            if one.durable and not one.passive and one.name not in self.consumers
-        )
 
     def _count_subjects(self) -> int:
         index = self.index

@@ -181,7 +181,7 @@ class StreamApi:
         if stream.config.deny_delete:
             raise error(ErrorCode.STREAM_MSG_DELETE_FAILED, err="message delete not permitted")
         await stream.settle()
-        if request.seq > stream.last_sequence:
+        if not 0 < request.seq <= stream.last_sequence:
             raise error(ErrorCode.STREAM_MSG_DELETE_FAILED, err="stream store EOF")
         found = await stream.read(request.seq)
         if found is None:

@@ -18,7 +18,6 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
-import orjson
 import structlog
 
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
@@ -28,17 +27,17 @@ from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream, StreamContext, StreamRecord
 from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
+from router.broker.nats.stream_records import StreamRecords
 from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import ConflictError, RouterError
 from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
-from router.registry import ANY, NEW, AsyncRegistry
+from router.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.stream_rules import checked_stream_update
-from router.wire.nats.subjects import SubjectTrie, is_literal, matches, overlaps
+from router.wire.nats.subjects import is_literal, matches, overlaps
 
-RECORDS: Final = "nats-stream"
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
 NO_BOUND: Final = Policies(retention_ms=-1, retention_bytes=-1)
@@ -75,35 +74,28 @@ class Streams:
         self._context = context
         self._publishing = publishing
         self._forget_leases = forget_leases
-        self._records: dict[str, StreamRecord] = {}
+        self._records = StreamRecords(topics, registry)
         self._streams: dict[str, Stream] = {}
         self._routes: dict[str, Stream | None] = {}
-        self._trie: SubjectTrie[str] = SubjectTrie(max_cached=0)
         self._changing = asyncio.Lock()
         self._tasks: set[asyncio.Task[None]] = set()
-        self._loaded = False
         topics.observers.add(self._topic_changed)
 
     async def load(self) -> None:
         """Read what clients configured, and begin to open those streams."""
-        after = ""
-        while page := await self._registry.list(RECORDS, after):
-            for record in page:
-                self._load(record.name, record.value)
-            after = page[-1].name
-        self._loaded = True
+        await self._records.load()
         self._routes.clear()
-        if self._records:
-            self._spawn(self._open_configured(list(self._records)))
+        if topics := self._records.topics():
+            self._spawn(self._open_configured(topics))
 
-    async def close(self) -> None:
-        """Close all streams; their indexes are written down."""
+    async def close(self, *, save: bool = True) -> None:
+        """Close all streams; `save`: their indexes are written down for the next start."""
         self.topics.observers.discard(self._topic_changed)
         for task in (*self._tasks, *self._publishing.tasks):
             task.cancel()
         streams, self._streams = list(self._streams.values()), {}
         for stream in streams:
-            await self._close(stream, keep=True)
+            await self._close(stream, save=save)
 
     async def stored(self) -> None:
         """Return when everything that was done is on disk."""
@@ -159,18 +151,13 @@ class Streams:
 
     def overlapping(self, subjects: Sequence[str], name: str = "") -> list[str]:
         """Return the streams, other than one, that take any of these subjects."""
-        found = set()
-        for record in self._records.values():
-            if record.name != name and any(
-                overlaps(one, other) for one in subjects for other in record.config.subjects
-            ):
-                found.add(record.name)
+        found = self._records.overlapping(subjects)
         for topic in self.topics.records():
             for other, _, subject in self._parts(topic):
-                plain = other != name and topic.name not in self._records
+                plain = self._records.get(topic.name) is None
                 if plain and any(matches(one, subject) for one in subjects):
                     found.add(other)
-        return sorted(found)
+        return sorted(found - {name})
 
     def having_subject(self, pattern: str) -> list[str]:
         """Return the streams whose subjects overlap with one."""
@@ -245,7 +232,8 @@ class Streams:
             full = str(topic)
             await self.topics.delete(topic)
             self._forget_leases(full)
-            await self._forget(full)
+            self._records.drop(full)
+            await self._records.erase(full)
             await self._registry.delete(TOPIC_RECORDS, full)
             _log.info("nats-stream-deleted", stream=name, user=caller.name)
 
@@ -283,12 +271,11 @@ class Streams:
         return topic, int(number)
 
     def _route(self, subject: str) -> Stream | None:
-        names = self._trie.match(subject)
-        if names:
-            full = names[0]
-            return self._stream(full, self._records[full])
+        taken = self._records.taking(subject)
+        if taken is not None:
+            return self._stream(*taken)
         found = self._locate_kafka(subject)
-        if found is None or found[0].name in self._records or not is_literal(subject):
+        if found is None or self._records.get(found[0].name) or not is_literal(subject):
             return None
         return self._stream_of(*found)
 
@@ -373,11 +360,8 @@ class Streams:
         made_ns = created_ns or self._context.now_ms() * NS_PER_MS
         known = self.topics.kafka_names.of(TopicName.parse(topic.name))
         record = StreamRecord(config.name, config, made_ns, True, own_subject(known))
-        value = orjson.dumps(
-            {"topic": [topic.id, topic.created_ms], "created": made_ns, "config": config.to_json()}
-        )
-        await self._registry.put(RECORDS, topic.name, value, ANY)
-        self._put(topic.name, record)
+        await self._records.put(topic, record)
+        self._routes.clear()
         stream = self._stream(topic.name, record)
         if stream.record is not record:
             await stream.configure(record)
@@ -385,68 +369,29 @@ class Streams:
         _log.info("nats-stream-configured", stream=config.name)
         return stream
 
-    def _load(self, full: str, value: bytes) -> None:
-        """Take in a stored record; one of a topic that is gone is passed over."""
-        topic = self.topics.find(full)
-        stored: dict[str, Any] = orjson.loads(value)
-        if topic is None or [topic.id, topic.created_ms] != stored["topic"]:
-            return
-        try:
-            config = StreamConfig.from_json(stored["config"])
-        except JetStreamError as failure:
-            _log.error("nats-stream-not-loaded", topic=full, reason=failure.description)
-            return
-        known = self.topics.kafka_names.of(TopicName.parse(full))
-        self._put(
-            full, StreamRecord(config.name, config, stored["created"], True, own_subject(known))
-        )
-
-    def _put(self, full: str, record: StreamRecord) -> None:
-        self._take_out(full)
-        self._records[full] = record
-        for subject in record.config.subjects:
-            self._trie.insert(subject, full)
-        self._routes.clear()
-
-    def _take_out(self, full: str) -> None:
-        before = self._records.pop(full, None)
-        for subject in () if before is None else before.config.subjects:
-            self._trie.remove(subject, full)
-        self._routes.clear()
-
     def _topic_changed(self, name: str, _created: Sequence[str], deleted: Sequence[str]) -> None:
         self._routes.clear()
-        if not deleted:
-            # A topic that grew has other streams.
-            kept = {str(TopicName.parse(name).partition(NOT_PARTITIONED))}
-            deleted = [full for full in kept if self._outgrown(full)]
+        topic = self.topics.find(name)
+        if topic is not None and topic.partitions > 1 and not deleted:
+            # It has grown: its first partition has another name as a stream.
+            deleted = (str(TopicName.parse(name).partition(0)),)
         for full in deleted:
             stream = self._streams.pop(full, None)
             if stream is not None:
-                self._spawn(self._close(stream, keep=False))
-        if deleted and self.topics.find(name) is None:
-            known = name in self._records
-            self._take_out(name)
-            if known:
-                self._spawn(self._forget(name))
+                self._spawn(self._close_deleted(stream))
+        if deleted and self._records.drop(name):
+            self._spawn(self._records.erase(name))
 
-    def _outgrown(self, full: str) -> bool:
-        stream = self._streams.get(full)
-        return stream is not None and stream.topic.partitions > 1 and stream.partition.index < 0
+    async def _close_deleted(self, stream: Stream) -> None:
+        await self._close(stream, save=False)
+        await stream.erase()
 
-    async def _forget(self, full: str) -> None:
-        try:
-            await self._registry.delete(RECORDS, full)
-        except RouterError as failure:
-            # It names the topic that is gone, so that it is passed over when it is read.
-            _log.warning("nats-stream-not-forgotten", topic=full, reason=str(failure))
-
-    async def _close(self, stream: Stream, *, keep: bool) -> None:
+    async def _close(self, stream: Stream, *, save: bool) -> None:
         if self.consumers is not None:
             ended = self.consumers.close(stream)
             if ended is not None:
                 await ended
-        await stream.close(keep=keep)
+        await stream.close(save=save)
 
     def _spawn(self, work: Any) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -5,7 +5,7 @@ compares with what is stored. What only the streams beside it show (overlapping 
 the account) is checked where streams are kept.
 
 Refused although nats-server takes it, with its code 10052: mirrors, sources, transforms,
-republishing, a first sequence, TTLs, counters, schedules and batches of messages.
+republishing, a first sequence, markers of TTLs, counters, schedules and batches of messages.
 """
 
 from __future__ import annotations
@@ -109,7 +109,6 @@ _REFUSED: Final[_Rules] = (
     (lambda c: c.subject_transform is not None, "subject_transform is not supported"),
     (lambda c: c.republish is not None, "republish is not supported"),
     (lambda c: c.first_seq > 1, "first_seq above 1 is not supported"),
-    (lambda c: c.allow_msg_ttl, "allow_msg_ttl is not supported"),
     (lambda c: c.subject_delete_marker_ttl, "subject_delete_marker_ttl is not supported"),
     (lambda c: c.allow_msg_counter, "allow_msg_counter is not supported"),
     (lambda c: c.allow_msg_schedules, "allow_msg_schedules is not supported"),
