@@ -6,6 +6,7 @@ what it likes. Half of the names in paths are of things that are there.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -58,6 +59,11 @@ SETTINGS: Final = {
     "auth_failures_per_minute": "100000",
     "log_level": "warning",
 }
+API: Final = "/jetstream/api"
+CONSUMER: Final = {
+    "stream_name": "ORDERS",
+    "config": {"durable_name": "c", "ack_policy": "explicit"},
+}
 # What is there, by the names of paths' segments.
 KNOWN: Final = {
     "topic": ("plain", "parted"),
@@ -75,6 +81,8 @@ KNOWN: Final = {
     "ledger": (0, 1, 2),
     "entry": (0,),
     "version": (0,),
+    "stream": ("ORDERS",),
+    "subject": ("STREAM.INFO.ORDERS", "CONSUMER.LIST.ORDERS", "STREAM.CREATE.NEW", "orders.new"),
 }
 
 
@@ -103,6 +111,8 @@ def fill(stack: Stack) -> None:
             ("GET", "/events/plain/g/c?from=earliest", ""),
             ("GET", "/events/parted/g/c?from=earliest", ""),
             ("POST", "/topics/public/default/plain/subscription/s", '{"id":"c"}'),
+            ("POST", f"{API}/STREAM.CREATE.ORDERS", '{"name":"ORDERS","subjects":["orders.*"]}'),
+            ("POST", f"{API}/CONSUMER.CREATE.ORDERS.c", json.dumps(CONSUMER)),
         ):
             kind = {"Content-Type": "application/json"}
             session.request(method, stack.url + path, data=body, headers=kind, timeout=20)

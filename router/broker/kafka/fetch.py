@@ -256,8 +256,7 @@ def _response(job: FetchJob) -> Any:
         high = start = UNKNOWN
         if one.partition is not None and one.code != _unknown(one.topic):
             ledger = one.partition.ledger
-            high = ledger.durable_number
-            start = min(ledger.first_live_number, high)
+            high, start = ledger.durable_number, ledger.first_number
         found = request.struct(
             "PartitionData",
             partition_index=one.index,

@@ -111,8 +111,7 @@ class Consumer:
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
-        self._unwatch: list[Callable[[], object]] = []
-        self._unwatch_interest: Callable[[], object] = int
+        self._unwatch: list[Callable[[], None]] = []
         self.pull: PullQueue | None = None
         self.push: PushOutlet | None = None
 
@@ -158,10 +157,7 @@ class Consumer:
         await self.source.count()
         if self.config.replay_policy is ReplayPolicy.ORIGINAL:
             self._replay_to = self.stream.last_sequence
-        self._unwatch = [
-            self.stream.on_stored(self.wake),
-            self.stream.on_deleted(self._forget),
-        ]
+        self._unwatch = [self.stream.on_stored(self.wake)]
         self._open_outlet()
         self.wake()
         self.schedule()
@@ -289,15 +285,11 @@ class Consumer:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    def _forget(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def forget(self, sequences: Sequence[int]) -> None:
         """Wait for messages no more that the stream has deleted."""
-        full, found = not self.state.may_deliver_new, False
-        for first, last in ranges:
-            found = bool(self.state.settle_range(first, last)) or found
-        if found:
+        if self.state.num_pending_acks and self.state.settle(sequences):
             self.log.changed()
-            if full:
-                self.wake()
+            self.wake()
 
     def _open_outlet(self) -> None:
         config = self.config
@@ -314,13 +306,15 @@ class Consumer:
             self.wake()
             self.schedule()
 
-        self._unwatch_interest = self._hub.watch(subject, bind, group)
+        self._unwatch.append(self._hub.watch(subject, bind, group))
         if self._hub.interested(subject, group):
             bind(True)
 
     def _close_outlet(self) -> None:
         if self.push is not None:
-            self._unwatch_interest()
+            for cancel in self._unwatch[1:]:
+                cancel()
+            del self._unwatch[1:]
             self.push = None
 
     def _is_ready(self) -> bool:

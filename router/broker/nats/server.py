@@ -18,14 +18,15 @@ from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from router.access.authorizer import Authorizer
+from router.access.permissions import Right
 from router.broker.entries import Transcoder
+from router.broker.nats.acks import read_subject
 from router.broker.nats.api import JetStreamApi
 from router.broker.nats.authorization import Caller, SubjectRights
 from router.broker.nats.client import PrincipalCaller
 from router.broker.nats.consumers import Consumers
 from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
-from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.spec import advertised
 from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
@@ -36,12 +37,15 @@ from router.registry import AsyncRegistry
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
 from router.wire.nats.encode import msg_parts
-from router.wire.nats.headers import status_code
+from router.wire.nats.headers import status, status_code
 from router.wire.nats.message import NatsMessage
 
 PROTOCOL_VERSION: Final = "2.10.0"
 """The version of nats-server whose features clients may use."""
 HEARTBEAT: Final = 100
+NO_RESPONDERS: Final = 503
+_NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
+_ACK: Final = "$JS.ACK."
 _SERVER_ID_BYTES: Final = 35
 
 
@@ -141,7 +145,6 @@ class NatsServer:
         self.streams: Streams
         self.consumers: Consumers
         self.api: JetStreamApi
-        self.other_dialects: OtherDialects
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = advertised(settings)
@@ -204,6 +207,12 @@ class NatsServer:
             message.subject
         ):
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
+        if not caller.unrestricted and (name := _receives_of(message.subject)):
+            # What serves these subjects does not answer a client without rights.
+            topic = self.streams.topic_name(name)
+            if topic is None or not caller.may(topic, Right.VIEW):
+                return [NatsMessage("", headers=status(NO_RESPONDERS))]
+            caller.authorize(topic, Right.SUBSCRIBE)
         return await self.request(caller, message, max_replies, seconds)
 
     async def request(
@@ -233,6 +242,14 @@ class NatsServer:
         finally:
             subscription.unsubscribe()
         return replies.received
+
+
+def _receives_of(subject: str) -> str:
+    """Return the stream whose messages a subject pulls or acknowledges, "" if it is neither."""
+    if subject.startswith(_NEXT):
+        return subject.removeprefix(_NEXT).partition(".")[0]
+    ack = read_subject(subject) if subject.startswith(_ACK) else None
+    return "" if ack is None else ack.stream
 
 
 def _ignore() -> None:

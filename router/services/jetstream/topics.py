@@ -231,6 +231,13 @@ class TopicStreams:
             raise error(ErrorCode.STREAM_MISMATCH)
         topic = self._topic(call.stream)
         self._permissions.authorize(principal, topic, Right.CREATE)
+        others = {
+            info.topic.local
+            for subject in config.subjects
+            for info in self._infos(principal, subject)
+        } - {topic.local}
+        if others:
+            raise error(ErrorCode.STREAM_SUBJECT_OVERLAP)
         if (reason := _unsupported(config, topic)) is not None:
             raise error(
                 ErrorCode.STREAM_INVALID_CONFIG, err=f"{self._lacks('streams with more')} {reason}"

@@ -11,6 +11,8 @@ from router.services.jetstream import JetStreamRequest, Watch, unwatched
 from router.steps import Steps
 from router.wire.nats.headers import status
 from router.wire.nats.message import NatsMessage
+from tests.http import jetstream
+from tests.unit.web.applications import Site
 
 Answer = Callable[[JetStreamRequest], list[NatsMessage]]
 
@@ -55,6 +57,18 @@ class FakeStreams:
     def body(self, number: int = -1) -> Any:
         """Return the JSON that a request had."""
         return orjson.loads(self.asked[number].message.payload)
+
+
+class SiteClient:
+    """A client of an application in this process."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    def post(self, path: str, body: str = "") -> jetstream.Reply:
+        """Send a POST; return its answer."""
+        answer = self._site.client.post(path, data=body)
+        return jetstream.Reply(answer.status_code, answer.mimetype or "", answer.text)
 
 
 def _made(answer: object) -> Answer | Exception:
