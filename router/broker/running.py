@@ -127,6 +127,7 @@ class RunningBroker:
         """Close all connections, then the store."""
         await self._listeners.close()
         if (nats := self._context.nats) is not None:
+            nats.other_dialects.close()
             await nats.api.close()
             await nats.streams.close()
             await nats.consumers.close_all()

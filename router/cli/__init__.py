@@ -24,6 +24,7 @@ COMMANDS: Final = {
     "check": "Try what `serve` needs, and read stored data.",
     "topics": "List, create, describe, delete topics.",
     "groups": "See where groups stand, move them, end them.",
+    "streams": "List, add, edit, purge, remove streams of JetStream.",
     "dead-letters": "See, requeue, discard what waits in dead-letter topics.",
     "pub": "Publish standard input.",
     "sub": "Print messages as they come.",

@@ -118,6 +118,10 @@ class Connection(Protocol):
         """Requeue or discard some letters, as parameters of the API choose: `Outcome.as_json`."""
         ...
 
+    def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of a call of the JetStream API, of the form `v1`."""
+        ...
+
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages and return how many.
 

@@ -144,10 +144,7 @@ class HttpClient:
                 if 200 <= answer.status < 300:
                     return answer
                 failure = failed(answer, self.context)
-                # After 429 and 503 nothing was done; after 504 it is unknown.
-                if answer.status not in RETRIED_STATUSES or (
-                    answer.status == 504 and not request.safe
-                ):
+                if not _may_pass(answer, request):
                     raise failure
             wait = failure.retry_after or pauses.seconds
             if self._clock() + wait > end:
@@ -276,14 +273,33 @@ def failed(answer: Answer, context: Context) -> RouterError:
     return cls(f"{sentence} (HTTP {answer.status}{wait})", retry_after=after)
 
 
-def _sentence(answer: Answer) -> str:
-    """Return what an answer says went wrong, in whichever dialect it says so, on one line."""
+def _may_pass(answer: Answer, request: Request) -> bool:
+    """Return whether the same request may have another answer a moment later.
+
+    After 429 and 503 nothing was done; after 504 it is unknown. An error of JetStream's API with
+    its own number is the stream's, and stays.
+    """
+    if answer.status not in RETRIED_STATUSES or _given(answer).get("err_code"):
+        return False
+    return answer.status != 504 or request.safe
+
+
+def _given(answer: Answer) -> Mapping[str, Any]:
+    """Return the object that says what went wrong, an empty one if there is none."""
     try:
         given = json.loads(answer.data)
     except ValueError:
-        given = None
-    words = ("detail", "message", "errorMessage", "reason")
-    found = [given[word] for word in words if word in given] if isinstance(given, dict) else []
+        return {}
+    if isinstance(given, dict) and isinstance(given.get("error"), dict):
+        given = given["error"]
+    return given if isinstance(given, dict) else {}
+
+
+def _sentence(answer: Answer) -> str:
+    """Return what an answer says went wrong, in whichever dialect it says so, on one line."""
+    given = _given(answer)
+    words = ("detail", "message", "errorMessage", "reason", "description")
+    found = [given[word] for word in words if word in given]
     text = next((one for one in found if isinstance(one, str) and one), None)
     if text is None:
         return "The server refuses, and not in a router's words."

@@ -10,11 +10,16 @@ from dataclasses import replace
 from typing import Any, Final
 
 from router import log
-from router.backends import ResetTarget, Start
+from router.backends import ResetTarget, Start, opening
 from router.cli.connection import Consumption, Tail, Topic, TopicDetails
 from router.cli.store import Store
 from router.clocks import wall_ms
-from router.errors import BackendUnavailableError, BadReadOptionError, BadRequestError
+from router.errors import (
+    BackendUnavailableError,
+    BadReadOptionError,
+    BadRequestError,
+    NotSupportedError,
+)
 from router.metrics import Metrics
 from router.model import (
     Message,
@@ -37,6 +42,8 @@ from router.services.dead_letters.letters import read_letters, read_marks
 from router.services.dead_letters.service import Chosen, DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Group, Groups, Preview, grouped
+from router.services.jetstream import BrokerStreams
+from router.services.jetstream.management import StreamCalls
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import After, Reading, ReadOptions, StartPosition
 from router.services.shared_secret import RequestNames
@@ -137,6 +144,17 @@ class LocalConnection:
         if action == "requeue":
             return letters.requeue(name, chosen, lambda _: True).as_json(chosen)
         return letters.discard(name, chosen).as_json(chosen)
+
+    def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of the broker's streams."""
+        found = self._store
+        road = opening.open_nats(found.settings, found.node)
+        if road is None:
+            raise NotSupportedError(
+                "Messages live in another store than the broker's: ask a router, with --server."
+            )
+        streams = BrokerStreams(road, found.timeout)
+        return StreamCalls(streams, Principal(), administers=True).call(subject, body)
 
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:
         """Store messages; the backend's own producer tells its retries apart."""

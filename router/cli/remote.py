@@ -9,6 +9,7 @@ this process in between.
 from __future__ import annotations
 
 import base64
+import json
 import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -42,6 +43,9 @@ CLOSE_SECONDS: Final = 2.0
 MAX_RENEWALS: Final = 5
 """Consumers that one fetch goes through."""
 _PLAIN: Final = {"Content-Type": "application/cambria"}
+_READS: Final = (
+    *("STREAM.INFO.", "STREAM.LIST", "STREAM.MSG.GET.", "CONSUMER.INFO.", "CONSUMER.LIST."),
+)
 _DESCRIBED: Final = {"Content-Type": ndjson.KIND}
 
 
@@ -151,6 +155,22 @@ class RemoteConnection:
         name = self._topic(topic)
         path = f"/dead-letters/{_segment(name.local)}/{action}"
         found: dict[str, Any] = self._ask_of(name, Request("POST", path, dict(wanted)))
+        return found
+
+    def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the answer of the server's streams."""
+        request = Request(
+            "POST",
+            f"/jetstream/api/{_segment(subject)}",
+            {"form": "v1"},
+            json.dumps(body).encode(),
+            {"Content-Type": "application/json"},
+            safe=subject.startswith(_READS),
+        )
+        try:
+            found: dict[str, Any] = self.client.ask(request).json()
+        except PathNotFoundError as error:
+            raise TopicNotFoundError(str(error)) from error
         return found
 
     def publish(self, topic: str, messages: Sequence[Message], request: str | None) -> int:

@@ -3,7 +3,8 @@
 Every entry carries the number of its last message, so what lies between two entries is counted
 without looking at any in between. The numbers at the ends of segments and of what memory holds are
 known; for others an entry is read, at most MAX_READS of them for one count. Beyond that, and where
-an entry cannot be read, its place is estimated between the ends of its segment. The alternative, to
+an entry cannot be read, its place is estimated between the ends of its segment. Of what lies
+between two numbers the deleted messages are taken off; they are no backlog. The alternative, to
 keep a count with each cursor, would have to be journaled with every acknowledgement.
 """
 
@@ -14,7 +15,7 @@ from bisect import bisect_right
 from typing import Final
 
 from router.broker.storage import DamagedError, Ledger
-from router.broker.storage.cursors import Cursor
+from router.broker.storage.cursors import Cursor, bits
 
 MAX_READS: Final = 64
 STEPS_PER_YIELD: Final = 500
@@ -33,22 +34,29 @@ class BacklogCounter:
         start = max(cursor.mark_delete + 1, ledger.first_entry)
         # Taken before the first read: the cursor moves on meanwhile.
         whole = [(max(a, start), min(b + 1, end)) for a, b in cursor.ranges()]
-        parts = [(entry, left) for entry, left in cursor.partials() if start <= entry < end]
+        parts = [
+            (entry, bits(cursor.ack_set(entry)))
+            for entry, _ in cursor.partials()
+            if start <= entry < end
+        ]
         total = await self._between(ledger, start, end)
         for first, after in whole:
             total -= await self._between(ledger, first, after)
         for entry, left in parts:
-            total -= max(0, await self._between(ledger, entry, entry + 1) - left)
+            first, after = await self._before(ledger, entry), await self._before(ledger, entry + 1)
+            live = ledger.deleted.live_between(first, max(first, after) - 1)
+            total -= (live & ~left).bit_count()
         return max(0, total)
 
     async def _between(self, ledger: Ledger, first: int, after: int) -> int:
-        """Return how many messages the entries from `first` to before `after` hold."""
+        """Return how many messages the entries from `first` to before `after` have left."""
         self._steps += 1
         if self._steps % STEPS_PER_YIELD == 0:
             await asyncio.sleep(0)
         if first >= after:
             return 0
-        return await self._before(ledger, after) - await self._before(ledger, first)
+        end, start = await self._before(ledger, after), await self._before(ledger, first)
+        return end - start - ledger.deleted.count_between(start, end - 1)
 
     async def _before(self, ledger: Ledger, entry: int) -> int:
         """Return how many messages were ever stored before this entry."""

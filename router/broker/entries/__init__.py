@@ -45,8 +45,9 @@ MAX_JOB_ENTRIES: Final = 64
 MAX_JOB_BYTES: Final = 128 << 10
 """Of entries that are transcoded together because readers go on to them."""
 
-_Place = tuple[int, int, int]
-"""Ledger, entry and the tag of the reader's format."""
+ALL_MESSAGES: Final = -1
+_Place = tuple[int, int, int, int]
+"""Ledger, entry, the tag of the reader's format, and which messages are left (ALL_MESSAGES)."""
 
 
 class Codec(EntryFormat, Protocol):
@@ -144,7 +145,7 @@ class Transcoder:
             return entry.payload
         if entry.index == NOT_STORED:  # all such entries have the same position
             return transcode(self._formats, entry, tag)
-        place = (ledger_id, entry.entry_id, tag)
+        place = (ledger_id, entry.entry_id, tag, ALL_MESSAGES)
         made = self._cached.get(place)
         if made is not None:
             self._cached.move_to_end(place)
@@ -155,18 +156,25 @@ class Transcoder:
             raise UnreadableEntryError(made)
         return made
 
-    def cached(self, ledger_id: int, entry: Entry, tag: int) -> bytes | None:
-        """Return the payload of a stored entry in the format of a tag if it was made lately."""
-        place = (ledger_id, entry.entry_id, tag)
+    def cached(
+        self, ledger_id: int, entry: Entry, tag: int, live: int = ALL_MESSAGES
+    ) -> bytes | None:
+        """Return the payload of a stored entry in the format of a tag if it was made lately.
+
+        `live`: with these messages only, a bit for each.
+        """
+        place = (ledger_id, entry.entry_id, tag, live)
         made = self._cached.get(place)
         if made is None or isinstance(made, str):
             return None
         self._cached.move_to_end(place)
         return made
 
-    def keep(self, ledger_id: int, entry: Entry, tag: int, made: bytes) -> None:
-        """Keep what readers of a format are sent for a stored entry from now on."""
-        self._keep((ledger_id, entry.entry_id, tag), made)
+    def keep(
+        self, ledger_id: int, entry: Entry, tag: int, made: bytes, live: int = ALL_MESSAGES
+    ) -> None:
+        """Keep what readers of a format are sent for these messages of a stored entry."""
+        self._keep((ledger_id, entry.entry_id, tag, live), made)
 
     def prepare(
         self, ledger_id: int, entries: Sequence[Entry], tag: int
@@ -181,18 +189,22 @@ class Transcoder:
             for entry in entries
             if entry.format != tag
             and entry.index != NOT_STORED
-            and (ledger_id, entry.entry_id, tag) not in self._cached
+            and (ledger_id, entry.entry_id, tag, ALL_MESSAGES) not in self._cached
         ]
         if (
             sum(entry.messages for entry in missing) <= MAX_MESSAGES_AT_ONCE
             and sum(len(entry.payload) for entry in missing) <= MAX_BYTES_AT_ONCE
         ):
             return None
-        new = [one for one in missing if (ledger_id, one.entry_id, tag) not in self._jobs]
+        new = [
+            one for one in missing if (ledger_id, one.entry_id, tag, ALL_MESSAGES) not in self._jobs
+        ]
         if new:
             job = asyncio.get_running_loop().create_task(self._make(ledger_id, new, tag))
-            self._jobs.update(((ledger_id, entry.entry_id, tag), job) for entry in new)
-        jobs = {self._jobs[ledger_id, entry.entry_id, tag] for entry in missing}
+            self._jobs.update(
+                ((ledger_id, entry.entry_id, tag, ALL_MESSAGES), job) for entry in new
+            )
+        jobs = {self._jobs[ledger_id, entry.entry_id, tag, ALL_MESSAGES] for entry in missing}
         return jobs.pop() if len(jobs) == 1 else asyncio.gather(*jobs)
 
     async def transcoded(self, ledger_id: int, entries: Sequence[Entry], tag: int) -> bytes:
@@ -201,7 +213,7 @@ class Transcoder:
         Some that follow it are made with it, as they will be asked for next.
         """
         first = entries[0]
-        if (ledger_id, first.entry_id, tag) not in self._cached:
+        if (ledger_id, first.entry_id, tag, ALL_MESSAGES) not in self._cached:
             job = self.prepare(ledger_id, prepared_together(entries), tag)
             if job is not None:
                 await asyncio.wait((job,))
@@ -217,10 +229,10 @@ class Transcoder:
         try:
             found = await self.workers.run(_all_made, self._formats, entries, tag)
             for entry, made in zip(entries, found, strict=True):
-                self._keep((ledger_id, entry.entry_id, tag), made)
+                self._keep((ledger_id, entry.entry_id, tag, ALL_MESSAGES), made)
         finally:
             for entry in entries:
-                del self._jobs[ledger_id, entry.entry_id, tag]
+                del self._jobs[ledger_id, entry.entry_id, tag, ALL_MESSAGES]
 
     def _keep(self, place: _Place, made: bytes | str) -> None:
         replaced = self._cached.pop(place, None)

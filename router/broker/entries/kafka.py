@@ -34,6 +34,7 @@ from router.wire.kafka.record_batches import (
     BatchHeader,
     build_batch,
     empty_batch,
+    keep_records,
     open_batch,
     read_header,
 )
@@ -144,6 +145,17 @@ def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
 def empty(messages: int, timestamp_ms: int) -> bytes:
     """Return what Kafka readers are sent for an entry that cannot be read: its offsets alone."""
     return empty_batch(messages, timestamp_ms)
+
+
+def without_deleted(payload: bytes, live: int) -> bytes:
+    """Return a batch with those of its records that are not deleted, at their offsets.
+
+    `live` has a bit for each, the first in the lowest. Raises UnreadableEntryError.
+    """
+    try:
+        return keep_records(read_header(payload), payload, live, _MAX_UNPACKED_BYTES)
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
 
 
 def _messages(header: BatchHeader, records: bytes) -> Iterator[Message]:

@@ -6,6 +6,10 @@ transcoded, in a thread, and cached. One that cannot be read keeps its offsets: 
 records stands for it, and readers go on behind it. Where damage hides entries a reader is sent what
 follows; Kafka's offsets may have gaps.
 
+A batch of which records are deleted is sent with the others, at their offsets (`without_deleted`).
+One of which all are deleted is left out; where nothing follows it in a response, a batch without
+records stands for it, so that readers know how far they are.
+
 Entries in memory are read at once (`read_cached`), others in the storage's reader threads, so that
 a reader that is far behind holds nothing up.
 """
@@ -20,8 +24,8 @@ from typing import Final
 import structlog
 
 from router.broker.delivery.entry_info import UnreadableEntryError
-from router.broker.entries import MAX_JOB_ENTRIES, Transcoder
-from router.broker.entries.kafka import TAG, empty
+from router.broker.entries import ALL_MESSAGES, MAX_JOB_ENTRIES, Transcoder
+from router.broker.entries.kafka import TAG, empty, without_deleted
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
 from router.broker.storage import DamagedError, Entry, Ledger
 from router.wire.kafka.record_batches import PREFIX_BYTES
@@ -30,6 +34,10 @@ MAX_ENTRIES: Final = 2_000
 """Of one partition in one response."""
 MAX_POSITIONS: Final = 1_000
 """Places at which a connection's readers are expected next."""
+MAX_EMPTY: Final = (1 << 31) - 1
+"""Offsets of one batch without records."""
+NO_ENTRY: Final = -1
+NO_TIMESTAMP: Final = -1
 _OFFSET: Final = Struct(">q")
 _EPOCH: Final = Struct(">i").pack(LEADER_EPOCH)
 _LENGTH_AT: Final = 8
@@ -40,23 +48,47 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class Batches:
-    """The bytes of some batches, and the place behind them: the next offset and entry."""
+    """The bytes of some batches, and the place behind them: the next offset and entry.
+
+    `sent` is the offset behind the last batch; what lies between is deleted. `entry` is NO_ENTRY
+    where it is not known.
+    """
 
     parts: list[bytes | memoryview] = field(default_factory=list)
     size: int = 0
     offset: int = 0
     entry: int = 0
+    sent: int = 0
 
     def add(self, entry: Entry, payload: bytes) -> None:
         """Add the batch of an entry with the offset that it has."""
+        self._add(entry.index + 1 - entry.messages, payload)
+        self.leave_out(entry)
+        self.sent = self.offset
+
+    def leave_out(self, entry: Entry) -> None:
+        """Go on behind an entry."""
+        self.offset, self.entry = entry.index + 1, entry.entry_id + 1
+
+    def finish(self, ledger: Ledger) -> None:
+        """Go on behind what is deleted; a batch without records stands for it at the end."""
+        if not ledger.deleted:
+            return
+        live = min(ledger.deleted.first_live(self.offset), ledger.durable_number)
+        if live > self.offset:
+            self.offset, self.entry = live, NO_ENTRY
+        if self.offset > self.sent:
+            self._add(self.sent, empty(min(self.offset - self.sent, MAX_EMPTY), NO_TIMESTAMP))
+            self.sent = self.offset
+
+    def _add(self, offset: int, payload: bytes) -> None:
         self.parts += (
-            _OFFSET.pack(entry.index + 1 - entry.messages),
+            _OFFSET.pack(offset),
             payload[_LENGTH_AT:_LENGTH_END],
             _EPOCH,
             memoryview(payload)[PREFIX_BYTES:],
         )
         self.size += len(payload)
-        self.offset, self.entry = entry.index + 1, entry.entry_id + 1
 
     def records(self) -> bytes:
         """Return the bytes as a response carries them."""
@@ -73,55 +105,74 @@ class BatchReader:
 
     def read_cached(self, ledger: Ledger, offset: int, max_bytes: int) -> Batches | None:
         """Return batches from an offset on that are in memory; None: `read` finds them."""
-        entry = self._entry(ledger, offset)
-        if entry is None:
+        found = self._begin(ledger, offset)
+        if found.entry == NO_ENTRY:
             return None
-        found = Batches(offset=offset, entry=entry)
-        if entry >= ledger.durable_entry:
+        if found.entry >= ledger.durable_entry:
+            found.finish(ledger)
             return found
-        entries = ledger.read_cached(entry, MAX_ENTRIES, max_bytes)
+        entries = ledger.read_cached(found.entry, MAX_ENTRIES, max_bytes)
         if not entries:
             return None
         for one in entries:
-            if one.format == TAG:
+            live = ledger.live_messages(one) if ledger.deleted else None
+            if live == 0:
+                found.leave_out(one)
+                continue
+            if one.format == TAG and live is None:
                 found.add(one, one.payload)
                 continue
-            payload = self._transcoder.cached(ledger.id, one, TAG)
+            left = ALL_MESSAGES if live is None else live
+            payload = self._transcoder.cached(ledger.id, one, TAG, left)
             if payload is None:
                 return found if found.size else None
             if found.size and found.size + len(payload) > max_bytes:
-                break
+                return found
             found.add(one, payload)
+        found.finish(ledger)
         return found
 
     async def read(self, ledger: Ledger, offset: int, max_bytes: int) -> Batches:
         """Return batches from an offset on; raise OSError."""
-        entry = self._entry(ledger, offset)
-        if entry is None:
-            entry = await ledger.entry_of_number(offset)
-        found = Batches(offset=offset, entry=entry)
-        entries = await self._read(ledger, entry, max_bytes)
+        found = self._begin(ledger, offset)
+        if found.entry == NO_ENTRY:
+            found.entry = await ledger.entry_of_number(found.offset)
+        entries = await self._read(ledger, found.entry, max_bytes)
         for place, one in enumerate(entries):
+            live = ledger.live_messages(one) if ledger.deleted else None
+            if live == 0:
+                found.leave_out(one)
+                continue
             payload = one.payload
             if one.format != TAG:
                 payload = await self._transcoded(ledger, entries[place : place + MAX_JOB_ENTRIES])
+            if live is not None:
+                payload = await self._without_deleted(ledger, one, payload, live)
             if found.size and found.size + len(payload) > max_bytes:
-                break
+                return found
             found.add(one, payload)
+        found.finish(ledger)
         return found
 
     def remember(self, ledger: Ledger, batches: Batches) -> None:
         """Note that a reader was sent batches, and goes on behind them."""
         self._positions.pop(ledger.id, None)
-        self._positions[ledger.id] = batches.offset, batches.entry
+        if batches.entry != NO_ENTRY:
+            self._positions[ledger.id] = batches.offset, batches.entry
         if len(self._positions) > MAX_POSITIONS:
             del self._positions[next(iter(self._positions))]
 
-    def _entry(self, ledger: Ledger, offset: int) -> int | None:
+    def _begin(self, ledger: Ledger, offset: int) -> Batches:
+        """Return no batches yet, with the first offset from one on that is not deleted.
+
+        Its entry is NO_ENTRY if it has to be looked up on disk.
+        """
+        live = min(ledger.deleted.first_live(offset), ledger.durable_number)
         known, entry = self._positions.get(ledger.id, (-1, 0))
-        if known == offset:
-            return max(entry, ledger.first_entry)
-        return ledger.cached_entry_of_number(offset)
+        if known == live:
+            return Batches(offset=live, entry=max(entry, ledger.first_entry), sent=offset)
+        cached = ledger.cached_entry_of_number(live)
+        return Batches(offset=live, entry=NO_ENTRY if cached is None else cached, sent=offset)
 
     async def _read(self, ledger: Ledger, entry: int, max_bytes: int) -> Sequence[Entry]:
         """Return entries; damage is passed over, and counted once something follows it."""
@@ -156,3 +207,17 @@ class BatchReader:
             made = empty(entry.messages, entry.timestamp_ms)
             self._transcoder.keep(ledger.id, entry, TAG, made)
             return made
+
+    async def _without_deleted(
+        self, ledger: Ledger, entry: Entry, payload: bytes, live: int
+    ) -> bytes:
+        """Return a batch with those of its records that are not deleted, made in a thread."""
+        made = self._transcoder.cached(ledger.id, entry, TAG, live)
+        if made is None:
+            try:
+                made = await self._transcoder.workers.run(without_deleted, payload, live)
+            except UnreadableEntryError as error:
+                self._skipped(ledger, entry.entry_id, entry.entry_id, error)
+                made = empty(entry.messages, entry.timestamp_ms)
+            self._transcoder.keep(ledger.id, entry, TAG, made, live)
+        return made

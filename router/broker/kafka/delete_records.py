@@ -1,7 +1,6 @@
-"""DeleteRecords (21): the oldest messages of partitions, in whole segments of the log.
+"""DeleteRecords (21): the oldest messages of partitions, exactly those before an offset.
 
-The answer says from where on messages are left, which is before the offset that was asked for if
-that is within a segment. All messages go if the offset is the high watermark.
+The answer says from where on messages are left. All go if the offset is the high watermark.
 """
 
 from __future__ import annotations
@@ -64,11 +63,11 @@ async def _deleted(request: Request, record: TopicRecord, asked: Any) -> tuple[E
     before = end if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= before <= end:
         return ErrorCode.OFFSET_OUT_OF_RANGE, NO_WATERMARK
-    if before > ledger.first_number:
+    if before > ledger.first_live_number:
         await request.context.topics.store.delete_before(ledger, before)
         user = request.client.identity.principal.name
         _log.info("records-deleted", topic=record.name, before=before, user=user)
-    return ErrorCode.NONE, ledger.first_number
+    return ErrorCode.NONE, min(ledger.first_live_number, ledger.durable_number)
 
 
 DELETE_RECORDS: Final = Api(21, "DeleteRecords", (0, 2), delete_records)

@@ -256,7 +256,8 @@ def _response(job: FetchJob) -> Any:
         high = start = UNKNOWN
         if one.partition is not None and one.code != _unknown(one.topic):
             ledger = one.partition.ledger
-            high, start = ledger.durable_number, ledger.first_number
+            high = ledger.durable_number
+            start = min(ledger.first_live_number, high)
         found = request.struct(
             "PartitionData",
             partition_index=one.index,

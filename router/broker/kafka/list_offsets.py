@@ -83,7 +83,7 @@ async def _offset(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[i
     if wanted == LATEST:
         return NONE[0], ledger.durable_number
     if wanted == EARLIEST:
-        return NONE[0], ledger.first_number
+        return NONE[0], min(ledger.first_live_number, ledger.durable_number)
     if wanted == MAX_TIMESTAMP:
         return await _newest(ledger)
     if wanted < 0:
@@ -92,10 +92,13 @@ async def _offset(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[i
 
 
 async def _newest(ledger: Ledger) -> tuple[int, int]:
-    entries = await ledger.read(ledger.durable_entry - 1, 1, 1)
+    number = ledger.deleted.last_live(ledger.durable_number - 1)
+    if number < ledger.first_number:
+        return NONE
+    entries = await ledger.read(await ledger.entry_of_number(number), 1, 1)
     if not entries:
         return NONE
-    return _latest_time(entries[0]), entries[0].index
+    return _latest_time(entries[0]), min(entries[0].index, number)
 
 
 async def _by_time(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[int, int]:
@@ -106,13 +109,18 @@ async def _by_time(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[
             break
         for one in entries:
             scanned += len(one.payload)
+            first = one.index + 1 - one.messages
+            live = ledger.deleted.first_live(first)
+            if live > one.index:
+                entry = await ledger.entry_of_number(live)
+                break
             if _latest_time(one) >= wanted or scanned > MAX_SCANNED_BYTES:
-                first = one.index + 1 - one.messages
                 if one.format != TAG:
-                    return one.timestamp_ms, first
+                    return one.timestamp_ms, live
                 time, place = await context.workers.run(_first_record, one.payload, wanted)
-                return time, first + place
-        entry = entries[-1].entry_id + 1
+                return time, ledger.deleted.first_live(first + place)
+        else:
+            entry = entries[-1].entry_id + 1
     return NONE
 
 

@@ -4,8 +4,9 @@ A subject that a stream has needs the rights on the stream's topic, any other su
 topic of the same name. A client needs no rights to publish to an inbox, or to subscribe to one that
 it names (`_INBOX.<name>.>`). What is below `$JS.` is checked by what serves it.
 
-A subscription with wildcards is accepted, and each message is checked by its own subject. Answers
-are kept for CACHE_SECONDS, so that a change of rights counts for open connections too.
+A subscription with wildcards is accepted, and each message is checked by its own subject, unless it
+is to an inbox. Answers are kept for CACHE_SECONDS, so that a change of rights counts for open
+connections too.
 """
 
 from __future__ import annotations
@@ -80,6 +81,11 @@ class SubjectRights:
         """Return whether the caller may receive what is published to a literal subject."""
         return self._may(subject, Right.SUBSCRIBE)
 
+    def checks_messages(self, pattern: str) -> bool:
+        """Return whether what a subscription receives is checked by the subject of each message."""
+        wild = not _WILDCARDS.isdisjoint(pattern)
+        return wild and not self._caller.unrestricted and not pattern.startswith(f"{_INBOX}.")
+
     def may_subscribe(self, subject: str) -> bool:
         """Return whether the caller may subscribe to a subject, which may have wildcards."""
         if self._caller.unrestricted:
@@ -108,8 +114,8 @@ class SubjectRights:
     def _decide(self, subject: str, right: Right) -> bool:
         first, _, rest = subject.partition(".")
         if first == _INBOX and rest:
-            # A message reached a wildcard subscription only if that was to the caller's inbox.
-            return True
+            # What `>` would receive besides is not for the caller, see `may_subscribe`.
+            return right is Right.PUBLISH
         if subject.startswith(SERVICES):
             return right is Right.PUBLISH or self._caller.administers
         try:

@@ -111,7 +111,8 @@ class Consumer:
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
-        self._unwatch: list[Callable[[], None]] = []
+        self._unwatch: list[Callable[[], object]] = []
+        self._unwatch_interest: Callable[[], object] = int
         self.pull: PullQueue | None = None
         self.push: PushOutlet | None = None
 
@@ -157,7 +158,10 @@ class Consumer:
         await self.source.count()
         if self.config.replay_policy is ReplayPolicy.ORIGINAL:
             self._replay_to = self.stream.last_sequence
-        self._unwatch = [self.stream.on_stored(self.wake)]
+        self._unwatch = [
+            self.stream.on_stored(self.wake),
+            self.stream.on_deleted(self._forget),
+        ]
         self._open_outlet()
         self.wake()
         self.schedule()
@@ -285,11 +289,15 @@ class Consumer:
         if self._task is not None:
             await asyncio.wait((self._task,))
 
-    def forget(self, sequences: Sequence[int]) -> None:
+    def _forget(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Wait for messages no more that the stream has deleted."""
-        if self.state.num_pending_acks and self.state.settle(sequences):
+        full, found = not self.state.may_deliver_new, False
+        for first, last in ranges:
+            found = bool(self.state.settle_range(first, last)) or found
+        if found:
             self.log.changed()
-            self.wake()
+            if full:
+                self.wake()
 
     def _open_outlet(self) -> None:
         config = self.config
@@ -306,15 +314,13 @@ class Consumer:
             self.wake()
             self.schedule()
 
-        self._unwatch.append(self._hub.watch(subject, bind, group))
+        self._unwatch_interest = self._hub.watch(subject, bind, group)
         if self._hub.interested(subject, group):
             bind(True)
 
     def _close_outlet(self) -> None:
         if self.push is not None:
-            for cancel in self._unwatch[1:]:
-                cancel()
-            del self._unwatch[1:]
+            self._unwatch_interest()
             self.push = None
 
     def _is_ready(self) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Coroutine
+from typing import Any
+
 from router.access.permissions import Right
 from router.broker.nats.api_call import PREFIX, Api, ApiCall
 from router.broker.nats.consumer import Consumer
@@ -9,7 +12,6 @@ from router.broker.nats.consumers import Consumers
 from router.broker.nats.hub import Hub
 from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
-from router.broker.storage import StoreError
 from router.errors import RouterError
 from router.wire.nats.jetstream.consumer_rules import addressed_consumer, checked_consumer
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -116,17 +118,28 @@ class ConsumerApi:
         await self._find(call, Right.SUBSCRIBE)
         raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
 
-    async def next(self, call: ApiCall) -> None:
-        """Serve CONSUMER.MSG.NEXT: messages and statuses go to the reply subject."""
-        if not call.reply:
-            return
+    def next(self, call: ApiCall) -> Coroutine[Any, Any, None] | None:
+        """Serve CONSUMER.MSG.NEXT: messages and statuses go to the reply subject.
+
+        Nothing is waited for if the stream is open, so that requests and acknowledgements of a
+        client are taken in their order.
+        """
         try:
-            consumer = await self._find(call, Right.SUBSCRIBE)
-        except (JetStreamError, RouterError, StoreError):
+            stream = self._streams.find(call.name)
+            if not stream.opened and not stream.closed:
+                return self._next_later(call, stream)
+            if call.reply:
+                self._check_rights(call, stream, Right.SUBSCRIBE)
+                self._consumers.find(stream, call.names[1]).request(call.reply, call.body)
+        except (JetStreamError, RouterError):
             subject = f"{PREFIX}CONSUMER.MSG.NEXT.{'.'.join(call.names)}"
             self._hub.no_responders(NatsMessage(subject, call.reply))
-            return
-        consumer.request(call.reply, call.body)
+        return None
+
+    async def _next_later(self, call: ApiCall, stream: Stream) -> None:
+        await stream.open()
+        if stream.opened:
+            self.next(call)
 
     async def _create(self, call: ApiCall, form: str) -> ConsumerInfo:
         request = ConsumerCreateRequest.read(call.body)
@@ -139,12 +152,15 @@ class ConsumerApi:
     async def _stream(self, call: ApiCall, right: Right) -> Stream:
         """Return the stream that a call names; raise JetStreamError 10059 if it is hidden."""
         stream = await self._streams.open(call.name)
+        self._check_rights(call, stream, right)
+        return stream
+
+    def _check_rights(self, call: ApiCall, stream: Stream, right: Right) -> None:
         caller = call.caller
         if not caller.unrestricted:
             if not caller.may(stream.topic_name, Right.VIEW):
                 raise error(ErrorCode.STREAM_NOT_FOUND)
             caller.authorize(stream.topic_name, right)
-        return stream
 
     async def _find(self, call: ApiCall, right: Right) -> Consumer:
         stream = await self._stream(call, right)

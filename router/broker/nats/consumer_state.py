@@ -280,6 +280,15 @@ class ConsumerState:
                 found.append(sequence)
         return found
 
+    def settle_range(self, first: int, last: int) -> list[int]:
+        """Wait no more for the messages between two sequences, ends included; see `settle`."""
+        if not self._pending and not self.exhausted:
+            return []
+        if last - first < len(self._pending) + len(self.exhausted):
+            return self.settle(range(first, last + 1))
+        known = (*self._pending, *self.exhausted)
+        return self.settle([one for one in known if first <= one <= last])
+
     def trim(self, first: int) -> list[int]:
         """Forget all messages below the stream's first; return those that were pending."""
         below = []

@@ -38,6 +38,8 @@ class Request(NamedTuple):
 
 Service = Callable[[Request], None]
 InterestObserver = Callable[[bool], None]
+PatternObserver = Callable[[str, bool], None]
+"""Called with what a subscription is for, after it was added (True) or removed."""
 
 
 class Subscriber(ABC):
@@ -94,6 +96,7 @@ class Hub:
         self._services: list[tuple[str, Service]] = []
         self._may_see_services = 0
         self._watches: dict[str, dict[str, list[_Watch]]] = {}
+        self.pattern_observer: PatternObserver | None = None
 
     @property
     def subscriptions(self) -> int:
@@ -115,7 +118,7 @@ class Hub:
         subscription = Subscription(self, subject, subscriber, queue, owner)
         (self._members if queue else self._plain).insert(subject, subscription)
         self._may_see_services += _may_match_service(subject)
-        self._changed(subject)
+        self._changed(subject, added=True)
         return subscription
 
     def remove(self, subscription: Subscription) -> None:
@@ -123,7 +126,7 @@ class Hub:
         trie = self._members if subscription.queue else self._plain
         trie.remove(subscription.subject, subscription)
         self._may_see_services -= _may_match_service(subscription.subject)
-        self._changed(subscription.subject)
+        self._changed(subscription.subject, added=False)
 
     def publish(
         self,
@@ -226,8 +229,10 @@ class Hub:
             if queue in {"", one.queue}:
                 yield one
 
-    def _changed(self, subject: str) -> None:
+    def _changed(self, subject: str, *, added: bool) -> None:
         """Call the observers of interest that has come or gone."""
+        if self.pattern_observer is not None:
+            self.pattern_observer(subject, added)
         if not self._watches:
             return
         if is_literal(subject):
@@ -255,15 +260,14 @@ def _chosen(group: list[Subscription], origin: object) -> Subscription | None:
     """Return the member that receives a message: one that can take it, if there is any."""
     if origin is not None:
         group = [one for one in group if one.owner is not origin]
-    size = len(group)
-    if not size:
+    if not group:
         return None
-    start = random.randrange(size)  # noqa: S311 - a choice that need not be secret
-    for step in range(size):
-        member = group[(start + step) % size]
-        if member.active and member.subscriber.writable:
-            return member
-    return next((one for one in (*group[start:], *group[:start]) if one.active), None)
+    member = random.choice(group)  # noqa: S311 - a choice that need not be secret
+    if member.active and member.subscriber.writable:
+        return member
+    present = [one for one in group if one.active]
+    ready = [one for one in present if one.subscriber.writable] or present
+    return random.choice(ready) if ready else None  # noqa: S311 - as above
 
 
 def _prefix(subject: str) -> str:

@@ -9,6 +9,7 @@ from router.broker.nats import consumer_api
 from router.broker.nats.api import JetStreamApi
 from router.broker.nats.consumers import Consumers
 from router.broker.nats.direct_get import DirectGet
+from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.publishing import PublishContext
 from router.broker.nats.server import NatsServer
 from router.broker.nats.stored_messages import EntryCache
@@ -58,6 +59,7 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     consumers = Consumers(server.hub, topics, streams)
     streams.consumers = server.consumers = consumers
     api.add(consumer_api.apis(server.hub, streams, consumers))
+    server.other_dialects = OtherDialects(server.hub, streams, topics)
     server.streams, server.storing, server.api = streams, streams, api
     server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)

@@ -7,7 +7,8 @@ not, so a stream's conditions hold in the order of its sequences. The acknowledg
 sync, behind the limits that the message brought about.
 
 A stream that is not open yet, or whose index has to read the log first, holds up the connection:
-nothing is read from the client meanwhile, and its order is kept.
+nothing is read from the client meanwhile, and its order is kept. The same holds while more than
+MAX_IN_FLIGHT_BYTES of the client wait for the disk, or the disk does not keep up at all.
 """
 
 from __future__ import annotations
@@ -44,9 +45,10 @@ from router.wire.nats.stored import pack
 MAX_ENTRY_MESSAGES: Final = 1_000
 MAX_ENTRY_BYTES: Final = 512 << 10
 """Of one entry, unless one message alone is larger."""
+MAX_IN_FLIGHT_BYTES: Final = 4 << 20
+"""Of one client, appended and not on disk; more are not read."""
 MAX_PRODUCERS: Final = 10_000
 """Streams that one client is a producer of."""
-NO_REPLY: Final = ""
 
 _REFUSALS: Final = (JetStreamError, RouterError, StoreError, NameBusyError, ProducerFencedError)
 _log = structlog.get_logger(__name__)
@@ -109,7 +111,8 @@ class Publisher:
         self._hold = hold
         self._release = release
         self._pending: list[_Pending] = []
-        self._waits = False
+        self._waits = self._full = False
+        self._in_flight = 0
         self._closed = False
         self._producers: dict[Stream, Producer] = {}
 
@@ -142,11 +145,16 @@ class Publisher:
             unresolved = self._store(stream, batch)
             if unresolved:
                 self._wait(stream, [_Pending(stream, message) for message in unresolved])
+        if self._is_full():
+            self._full = True
+            self._context.store.pressure.add(self._relieve)
+            self._hold()
 
     def close(self) -> None:
         """Release the client's places as a producer; what it sent is still stored."""
         self._closed = True
         self.flush()
+        self._context.store.pressure.discard(self._relieve)
         producers, self._producers = self._producers, {}
         for stream, producer in producers.items():
             stream.partition.producers.remove(producer)
@@ -167,6 +175,19 @@ class Publisher:
 
     def probe(self) -> None:
         """Do nothing: the listener pings silent clients."""
+
+    def _is_full(self) -> bool:
+        """Return whether too much of the client is not on disk yet."""
+        size = self._in_flight
+        return size > MAX_IN_FLIGHT_BYTES or (size > 0 and self._context.store.congested)
+
+    def _relieve(self) -> None:
+        """Read from the client again, should the disk have caught up."""
+        if self._full and not self._is_full():
+            self._full = False
+            self._context.store.pressure.discard(self._relieve)
+            if not self._waits and not self._closed:
+                self._release()
 
     def _wait(self, stream: Stream, pending: list[_Pending]) -> None:
         """Go on with these messages when their stream can be asked."""
@@ -195,7 +216,7 @@ class Publisher:
         finally:
             self._waits = False
             self.flush()
-            if not self._waits and not self._closed:
+            if not (self._waits or self._full or self._closed):
                 self._release()
 
     def _store(self, stream: Stream, batch: list[NatsMessage]) -> list[NatsMessage]:
@@ -260,10 +281,14 @@ class Publisher:
         )
         if stream.log.indexer is not None:
             stream.log.indexer.appended(entry_id)
+        self._in_flight += entry.size
         self._context.stored(len(payload))
 
     def _stored(self, stream: Stream, entry: _Entry, _entry_id: int) -> None:
         """Enforce what the messages brought about, and acknowledge them: they are on disk."""
+        self._in_flight -= entry.size
+        if self._full:
+            self._relieve()
         if entry.rollups:
             task = asyncio.get_running_loop().create_task(self._roll_up(stream, entry))
             self._context.tasks.add(task)

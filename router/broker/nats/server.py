@@ -27,6 +27,7 @@ from router.broker.nats.client import PrincipalCaller
 from router.broker.nats.consumers import Consumers
 from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
+from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.spec import advertised
 from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
@@ -145,6 +146,7 @@ class NatsServer:
         self.streams: Streams
         self.consumers: Consumers
         self.api: JetStreamApi
+        self.other_dialects: OtherDialects
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = advertised(settings)

@@ -325,8 +325,7 @@ class NatsSession:
             using = f' using queue "{queue}"' if queue else ""
             self._complain(f'Permissions Violation for Subscription to "{subject}"{using}')
             return
-        checked = not (self.caller.unrestricted or is_literal(subject))
-        one = ClientSubscription(self, sid, checked=checked)
+        one = ClientSubscription(self, sid, checked=self.rights.checks_messages(subject))
         full = len(self._subscriptions) >= self._server.options.max_subscriptions
         if full or self._hub.full:
             self._complain("maximum subscriptions exceeded")

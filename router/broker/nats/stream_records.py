@@ -6,7 +6,7 @@ later topic of the same name does not inherit it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import orjson
@@ -29,13 +29,17 @@ _log = structlog.get_logger(__name__)
 
 
 class StreamRecords:
-    """The configured streams, by the full names of their topics."""
+    """The configured streams, by the full names of their topics.
+
+    `observer` is called with the topic of a configuration that has come, changed or gone.
+    """
 
     def __init__(self, topics: Topics, registry: AsyncRegistry) -> None:
         self._topics = topics
         self._registry = registry
         self._records: dict[str, StreamRecord] = {}
         self._trie: SubjectTrie[str] = SubjectTrie(max_cached=0)
+        self.observer: Callable[[str], None] | None = None
 
     async def load(self) -> None:
         """Read all records; one of a topic that is gone is passed over."""
@@ -108,8 +112,12 @@ class StreamRecords:
         self._records[full] = record
         for subject in record.config.subjects:
             self._trie.insert(subject, full)
+        if self.observer is not None:
+            self.observer(full)
 
     def _take_out(self, full: str) -> None:
         before = self._records.pop(full, None)
         for subject in () if before is None else before.config.subjects:
             self._trie.remove(subject, full)
+        if before is not None and self.observer is not None:
+            self.observer(full)

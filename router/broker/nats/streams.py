@@ -15,7 +15,7 @@ subject still leads to the stream, and the topic can be read as a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -27,6 +27,7 @@ from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream, StreamContext, StreamRecord
 from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
+from router.broker.nats.stream_places import StreamPlaces
 from router.broker.nats.stream_records import StreamRecords
 from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics.topics import Topics
@@ -74,7 +75,8 @@ class Streams:
         self._context = context
         self._publishing = publishing
         self._forget_leases = forget_leases
-        self._records = StreamRecords(topics, registry)
+        self.records = StreamRecords(topics, registry)
+        self.places = StreamPlaces(topics)
         self._streams: dict[str, Stream] = {}
         self._routes: dict[str, Stream | None] = {}
         self._changing = asyncio.Lock()
@@ -83,9 +85,9 @@ class Streams:
 
     async def load(self) -> None:
         """Read what clients configured, and begin to open those streams."""
-        await self._records.load()
+        await self.records.load()
         self._routes.clear()
-        if topics := self._records.topics():
+        if topics := self.records.topics():
             self._spawn(self._open_configured(topics))
 
     async def close(self, *, save: bool = True) -> None:
@@ -108,15 +110,15 @@ class Streams:
     def names(self) -> list[str]:
         """Return the names of all streams, in order."""
         return sorted(
-            name for record in self.topics.records() for name, _, _ in self._parts(record)
+            name for record in self.topics.records() for name, _, _ in self.places.parts(record)
         )
 
     def find(self, name: str) -> Stream:
         """Return a stream, which may not be open; raise JetStreamError 10059."""
-        found = self._locate(name)
+        found = self.places.locate(name)
         if found is None:
             raise error(ErrorCode.STREAM_NOT_FOUND)
-        return self._stream_of(*found)
+        return self.of_partition(*found)
 
     async def open(self, name: str) -> Stream:
         """Return an open stream; raise JetStreamError 10059, OSError, StoreError."""
@@ -126,7 +128,7 @@ class Streams:
 
     def topic_name(self, name: str) -> TopicName | None:
         """Return the topic of a stream, None: there is no such stream."""
-        found = self._locate(name)
+        found = self.places.locate(name)
         return None if found is None else TopicName.parse(found[0].name)
 
     def for_subject(self, subject: str) -> Stream | None:
@@ -151,10 +153,10 @@ class Streams:
 
     def overlapping(self, subjects: Sequence[str], name: str = "") -> list[str]:
         """Return the streams, other than one, that take any of these subjects."""
-        found = self._records.overlapping(subjects)
+        found = self.records.overlapping(subjects)
         for topic in self.topics.records():
-            for other, _, subject in self._parts(topic):
-                plain = self._records.get(topic.name) is None
+            for other, _, subject in self.places.parts(topic):
+                plain = self.records.get(topic.name) is None
                 if plain and any(matches(one, subject) for one in subjects):
                     found.add(other)
         return sorted(found - {name})
@@ -163,8 +165,8 @@ class Streams:
         """Return the streams whose subjects overlap with one."""
         found = []
         for topic in self.topics.records():
-            record = self._records.get(topic.name)
-            for name, _, subject in self._parts(topic):
+            record = self.records.get(topic.name)
+            for name, _, subject in self.places.parts(topic):
                 subjects = (subject,) if record is None else record.config.subjects
                 if any(overlaps(pattern, one) for one in subjects):
                     found.append(name)
@@ -189,17 +191,17 @@ class Streams:
         Raises JetStreamError 10058 if it has another configuration, 10065; RouterError, StoreError.
         """
         async with self._changing:
-            located = self._locate(config.name)
+            located = self.places.locate(config.name)
             if located is None:
                 self._check_overlap(config)
                 topic = await self._create_topic(config.name, caller)
                 return await self._configure(topic, config, created_ns=0)
             topic, index = located
             name = TopicName.parse(topic.name)
-            present = self._records.get(topic.name)
+            present = self.records.get(topic.name)
             if present is not None and present.config == config:
                 caller.authorize(name, Right.VIEW)
-                stream = self._stream_of(topic, index)
+                stream = self.of_partition(topic, index)
                 await self._open(stream)
                 return stream
             caller.authorize(name, Right.MANAGE)
@@ -232,55 +234,25 @@ class Streams:
             full = str(topic)
             await self.topics.delete(topic)
             self._forget_leases(full)
-            self._records.drop(full)
-            await self._records.erase(full)
+            self.records.drop(full)
+            await self.records.erase(full)
             await self._registry.delete(TOPIC_RECORDS, full)
             _log.info("nats-stream-deleted", stream=name, user=caller.name)
 
     # How it is done.
 
-    def _parts(self, topic: TopicRecord) -> Iterator[tuple[str, int, str]]:
-        """Yield the streams of a topic: name, partition and own subject."""
-        name = TopicName.parse(topic.name)
-        known = self.topics.kafka_names.of(name)
-        if topic.partitions <= 1:
-            index = 0 if topic.partitions else NOT_PARTITIONED
-            yield stream_name(known), index, own_subject(known)
-            return
-        for index in range(topic.partitions):
-            part = self.topics.kafka_names.of(name.partition(index))
-            yield stream_name(part), index, own_subject(part)
-
-    def _locate(self, name: str) -> tuple[TopicRecord, int] | None:
-        """Return the topic of a stream, and which of its partitions it is."""
-        known = kafka_name(name)
-        return None if known is None else self._locate_kafka(known)
-
-    def _locate_kafka(self, known: str) -> tuple[TopicRecord, int] | None:
-        topic = self.topics.find_kafka(known)
-        if topic is not None:
-            if topic.partitions > 1:
-                return None
-            return topic, 0 if topic.partitions else NOT_PARTITIONED
-        base, infix, number = known.rpartition("-partition-")
-        if not infix or not number.isdigit() or str(int(number)) != number:
-            return None
-        topic = self.topics.find_kafka(base)
-        if topic is None or not 1 < topic.partitions > int(number):
-            return None
-        return topic, int(number)
-
     def _route(self, subject: str) -> Stream | None:
-        taken = self._records.taking(subject)
+        taken = self.records.taking(subject)
         if taken is not None:
             return self._stream(*taken)
-        found = self._locate_kafka(subject)
-        if found is None or self._records.get(found[0].name) or not is_literal(subject):
+        found = self.places.locate_kafka(subject)
+        if found is None or self.records.get(found[0].name) or not is_literal(subject):
             return None
-        return self._stream_of(*found)
+        return self.of_partition(*found)
 
-    def _stream_of(self, topic: TopicRecord, index: int) -> Stream:
-        record = self._records.get(topic.name)
+    def of_partition(self, topic: TopicRecord, index: int) -> Stream:
+        """Return the stream of a partition, which may not be open; raise JetStreamError 10059."""
+        record = self.records.get(topic.name)
         if record is not None:
             return self._stream(topic.name, record)
         full = str(TopicName.parse(topic.name).partition(index))
@@ -320,7 +292,7 @@ class Streams:
 
     async def _open_configured(self, topics: Sequence[str]) -> None:
         for topic in topics:
-            record = self._records.get(topic)
+            record = self.records.get(topic)
             try:
                 if record is not None:
                     await self._stream(topic, record).open()
@@ -360,7 +332,7 @@ class Streams:
         made_ns = created_ns or self._context.now_ms() * NS_PER_MS
         known = self.topics.kafka_names.of(TopicName.parse(topic.name))
         record = StreamRecord(config.name, config, made_ns, True, own_subject(known))
-        await self._records.put(topic, record)
+        await self.records.put(topic, record)
         self._routes.clear()
         stream = self._stream(topic.name, record)
         if stream.record is not record:
@@ -379,8 +351,8 @@ class Streams:
             stream = self._streams.pop(full, None)
             if stream is not None:
                 self._spawn(self._close_deleted(stream))
-        if deleted and self._records.drop(name):
-            self._spawn(self._records.erase(name))
+        if deleted and self.records.drop(name):
+            self._spawn(self.records.erase(name))
 
     async def _close_deleted(self, stream: Stream) -> None:
         await self._close(stream, save=False)

@@ -22,7 +22,13 @@ from router.broker.pulsar.client import AnySubscription, Client, Handler, Pulsar
 from router.broker.pulsar.consumers import Consumers
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, request_failed
-from router.broker.pulsar.positions import cached_position, last_entry, read_position, start_entry
+from router.broker.pulsar.positions import (
+    cached_position,
+    last_entry,
+    last_live_entry,
+    read_position,
+    start_entry,
+)
 from router.broker.storage import DamagedError
 from router.broker.storage.cursors import Ack
 from router.errors import (
@@ -200,6 +206,8 @@ class Consuming:
             self._client.send(error(request_id, pb.MetadataError, "Consumer not found"))
         elif (failure := subscription.failure) is not None:
             self._client.send(error(request_id, *answer(failure)))
+        elif subscription.ledger.deleted:
+            self._connection.spawn(self._read_last_live(subscription, request_id))
         else:
             last = last_entry(subscription, unacknowledged=self._client.ours)
             place = cached_position(subscription, last, self._log.transcoder)
@@ -211,6 +219,19 @@ class Consuming:
     async def _read_last(self, subscription: Subscription, last: int, request_id: int) -> None:
         place = await read_position(subscription, last, self._log.transcoder)
         self._client.send(answers.last_message(request_id, subscription, place))
+
+    async def _read_last_live(self, subscription: Subscription, request_id: int) -> None:
+        transcoder = self._log.transcoder
+        try:
+            last = await last_live_entry(subscription, unacknowledged=self._client.ours)
+        except OSError as failure:
+            self._client.send(request_failed(request_id, failure))
+            return
+        place = cached_position(subscription, last, transcoder)
+        if place is None and last is not None:
+            place = await read_position(subscription, last, transcoder)
+        if place is not None:
+            self._client.send(answers.last_message(request_id, subscription, place))
 
     async def _stats(self, consumer: PulsarConsumer | None, request_id: int) -> None:
         peer = self._connection.peer.name

@@ -9,6 +9,7 @@ from router.broker.delivery import Subscription
 from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger
+from router.broker.storage.cursors import bits
 from router.wire.pulsar import ProtocolError, read_metadata
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -34,14 +35,47 @@ def last_entry(subscription: Subscription, *, unacknowledged: bool) -> int | Non
     """Return the last entry that can be delivered without waiting for a publisher.
 
     `unacknowledged`: the last one that will be, which is not the same where single entries at the
-    end are acknowledged or given up as damaged. None: there is none at all.
+    end are acknowledged or given up as damaged. None: there is none at all. Where messages are
+    deleted `last_live_entry` finds it.
     """
     last = subscription.end - 1
     if unacknowledged:
-        for first, end in reversed(list(subscription.cursor.ranges())):
-            if first <= last <= end:
-                last = first - 1
+        last = _unacknowledged(subscription, last)
     return last if last >= subscription.ledger.first_entry else None
+
+
+async def last_live_entry(subscription: Subscription, *, unacknowledged: bool) -> int | None:
+    """Return the last entry, as `last_entry` does, that has messages which are not deleted.
+
+    Raises OSError if files cannot be opened.
+    """
+    ledger, last = subscription.ledger, subscription.end - 1
+    while last >= ledger.first_entry:
+        if unacknowledged:
+            last = _unacknowledged(subscription, last)
+        behind = await ledger.number_before(last + 1)
+        number = ledger.deleted.last_live(behind - 1)
+        if number < ledger.first_number:
+            break
+        entry = await ledger.entry_of_number(number)
+        if entry < last:
+            last = entry
+            continue
+        first = await ledger.number_before(last)
+        live = ledger.deleted.live_between(first, behind - 1)
+        left = bits(subscription.cursor.ack_set(last)) if unacknowledged else 0
+        if live & (left or live):
+            return last
+        last -= 1
+    return None
+
+
+def _unacknowledged(subscription: Subscription, last: int) -> int:
+    """Return the last entry up to this one that is not acknowledged whole."""
+    for first, end in reversed(list(subscription.cursor.ranges())):
+        if first <= last <= end:
+            last = first - 1
+    return last
 
 
 def cached_position(
@@ -82,7 +116,8 @@ def _position(
         with suppress(UnreadableEntryError, ProtocolError):
             metadata = read_metadata(transcoder.payload(ledger_id, entry, PULSAR_FORMAT))
             if metadata.HasField("num_messages_in_batch"):
-                last_in_batch = entry.messages - 1
+                live = subscription.ledger.live_messages(entry)
+                last_in_batch = (entry.messages if not live else live.bit_length()) - 1
     return pb.MessageIdData(
         ledgerId=ledger_id,
         entryId=number,

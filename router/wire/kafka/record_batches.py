@@ -28,7 +28,7 @@ from router.wire.kafka.errors import (
     RecordsError,
     UnknownCompressionError,
 )
-from router.wire.kafka.records import MIN_RECORD_BYTES, check_records
+from router.wire.kafka.records import MIN_RECORD_BYTES, check_records, read_length
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES: Final = HEADER.size
@@ -50,6 +50,8 @@ _LENGTH_END: Final = 12
 _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _CRC_END: Final = 21
+_LAST_DELTA_AT: Final = _CRC_END + 2
+_LAST_DELTA: Final = struct.Struct(">i")
 _PREFIX: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
 
@@ -288,9 +290,36 @@ def empty_batch(offsets: int, timestamp_ms: int) -> bytes:
     Readers go on behind it.
     """
     batch = build_batch((), timestamp_ms, timestamp_ms)
-    struct.pack_into(">i", batch, _CRC_END + 2, offsets - 1)
+    _LAST_DELTA.pack_into(batch, _LAST_DELTA_AT, offsets - 1)
     sign_batch(batch)
     return bytes(batch)
+
+
+def keep_records(header: BatchHeader, batch: Bytes, kept: int, limit: int) -> bytes:
+    """Return a batch with some of its records, which keep their offsets, not compressed.
+
+    `kept` has a bit for each record, the first in the lowest. Readers go on behind the whole batch.
+    Raises CorruptRecordsError, OversizedRecordsError, InvalidRecordsError.
+    """
+    data, at, records = open_batch(header, batch, limit), 0, []
+    # A digit is found at once, a bit of a number with 65,000 bits is not.
+    for mark in f"{kept:0{header.records}b}"[::-1][: header.records]:
+        length, start = read_length(data, at)
+        if mark == "1":
+            records.append(data[at : start + length])
+        at = start + length
+    rest = build_batch(
+        records,
+        header.base_timestamp,
+        header.max_timestamp,
+        producer=(header.producer_id, header.producer_epoch, header.base_sequence),
+        attributes=header.attributes & ~CODEC_MASK,
+        base_offset=header.base_offset,
+        leader_epoch=header.leader_epoch,
+    )
+    _LAST_DELTA.pack_into(rest, _LAST_DELTA_AT, header.last_offset_delta)
+    sign_batch(rest)
+    return bytes(rest)
 
 
 class AbortedTransactions:

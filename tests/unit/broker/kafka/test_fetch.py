@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import PULSAR_FORMAT, StoreOptions
 from router.model import Message, TopicName
-from router.wire.kafka.record_batches import build_batch, open_batch, split_batches
+from router.wire.kafka.record_batches import build_batch, next_offset, open_batch, split_batches
 from router.wire.kafka.records import Record, read_records, write_record
 from router.wire.pulsar import pack
 from tests.unit.broker.kafka import serving as harness
@@ -106,6 +107,51 @@ def test_offsets_out_of_range_are_refused(tmp_path: Path) -> None:
         part = await fetched(client, 2, max_wait_ms=LONG_MS)
         assert part.error_code == ErrorCode.OFFSET_OUT_OF_RANGE
         assert (part.high_watermark, part.log_start_offset) == (3, 3)
+
+    on_topic(tmp_path, test)
+
+
+async def consumed(client: KafkaClient, first_live: int, end: int) -> dict[int, Record]:
+    """Fetch from the beginning to the end, as a consumer does."""
+    offset, found = 0, dict[int, Record]()
+    while offset < end:
+        part = await fetched(client, offset, partition_max_bytes=300)
+        assert part.log_start_offset == first_live
+        found.update(records(part))
+        following = next_offset(bytes(part.records), offset)
+        assert following > offset
+        offset = following
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_deleted_records_are_left_out_and_readers_get_to_the_end(tmp_path: Path, seed: int) -> None:
+    chance = Random(seed)
+
+    async def test(server: KafkaServer, client: KafkaClient) -> None:
+        ledger = server.topics.opened(FULL).ledger  # type: ignore[union-attr]
+        sent = [Message(b"v%d" % n, b"k") for n in range(3)]
+        for number in range(20):
+            if number % 4 == 3:
+                ledger.append(bytes(pack(sent, "p", 0, 1)), PULSAR_FORMAT, 3, 1_000, lambda _: None)
+            else:
+                await produced(client, batch(1 + number % 3, codec=chance.choice((0, 1, 3))))
+        await server.synced()
+        end = ledger.durable_number
+        whole = await consumed(client, 0, end)
+        assert list(whole) == list(range(end))
+        for round_number in range(8):
+            first = chance.randrange(end)
+            last = first + chance.choice((0, 1, 9))
+            if round_number == 5:
+                last = end
+            server.store.delete_messages(ledger, [(first, last)])
+            live = [n for n in range(end) if not ledger.deleted.contains(n)]
+            found = await consumed(client, live[0] if live else end, end)
+            assert list(found) == live
+            assert found == {n: whole[n] for n in live}
+            waiting = await fetched(client, end)
+            assert (waiting.error_code, bytes(waiting.records)) == (0, b"")
 
     on_topic(tmp_path, test)
 

@@ -318,7 +318,7 @@ def test_the_cluster_has_one_broker(tmp_path: Path, version: int) -> None:
 
 
 @pytest.mark.parametrize("version", range(3))
-def test_records_are_deleted_by_segments(tmp_path: Path, version: int) -> None:
+def test_records_before_an_offset_are_deleted(tmp_path: Path, version: int) -> None:
     async def test(server: KafkaServer) -> None:
         client, request = server.client(), "DeleteRecordsRequest"
         await create(client, new(client, "x"))
@@ -342,7 +342,9 @@ def test_records_are_deleted_by_segments(tmp_path: Path, version: int) -> None:
         assert await delete("x", -1, index=1) == (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, -1)
         assert await delete("x", 11) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
         assert await delete("x", -2) == (ErrorCode.OFFSET_OUT_OF_RANGE, -1)
-        assert await delete("x", 5) == (0, 0)
+        assert await delete("x", 5) == (0, 5)
+        assert await delete("x", 4) == (0, 5)
+        assert partition.ledger.messages == 5
         assert await delete("x", -1) == (0, 10)
         assert partition.ledger.messages == 0
         partition.ledger.append(b"entry", KAFKA_FORMAT, 3, 1, lambda _: None)

@@ -171,6 +171,18 @@ class Modelled(RuleBasedStateMachine):
         self.exhausted = {one for one in self.exhausted if one >= self.first}
         self.next = max(self.next, self.first)
 
+    @rule(first=st.integers(1, 20), count=st.integers(1, 40))
+    def delete(self, first: int, count: int) -> None:
+        last = min(first + count - 1, self.next - 1)
+        gone = [one for one in self.pending if first <= one <= last]
+        assert self.state.settle_range(first, last) == gone
+        for one in gone:
+            self.forget(one)
+        self.settled.update(one for one in gone)
+        lost = {one for one in self.exhausted if first <= one <= last}
+        self.exhausted -= lost
+        self.settled |= lost
+
     @rule()
     def restart(self) -> None:
         """What waits for its delivery is queued by the next tick, in the order of the stream."""

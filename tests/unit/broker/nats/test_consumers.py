@@ -1,0 +1,386 @@
+"""Consumers on a real store: what is delivered, and what survives restarts and crashes."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from router.broker.storage.disk import Disk
+from router.errors import SubscriptionBusyError
+from router.model import Policies
+from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.serving import (
+    STREAM,
+    Inbox,
+    Serving,
+    attempts,
+    crash,
+    payloads,
+    run,
+    serving,
+)
+
+
+async def ten(served: Serving, **config: Any) -> None:
+    """Make a stream with ten messages in two entries, and a consumer of it."""
+    await served.stream()
+    await served.publish(*(b"%d" % one for one in range(1, 6)))
+    await served.publish(*(b"%d" % one for one in range(6, 11)), subject="s.b")
+    await served.consumer("c", **config)
+
+
+def test_state_survives_a_restart(tmp_path: Path) -> None:
+    before: dict[str, Any] = {}
+
+    async def first(served: Serving) -> None:
+        await ten(served, ack_wait=60_000_000_000, description="kept")
+        messages = await served.pull("c", 6)
+        for message in messages[1:4]:
+            await served.acknowledge(message)
+        served.say(messages[0], b"-NAK")
+        [again] = await served.pull("c", 1)
+        assert attempts([again]) == [2]
+        before.update(await served.info("c"))
+        assert before["delivered"]["consumer_seq"] == 7
+        assert before["num_ack_pending"] == 3
+
+    async def second(served: Serving) -> None:
+        after = await served.info("c")
+        for one in (before, after):
+            del one["ts"]
+            one["delivered"].pop("last_active", None)
+            one["ack_floor"].pop("last_active", None)
+        assert after == before
+        assert payloads(await served.pull("c")) == [b"7", b"8", b"9", b"10"]
+
+    run(tmp_path, first, second)
+
+
+def test_acknowledged_messages_do_not_come_again_after_a_crash(tmp_path: Path) -> None:
+    """Also if the note lacks that they were delivered: acknowledgements have their own place."""
+
+    async def before(served: Serving) -> None:
+        await ten(served)
+        messages = await served.pull("c", 8)
+        for place in (0, 1, 3, 6):
+            await served.acknowledge(messages[place])
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        messages = await served.pull("c")
+        assert sorted(map(int, payloads(messages))) == [3, 5, 6, 8, 9, 10]
+        for message in messages:
+            await served.acknowledge(message)
+        info = await served.info("c")
+        assert info["ack_floor"]["stream_seq"] == 10
+        assert (info["num_pending"], info["num_ack_pending"]) == (0, 0)
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
+def test_pending_messages_come_again_with_their_counts_after_a_crash(tmp_path: Path) -> None:
+    async def before(served: Serving) -> None:
+        await ten(served, ack_wait=300_000_000)
+        await served.pull("c", 3)
+        served.server.streams.find("S").consumers["c"].log.flush()
+        await served.stored()
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=100)
+        messages = await inbox.until(10)
+        counts = dict(zip(map(int, payloads(messages)), attempts(messages), strict=True))
+        assert counts == {one: 2 if one <= 3 else 1 for one in range(1, 11)}
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
+def test_acknowledgement_of_all_before_survives_a_crash(tmp_path: Path) -> None:
+    async def before(served: Serving) -> None:
+        await ten(served, ack_policy="all")
+        messages = await served.pull("c", 8)
+        await served.acknowledge(messages[6])
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        assert payloads(await served.pull("c")) == [b"8", b"9", b"10"]
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
+def test_filters_and_counts_survive_a_restart(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await ten(served, filter_subject="s.b")
+        assert (await served.info("c"))["num_pending"] == 5
+        assert payloads(await served.pull("c", 2)) == [b"6", b"7"]
+        await served.publish(b"11", subject="s.a")
+        await served.publish(b"12", subject="s.b")
+        assert (await served.info("c"))["num_pending"] == 4
+
+    async def second(served: Serving) -> None:
+        assert (await served.info("c"))["num_pending"] == 4
+        assert payloads(await served.pull("c")) == [b"8", b"9", b"10", b"12"]
+
+    run(tmp_path, first, second)
+
+
+def test_last_of_each_subject_survives_a_restart(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await ten(served, deliver_policy="last_per_subject", filter_subject="s.>")
+        assert (await served.info("c"))["num_pending"] == 2
+        assert payloads(await served.pull("c", 1)) == [b"5"]
+        await served.publish(b"11", subject="s.a")
+
+    async def second(served: Serving) -> None:
+        assert (await served.info("c"))["num_pending"] == 2
+        assert payloads(await served.pull("c")) == [b"10", b"11"]
+
+    run(tmp_path, first, second)
+
+
+def test_updates_and_pauses_survive_a_restart(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await ten(served)
+        await served.consumer("c", max_deliver=7, filter_subject="s.b")
+        until = "2099-01-01T00:00:00Z"
+        assert (await served.call("CONSUMER.PAUSE.S.c", pause_until=until))["paused"]
+
+    async def second(served: Serving) -> None:
+        info = await served.info("c")
+        assert info["config"]["max_deliver"] == 7
+        assert info["paused"]
+        assert not (await served.call("CONSUMER.PAUSE.S.c"))["paused"]
+        assert payloads(await served.pull("c", 1)) == [b"6"]
+
+    run(tmp_path, first, second)
+
+
+def test_consumers_that_are_not_durable_end_with_the_broker(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await ten(served)
+        config = {"name": "e", "ack_policy": "explicit"}
+        await served.call("CONSUMER.CREATE.S.e", stream_name="S", config=config)
+        assert (await served.call("CONSUMER.NAMES.S"))["consumers"] == ["c", "e"]
+
+    async def second(served: Serving) -> None:
+        assert (await served.call("CONSUMER.NAMES.S"))["consumers"] == ["c"]
+
+    run(tmp_path, first, second)
+
+
+def test_deleted_consumer_is_gone_after_a_restart_and_its_requests_end(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c")
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=1)
+        assert (await served.info("c"))["num_waiting"] == 1
+        await served.call("CONSUMER.DELETE.S.c")
+        [status] = await inbox.until(1)
+        assert status.headers.startswith(b"NATS/1.0 409 Consumer Deleted\r\n")
+
+    async def second(served: Serving) -> None:
+        assert (await served.info("c"))["error"]["err_code"] == 10014
+
+    run(tmp_path, first, second)
+
+
+class HeldDisk(Disk):
+    """A disk whose syncs wait while `released` is not set."""
+
+    def __init__(self) -> None:
+        self.released = threading.Event()
+        self.released.set()
+
+    def sync_data(self, descriptor: int) -> None:
+        assert self.released.wait(10)
+        super().sync_data(descriptor)
+
+
+def test_acknowledgement_is_answered_once_it_is_on_disk(tmp_path: Path) -> None:
+    disk = HeldDisk()
+
+    async def test() -> None:
+        async with serving(tmp_path, disk) as served:
+            await ten(served)
+            [message] = await served.pull("c", 1)
+            await served.stored()
+            disk.released.clear()
+            answer = asyncio.create_task(served.acknowledge(message))
+            done, _ = await asyncio.wait((answer,), timeout=0.2)
+            assert not done
+            disk.released.set()
+            assert (await answer).payload == b""
+
+    asyncio.run(test())
+
+
+def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served)
+        inbox = Inbox()
+        inbox.full = True
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=10)
+        assert (await served.info("c"))["num_waiting"] == 1
+        assert not inbox.messages
+        inbox.drain()
+        assert len(await inbox.until(10)) == 10
+
+    run(tmp_path, test)
+
+
+def test_unacknowledged_messages_stop_and_start_delivery(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served, max_ack_pending=2)
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=10)
+        first, _ = await inbox.until(2)
+        assert (await served.info("c"))["num_ack_pending"] == 2
+        assert len(inbox.messages) == 2
+        served.say(first)
+        assert payloads(await inbox.until(3)) == [b"1", b"2", b"3"]
+
+    run(tmp_path, test)
+
+
+def test_messages_that_are_deleted_are_not_waited_for(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served, ack_wait=50_000_000)
+        await served.pull("c", 3)
+        await served.call("STREAM.PURGE.S", seq=9)
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=2)
+        assert payloads(await inbox.until(2)) == [b"9", b"10"]
+        for message in inbox.messages:
+            await served.acknowledge(message)
+        info = await served.info("c")
+        assert info["num_ack_pending"] == 0
+        assert info["ack_floor"]["stream_seq"] == 10
+
+    run(tmp_path, test)
+
+
+def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await ten(served)
+        await served.topics.create(served.topics.parse("other"), 0, Policies(), {})
+
+    async def second(served: Serving) -> None:
+        partition = served.topics.opened(STREAM)
+        assert partition is not None
+        with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
+            await partition.subscribe("c", 0)
+        assert partition.subscriptions["c"].passive
+        await partition.subscribe("other", 0)
+
+    run(tmp_path, first, second)
+
+
+def test_work_queue_takes_no_groups_of_other_dialects(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await served.stream(retention="workqueue")
+        await served.consumer("c")
+        await served.publish(b"1", b"2")
+        [message] = await served.pull("c", 1)
+        await served.acknowledge(message)
+        info = await served.call("STREAM.INFO.S")
+        assert info["state"]["messages"] == 1
+
+    async def second(served: Serving) -> None:
+        await served.info("c")
+        partition = served.topics.opened(STREAM)
+        assert partition is not None
+        with pytest.raises(SubscriptionBusyError, match="work queue"):
+            await partition.subscribe("group", 0)
+
+    run(tmp_path, first, second)
+
+
+class Lives:
+    """A stream and a consumer over several lives of a broker; `done` are acknowledged."""
+
+    def __init__(self, draw: Any, base: Path) -> None:
+        self.draw = draw
+        self.base = base
+        self.done: set[int] = set()
+        self.published = 0
+
+    async def live(self, folder: Path, number: int) -> Path:
+        """Go through one life; return the folder of the next."""
+        async with serving(folder) as served:
+            if not number:
+                await served.stream()
+                await served.consumer("c", ack_wait=20_000_000)
+            for _ in range(self.draw(st.integers(1, 4))):
+                await self.publish(served, self.draw(st.integers(0, 4)))
+                for message in await served.pull("c", self.draw(st.integers(1, 5))):
+                    await self.take(served, message)
+            if self.draw(st.booleans()):
+                return crash(folder, self.base / f"{number + 1}")
+        return folder
+
+    async def publish(self, served: Serving, count: int) -> None:
+        numbers = range(self.published + 1, self.published + count + 1)
+        if count:
+            await served.publish(*(b"%d" % number for number in numbers))
+        self.published += count
+
+    async def take(self, served: Serving, message: NatsMessage) -> None:
+        number = int(message.payload)
+        assert number not in self.done
+        what = self.draw(st.sampled_from([b"", b"+TERM", b"-NAK", b"+WPI", None]))
+        if what is not None:
+            await served.acknowledge(message, what)
+        if what in (b"", b"+TERM"):
+            self.done.add(number)
+
+    async def end(self, folder: Path) -> None:
+        """Receive what is left, and acknowledge it."""
+        async with serving(folder) as served:
+            inbox = Inbox()
+            served.hub.subscribe("in", inbox)
+            served.ask("c", "in", batch=1_000)
+            missing = set(range(1, self.published + 1)) - self.done
+            while missing:
+                for message in await inbox.until(len(inbox.messages) + 1):
+                    assert int(message.payload) not in self.done
+                    missing.discard(int(message.payload))
+            for message in list(inbox.messages):
+                await served.acknowledge(message)
+            info = await served.info("c")
+            assert (info["num_ack_pending"], info["num_pending"]) == (0, 0)
+            assert info["ack_floor"]["stream_seq"] == self.published
+
+
+@pytest.mark.slow
+@settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
+@given(data=st.data())
+def test_nothing_is_lost_and_nothing_acknowledged_comes_again(
+    data: Any, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Whatever is published, acknowledged and refused, over restarts and crashes."""
+    base = tmp_path_factory.mktemp("law")
+    lives = Lives(data.draw, base)
+
+    async def all_lives() -> None:
+        folder = base / "0"
+        for number in range(data.draw(st.integers(1, 4))):
+            folder = await lives.live(folder, number)
+        await lives.end(folder)
+
+    asyncio.run(all_lives())
