@@ -1,0 +1,87 @@
+"""A plain NATS subscription sees what clients of the other dialects publish to a stream's topic."""
+
+from __future__ import annotations
+
+import asyncio
+import urllib.request
+from collections.abc import Callable
+from uuid import uuid4
+
+import nats
+import pulsar
+import pytest
+from nats.aio.msg import Msg
+
+from tests.kafka.clients import Record
+from tests.kafka.clients.confluent import Confluent
+from tests.nats.conftest import NatsStack
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
+
+SECONDS = 20.0
+
+
+def publish_all(stack: NatsStack, topic: str, subject: str) -> None:
+    """Publish a message in each dialect; those that have properties say the subject."""
+    path = f"{stack.url}/events/{topic}?partitionKey=k"
+    request = urllib.request.Request(path, b"by HTTP", {"Content-Type": "text/plain"})
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        assert answer.status == 200
+    logger = pulsar.FileLogger(pulsar.LoggerLevel.Error, str(stack.folder / "pulsar.log"))
+    client = pulsar.Client(f"pulsar://{stack.pulsar}", logger=logger)
+    properties = {"Nats-Subject": subject, "a": "1"}
+    producer = client.create_producer(topic)
+    producer.send(b"by Pulsar", properties, partition_key="k", event_timestamp=77)
+    client.close()
+    kafka = Confluent(stack.kafka)
+    headers = (("Nats-Subject", subject.encode()), ("a", b"1"))
+    kafka.produce(topic, [Record(b"by Kafka", b"k", headers, 77)], codec="none")
+    kafka.close()
+
+
+async def watched(
+    stack: NatsStack, pattern: str, count: int, publish: Callable[[], None]
+) -> list[Msg]:
+    """Return what a subscription receives of what is published after it."""
+    connection = await nats.connect(stack.nats_url)
+    try:
+        subscription = await connection.subscribe(pattern)
+        await connection.flush()
+        await asyncio.to_thread(publish)
+        return [await subscription.next_msg(timeout=SECONDS) for _ in range(count)]
+    finally:
+        await connection.close()
+
+
+def test_a_subscription_sees_what_each_dialect_publishes_to_a_plain_topic(
+    nats_stack: NatsStack,
+) -> None:
+    topic = f"watched-{uuid4().hex}"
+    found = asyncio.run(
+        watched(nats_stack, topic, 3, lambda: publish_all(nats_stack, topic, "not-its-own"))
+    )
+    assert [(one.subject, one.data) for one in found] == [
+        (topic, b"by HTTP"),
+        (topic, b"by Pulsar"),
+        (topic, b"by Kafka"),
+    ]
+    assert {one.header["router-key"] for one in found if one.header} == {"k"}
+    assert found[1].header == {"a": "1", "router-key": "k", "router-event-time": "77"}
+    assert found[2].header == found[1].header
+
+
+def test_a_subscription_sees_subjects_that_the_stream_takes(nats_stack: NatsStack) -> None:
+    name = f"S{uuid4().hex}"
+
+    async def body() -> list[Msg]:
+        connection = await nats.connect(nats_stack.nats_url)
+        await connection.jetstream().add_stream(name=name, subjects=[f"{name}.>"])
+        await connection.close()
+        publish = lambda: publish_all(nats_stack, name, f"{name}.new")  # noqa: E731
+        return await watched(nats_stack, f"{name}.*", 2, publish)
+
+    found = asyncio.run(body())
+    assert [(one.subject, one.data) for one in found] == [
+        (f"{name}.new", b"by Pulsar"),
+        (f"{name}.new", b"by Kafka"),
+    ]
