@@ -29,14 +29,17 @@ def main() -> None:
             print(f"{name}: {wrong[:2] or 'ok'}")  # noqa: T201
 
 
-def _difference(expected: Any, shows: Any) -> str:
-    if isinstance(expected, list) and len(expected) == len(shows) > 3:
-        pairs = zip(expected, shows, strict=True)
-        return "".join(f"\n    {one}\n    {other}" for one, other in pairs if one != other)
-    if isinstance(expected, dict):
-        keys = [key for key in expected if expected[key] != shows.get(key)]
-        return "".join(f"\n    {key}: {expected[key]}\n    {shows.get(key)}" for key in keys)
-    return f"\n    {json.dumps(expected)}\n    {json.dumps(shows)}"
+def _difference(expected: Any, shows: Any, path: str = "") -> str:
+    """Return a line for each place where values differ: what nats-server shows, what was shown."""
+    if isinstance(expected, dict) and isinstance(shows, dict):
+        keys: list[Any] = [*expected, *(shows.keys() - expected.keys())]
+        parts = [(key, expected.get(key), shows.get(key)) for key in keys]
+    elif isinstance(expected, list) and isinstance(shows, list) and len(expected) == len(shows):
+        parts = [(n, *pair) for n, pair in enumerate(zip(expected, shows, strict=True))]
+    else:
+        return f"\n    {path}: {json.dumps(expected)} != {json.dumps(shows)}"
+    found = [(key, one, other) for key, one, other in parts if one != other]
+    return "".join(_difference(one, other, f"{path}[{key}]") for key, one, other in found)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ def nats_stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsStack]:
     assert stack.stop() == 0
 
 
-@pytest.fixture(scope="package", params=["nats_server"])
+@pytest.fixture(scope="package", params=["nats_server", OURS])
 def shown(request: pytest.FixtureRequest) -> Shown:
     """What scenarios show on nats-server, then on the router's broker."""
     if request.param == OURS:

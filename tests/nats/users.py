@@ -167,11 +167,15 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = CALL_
         await asyncio.sleep(0.02)
 
 
+async def _ignore(_: Exception) -> None:
+    """A scenario shows what came of an error."""
+
+
 @contextlib.asynccontextmanager
 async def connected(url: str) -> AsyncIterator[User]:
     """Connect a user, whose stream is deleted in the end."""
     nc = RecordingClient()
-    await nc.connect(url, allow_reconnect=False, connect_timeout=5)
+    await nc.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=_ignore)
     user = User(nc)
     try:
         yield user

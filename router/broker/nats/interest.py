@@ -53,8 +53,7 @@ class Interest:
             return
         self._acknowledged.add(sequence)
         if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._delete())
-            self._task.add_done_callback(self._ended)
+            self._start()
 
     def stored(self, messages: Iterable[tuple[int, str]]) -> None:
         """Delete those of some new messages, by sequence and subject, that none needs."""
@@ -89,12 +88,17 @@ class Interest:
         """Return when what was acknowledged is deleted."""
         while self._task is not None:
             await asyncio.shield(self._task)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     async def close(self) -> None:
         """End the task."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait((self._task,))
+
+    def _start(self) -> None:
+        self._task = asyncio.get_running_loop().create_task(self._delete())
+        self._task.add_done_callback(self._ended)
 
     async def _delete(self) -> None:
         log = self._log
@@ -113,6 +117,8 @@ class Interest:
         self._task = None
         if not task.cancelled() and (failure := task.exception()) is not None:
             _log.error("nats-retention-failed", topic=self._log.own_subject, reason=str(failure))
+        if self._acknowledged and not task.cancelled():
+            self._start()  # it was acknowledged when the task had ended already
 
     def _is_needed_by_groups(self, sequence: int) -> bool:
         """Return whether a durable subscription of another dialect has not acknowledged it."""

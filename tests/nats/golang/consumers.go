@@ -101,21 +101,25 @@ func goAcknowledging(c *client) (any, error) {
 	consumer := got(stream.CreateConsumer(c.ctx, jetstream.ConsumerConfig{
 		Durable: "c", AckPolicy: jetstream.AckExplicitPolicy, AckWait: 20 * time.Second, MaxDeliver: 3, MaxAckPending: 10,
 	}))
-	next := func() jetstream.Msg { return got(consumer.Next(jetstream.FetchMaxWait(5 * time.Second))) }
-	seen := []string{}
-	show := func(m jetstream.Msg) jetstream.Msg {
-		seen = append(seen, fmt.Sprintf("%s/%d", m.Data(), got(m.Metadata()).NumDelivered))
-		return m
+	seen, twice := []string{}, false
+	for range 6 {
+		message := got(consumer.Next(jetstream.FetchMaxWait(5 * time.Second)))
+		seen = append(seen, fmt.Sprintf("%s/%d", message.Data(), got(message.Metadata()).NumDelivered))
+		switch seen[len(seen)-1] {
+		case "1/1":
+			must(message.Nak())
+		case "2/1":
+			must(message.NakWithDelay(300 * time.Millisecond))
+		case "3/1":
+			must(message.TermWithReason("unwanted"))
+		case "4/1":
+			must(message.InProgress())
+			must(message.Ack())
+			twice = errors.Is(message.Ack(), jetstream.ErrMsgAlreadyAckd)
+		default:
+			must(message.DoubleAck(c.ctx))
+		}
 	}
-	must(show(next()).Nak())
-	must(show(next()).NakWithDelay(300 * time.Millisecond))
-	must(show(next()).TermWithReason("unwanted"))
-	third := show(next())
-	must(third.InProgress())
-	must(third.Ack())
-	twice := errors.Is(third.Ack(), jetstream.ErrMsgAlreadyAckd)
-	must(show(next()).DoubleAck(c.ctx))
-	must(show(next()).DoubleAck(c.ctx))
 	info := got(consumer.Info(c.ctx))
 	return map[string]any{"seen": sorted(seen), "twice": twice, "floor": info.AckFloor.Stream,
 		"pending": info.NumAckPending, "redelivered": info.NumRedelivered}, nil
