@@ -163,7 +163,7 @@ class Consumers:
             if not gone:
                 consumer.log.flush()
             consumer.close(*((409, "Consumer Deleted") if gone else ()))
-            await consumer.idle()
+            await consumer.ended()
             if gone:
                 self._set_live(stream, consumer.name, live=False)
         if gone:

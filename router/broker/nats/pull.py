@@ -35,6 +35,55 @@ class Status(NamedTuple):
     reply: str = ""
 
 
+class Outlet(Protocol):
+    """Where the messages of a consumer go: `PullQueue` or `PushOutlet`.
+
+    `last_ns` is when a client used it last, `config` may be replaced.
+    """
+
+    config: ConsumerConfig
+    last_ns: int
+
+    @property
+    def ready(self) -> bool:
+        """Return whether messages may go out."""
+        ...
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether a client uses the consumer now."""
+        ...
+
+    @property
+    def blocked(self) -> str | None:
+        """Return a subject whose subscriber cannot take more now."""
+        ...
+
+    def choose(self, size: int, now_ns: int) -> str | None:
+        """Return where a message of so many bytes goes, None: nowhere now."""
+        ...
+
+    def sent(self, to: str, size: int, now_ns: int) -> None:
+        """Take note that the message went there."""
+        ...
+
+    def ended(self, now_ns: int) -> None:
+        """Take note that there is no message now."""
+        ...
+
+    def tick(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Do what is due; heartbeats have these headers."""
+        ...
+
+    def next_event(self) -> int | None:
+        """Return when something is due."""
+        ...
+
+    def close(self, code: int, text: str) -> None:
+        """Send a status to the clients, whose messages end."""
+        ...
+
+
 class Interest(Protocol):
     """What is known of a subject's subscribers."""
 
@@ -83,6 +132,16 @@ class PullQueue:
 
     def __len__(self) -> int:
         return len(self._waiting)
+
+    @property
+    def ready(self) -> bool:
+        """Return whether a request waits."""
+        return bool(self._waiting)
+
+    @property
+    def in_use(self) -> bool:
+        """Return whether a client uses the consumer now."""
+        return bool(self._waiting)
 
     @property
     def blocked(self) -> str | None:
@@ -145,8 +204,9 @@ class PullQueue:
                 return request.reply
         return None
 
-    def completed(self, to: str) -> None:
-        """End the request that the last message went to, if it has all: call it after sending."""
+    def sent(self, to: str, size: int, now_ns: int) -> None:
+        """End the request that the chosen message went to, if it has all."""
+        del size, now_ns
         if not self._waiting or self._waiting[-1].reply != to:
             return
         request = self._waiting[-1]
@@ -169,8 +229,13 @@ class PullQueue:
                 kept.append(request)
         self._waiting = kept
 
-    def beat(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
-        """Send the heartbeats that are due."""
+    def ended(self, now_ns: int) -> None:
+        """Take note that there is no message now."""
+        self.expire(now_ns, at_end=True)
+
+    def tick(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
+        """End what is over, and send the heartbeats that are due, with these headers."""
+        self.expire(now_ns)
         for request in self._waiting:
             if request.beats_ns is not None and request.beats_ns <= now_ns:
                 request.beats_ns = now_ns + request.heartbeat_ns

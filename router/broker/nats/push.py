@@ -38,6 +38,7 @@ class PushOutlet:
     ) -> None:
         self.config = config
         self.bound = False
+        self.last_ns = 0
         self._interest = interest
         self._send = send
         self._flow_prefix = flow_prefix
@@ -57,14 +58,29 @@ class PushOutlet:
         """Return whether flow control holds messages back."""
         return self.config.flow_control and self._unconfirmed > self._window
 
-    def choose(self) -> str | None:
-        """Return the subject if a message may go out now."""
-        if not self.bound or self.stalled or not self._interest.writable(self.subject):
-            return None
-        return self.subject
+    @property
+    def ready(self) -> bool:
+        """Return whether there is a client, and flow control lets messages out."""
+        return self.bound and not self.stalled
 
-    def sent(self, size: int, now_ns: int) -> None:
+    @property
+    def in_use(self) -> bool:
+        """Return whether the subject has a subscriber."""
+        return self.bound
+
+    @property
+    def blocked(self) -> str | None:
+        """Return the subject if its subscriber cannot take more now."""
+        return self.subject if self.ready else None
+
+    def choose(self, size: int, now_ns: int) -> str | None:
+        """Return the subject if a message may go out now."""
+        del size, now_ns
+        return self.subject if self.ready and self._interest.writable(self.subject) else None
+
+    def sent(self, to: str, size: int, now_ns: int) -> None:
         """Count a message of so many bytes."""
+        del to
         if self.config.idle_heartbeat:
             self._beats_ns = now_ns + self.config.idle_heartbeat
         if not self.config.flow_control:
@@ -92,13 +108,16 @@ class PushOutlet:
 
         What new subscribers were not sent they do not confirm.
         """
-        self.bound = bound
+        self.bound, self.last_ns = bound, now_ns
         self._unconfirmed = self._asked_bytes = 0
         self._asked, self._window = "", FIRST_WINDOW_BYTES
         beats = bound and self.config.idle_heartbeat
         self._beats_ns = now_ns + self.config.idle_heartbeat if beats else None
 
-    def beat(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
+    def ended(self, now_ns: int) -> None:
+        """Do nothing: a push consumer has no end."""
+
+    def tick(self, now_ns: int, headers: Sequence[tuple[str, str]]) -> None:
         """Send the heartbeat if it is due."""
         if self._beats_ns is None or now_ns < self._beats_ns:
             return
@@ -109,3 +128,8 @@ class PushOutlet:
     def next_event(self) -> int | None:
         """Return when a heartbeat is due."""
         return self._beats_ns
+
+    def close(self, code: int, text: str) -> None:
+        """Send a status to the client, if there is one."""
+        if self.bound:
+            self._send(Status(self.subject, code, text))

@@ -40,7 +40,7 @@ class Pulling:
     def give(self, size: int = 10, now: int = 0) -> str | None:
         to = self.queue.choose(size, now)
         if to is not None:
-            self.queue.completed(to)
+            self.queue.sent(to, size, now)
         return to
 
     @property
@@ -208,9 +208,9 @@ def test_client_that_cannot_take_more_is_passed_over_and_stays() -> None:
 def test_heartbeats_come_while_nothing_else_does() -> None:
     pulling = Pulling()
     pulling.ask(batch=2, expires=9 * SECOND, idle_heartbeat=SECOND)
-    pulling.queue.beat(SECOND - 1, ())
+    pulling.queue.tick(SECOND - 1, ())
     assert not pulling.sent
-    pulling.queue.beat(SECOND, (("Nats-Last-Stream", "7"),))
+    pulling.queue.tick(SECOND, (("Nats-Last-Stream", "7"),))
     assert pulling.sent == [Status("in", 100, "Idle Heartbeat", (("Nats-Last-Stream", "7"),))]
     assert pulling.give(now=SECOND + 500) == "in"
     assert pulling.queue.next_event() == 2 * SECOND + 500
