@@ -150,15 +150,18 @@ class Consumer:
         old, self.config, self._deliveries.config = self.config, config, config
         self.state.rules = ack_rules(config, self.stream)
         if old.filters != config.filters:
-            self._deliveries.source.close()
-            source = MessageSource(self.stream, self.state, self.log, config.filters)
-            self._deliveries.source = source
-            await source.count()
+            await self._read_anew()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
         if places[0] != places[1]:
             self._open_push()
         self._deliveries.outlet.config = config
         self.log.changed()
+        self._go_on()
+
+    async def stream_changed(self) -> None:
+        """Go on with another configuration of the stream. Raises DamagedError, OSError."""
+        self.state.rules = ack_rules(self.config, self.stream)
+        await self._read_anew()
         self._go_on()
 
     def close(self, code: int = 0, text: str = "") -> None:
@@ -231,6 +234,13 @@ class Consumer:
             paused=self.paused_ns > 0,
             pause_remaining=self.paused_ns,
         )
+
+    async def _read_anew(self) -> None:
+        """Find out again which messages are the consumer's."""
+        self._deliveries.source.close()
+        source = MessageSource(self.stream, self.state, self.log, self.config.filters)
+        self._deliveries.source = source
+        await source.count()
 
     def _go_on(self) -> None:
         self._deliveries.wake()

@@ -95,19 +95,19 @@ class Consumers:
                 try:
                     await self._restore(stream, record)
                 except (ValueError, JetStreamError, DamagedError, OSError) as failure:
-                    _log.error(
-                        "consumer-not-restored",
-                        stream=stream.name,
-                        consumer=subscription.name,
-                        reason=str(failure),
-                    )
-        self.configured(stream)
+                    place = f"{stream.name}.{subscription.name}"
+                    _log.error("consumer-not-restored", consumer=place, reason=str(failure))
+                    if stream.config.retention is not Retention.LIMITS:
+                        # Without it messages would be deleted that it has not received.
+                        raise StoreError(f"consumer {place} cannot be restored") from failure
+        self._reserve(stream)
 
-    def configured(self, stream: Stream) -> None:
-        """Take note of the configuration of a stream, which may have changed."""
-        is_queue = stream.config.retention is Retention.WORK_QUEUE
-        reason = _WORK_QUEUE if is_queue else ""
-        self._live.reserve(stream.topic.name, reason)
+    async def configured(self, stream: Stream) -> None:
+        """Go on with another configuration of a stream. Raises DamagedError, OSError."""
+        self._reserve(stream)
+        async with self._lock(stream):
+            for consumer in list(stream.consumers.values()):
+                await consumer.stream_changed()
 
     async def create(
         self, stream: Stream, config: ConsumerConfig, action: ConsumerAction
@@ -155,11 +155,11 @@ class Consumers:
     async def close(self, stream: Stream) -> None:
         """End the consumers of a stream: it is deleted, or the broker ends.
 
-        Where durable ones stand is handed to the store.
+        Where durable ones stand is handed to the store. At the end of the broker they still say
+        which messages they need.
         """
         gone = stream.ledger.discarded
-        consumers, stream.consumers = list(stream.consumers.values()), {}
-        for consumer in consumers:
+        for consumer in list(stream.consumers.values()):
             if not gone:
                 consumer.log.flush()
             consumer.close(*((409, "Consumer Deleted") if gone else ()))
@@ -167,6 +167,7 @@ class Consumers:
             if gone:
                 self._set_live(stream, consumer.name, live=False)
         if gone:
+            stream.consumers.clear()
             self._live.reserve(stream.topic.name, "")
         self._locks.pop(stream.name, None)
 
@@ -176,6 +177,11 @@ class Consumers:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
+
+    def _reserve(self, stream: Stream) -> None:
+        """Keep the groups of the other dialects away from a work queue."""
+        is_queue = stream.config.retention is Retention.WORK_QUEUE
+        self._live.reserve(stream.topic.name, _WORK_QUEUE if is_queue else "")
 
     def _lock(self, stream: Stream) -> asyncio.Lock:
         return self._locks.setdefault(stream.name, asyncio.Lock())

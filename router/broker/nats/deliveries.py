@@ -128,9 +128,12 @@ class Deliveries:
         """Deliver until there is no message, or none that takes it."""
         since_yield = 0
         while self._is_ready():
-            message = await self.source.next()
+            source = self.source
+            message = await source.next()
             if not self._is_ready():
                 return
+            if source is not self.source:
+                continue
             if message is None:
                 if self._parts.state.may_deliver_new:
                     self.outlet.ended(self._parts.now_ns())

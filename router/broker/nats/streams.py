@@ -53,6 +53,10 @@ class ConsumersPart(Protocol):
         """Take in the stored consumers of a stream; called once, when it is opened."""
         ...
 
+    async def configured(self, stream: Stream, /) -> None:
+        """Go on with another configuration of a stream."""
+        ...
+
     def close(self, stream: Stream, /) -> Awaitable[None] | None:
         """End the consumers of a stream: it is deleted, or the broker ends."""
         ...
@@ -338,6 +342,8 @@ class Streams:
         if stream.record is not record:
             await stream.configure(record)
         await self._open(stream)
+        if self.consumers is not None:
+            await self.consumers.configured(stream)
         _log.info("nats-stream-configured", stream=config.name)
         return stream
 

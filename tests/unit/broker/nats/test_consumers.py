@@ -197,6 +197,55 @@ def test_deleted_consumer_is_gone_after_a_restart_and_its_requests_end(tmp_path:
     run(tmp_path, first, second)
 
 
+def test_filter_that_covered_a_stream_covers_less_of_a_larger_one(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served, filter_subject="s.>")
+        await served.call("STREAM.UPDATE.S", name="S", subjects=["s.>", "t.>"])
+        await served.publish(b"other", subject="t.a")
+        assert (await served.info("c"))["num_pending"] == 10
+        assert len(await served.pull("c")) == 10
+
+    run(tmp_path, test)
+
+
+def test_messages_of_interest_wait_for_each_consumer_over_a_restart(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await served.stream(retention="interest")
+        await served.consumer("a")
+        await served.consumer("b")
+        await served.publish(b"1", b"2", b"3")
+        for message in await served.pull("a"):
+            await served.acknowledge(message)
+        [message] = await served.pull("b", 1)
+        await served.acknowledge(message)
+
+    async def second(served: Serving) -> None:
+        assert (await served.call("STREAM.INFO.S"))["state"]["messages"] == 2
+        assert payloads(await served.pull("b")) == [b"2", b"3"]
+        assert payloads(await served.pull("a")) == []
+        await served.call("CONSUMER.DELETE.S.b")
+        assert (await served.call("STREAM.INFO.S"))["state"]["messages"] == 0
+
+    run(tmp_path, first, second)
+
+
+def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await served.stream(retention="interest")
+        await served.consumer("a")
+        partition = served.topics.opened(STREAM)
+        assert partition is not None
+        record = partition.subscriptions["a"].record
+        assert record is not None
+        await served.store.change_subscription(record, {**record.properties, "nats.consumer": "?"})
+
+    async def second(served: Serving) -> None:
+        reply = await served.call("STREAM.INFO.S")
+        assert "cannot be restored" in reply["error"]["description"]
+
+    run(tmp_path, first, second)
+
+
 class HeldDisk(Disk):
     """A disk whose syncs wait while `released` is not set."""
 
