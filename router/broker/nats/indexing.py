@@ -6,8 +6,8 @@ in their order. `position` is the entry before which all are in the index; `_ahe
 behind it that are in it too. Small entries in memory are taken within the call that finds them,
 others by a task that reads the log.
 
-Segments may be removed with messages that were not deleted before (retention of the topic). Then
-the index, which counted them, is built again from what is left.
+Messages may go that the index counts: retention of the topic removes segments, and clients of other
+dialects delete records. Then the index is built again from what is left.
 """
 
 from __future__ import annotations
@@ -44,11 +44,13 @@ class Indexer:
         self.foreign = False
         self.added: dict[MessageObserver, None] = {}
         self.removed: dict[MessageObserver, None] = {}
+        self.reset: dict[Callable[[], None], None] = {}
         self._ledger = ledger
         self._reader = reader
         self._ahead: set[int] = set()
-        self._first_number = ledger.first_number
+        self._seen = self._gone()
         self._unreadable = 0
+        self._rebuilt_to = 0
         self._work: asyncio.Task[None] | None = None
 
     def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
@@ -56,7 +58,7 @@ class Indexer:
         self.position = position
         self.foreign = foreign
         self._unreadable = unreadable
-        self._first_number = self._ledger.first_number
+        self._seen = self._gone()
 
     @property
     def unreadable(self) -> int:
@@ -64,13 +66,14 @@ class Indexer:
         return self._unreadable
 
     def restart(self) -> None:
-        """Build the index again from nothing."""
+        """Build the index again from nothing; observers of `reset` are called when that is done."""
+        self._rebuilt_to = self._ledger.durable_entry
         self.index.clear()
         self._ahead.clear()
         self._unreadable = 0
         self.foreign = False
         self.position = self._ledger.first_entry
-        self._first_number = self._ledger.first_number
+        self._seen = self._gone()
 
     @property
     def settled(self) -> bool:
@@ -80,13 +83,28 @@ class Indexer:
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
         self.index.add(subject, sequence, size)
-        if self.added:
+        if self.added and not self._rebuilt_to:
             for observer in tuple(self.added):
                 observer(sequence, subject)
 
     def appended(self, entry_id: int) -> None:
         """Note that the messages of an entry, which is not on disk yet, are in the index."""
         self._ahead.add(entry_id)
+
+    @property
+    def knows_all_gone(self) -> bool:
+        """Return whether nothing went that the index may count."""
+        return self._gone() == self._seen
+
+    def note_gone(self) -> None:
+        """Note that what went was taken out of the index."""
+        self._seen = self._gone()
+
+    def forget_all(self) -> None:
+        """Take everything out: all that was appended is deleted now."""
+        self.index.clear()
+        self._unreadable = 0
+        self._recount()
 
     def remove_place(self, subject: str, sequence: int, size: int) -> None:
         """Take a message out that is deleted now, and is in the index."""
@@ -108,8 +126,8 @@ class Indexer:
 
     def advance(self) -> bool:
         """Take what is quick; return whether the index has all that is on disk."""
-        if self._ledger.first_number != self._first_number:
-            self._check_removed()
+        if self._gone() != self._seen:
+            self._check_gone()
         ledger, ahead = self._ledger, self._ahead
         end = ledger.durable_entry
         inline = MAX_INLINE_ENTRIES
@@ -194,13 +212,24 @@ class Indexer:
             size = stored_size(message.subject, message.headers, message.payload)
             self.add(message.subject, message.sequence, size)
         self.position = entry.entry_id + 1
+        if 0 < self._rebuilt_to <= self.position:
+            self._rebuilt_to = 0
+            self._recount()
 
-    def _check_removed(self) -> None:
-        """Find out whether segments were removed with messages that the index counts."""
+    def _recount(self) -> None:
+        for observer in tuple(self.reset):
+            observer()
+
+    def _gone(self) -> tuple[int, int]:
+        """Return what changes when messages go."""
+        return self._ledger.first_number, self._ledger.deleted.count
+
+    def _check_gone(self) -> None:
+        """Find out whether messages went that the index counts."""
         ledger = self._ledger
         if ledger.next_entry - self.position != len(self._ahead):
             return  # entries that are not in the index yet: looked at again when they are
-        self._first_number = ledger.first_number
-        if self._unreadable or self.index.messages != ledger.messages:
+        self._seen = self._gone()
+        if self.index.messages + self._unreadable != ledger.messages:
             _log.info("nats-index-rebuilt", ledger=ledger.id)
             self.restart()

@@ -94,6 +94,7 @@ class Stream:
         self._stored: dict[Callable[[], None], None] = {}
         self.interest = Interest(log, partition, self.consumers, record.config.retention)
         self.acknowledged = self.interest.acknowledged
+        self.review_interest = self.interest.review
         # What others need often, without a call between.
         self.read = log.read
         self.read_from = log.read_from
@@ -202,27 +203,29 @@ class Stream:
         return cancel
 
     def watch_messages(
-        self, added: MessageObserver, removed: MessageObserver
+        self,
+        added: MessageObserver,
+        removed: MessageObserver,
+        reset: Callable[[], None] = lambda: None,
     ) -> Callable[[], None]:
         """Call back with what enters and leaves the index; of a stream without one, nothing.
 
-        Returns what ends that.
+        `reset` is called where that was not said of each: all is deleted, or the index was built
+        again. Returns what ends the calls.
         """
         indexer = self.log.indexer
         if indexer is None:
             return lambda: None
         indexer.added[added] = None
         indexer.removed[removed] = None
+        indexer.reset[reset] = None
 
         def cancel() -> None:
             indexer.added.pop(added, None)
             indexer.removed.pop(removed, None)
+            indexer.reset.pop(reset, None)
 
         return cancel
-
-    async def review_interest(self) -> None:
-        """Delete what no consumer needs, after one has gone. Raises OSError."""
-        await self.interest.review()
 
     # State.
 

@@ -253,7 +253,7 @@ class StreamLog:
         """Delete all messages that were appended; return how many there were."""
         count = self.messages
         if self.indexer is not None:
-            self.indexer.index.clear()
+            self.indexer.forget_all()
         self._delete([(self.ledger.first_number + 1, self.ledger.next_index)], None)
         return count
 
@@ -300,7 +300,11 @@ class StreamLog:
     def _delete(self, ranges: Sequence[tuple[int, int]], done: Callable[[], None] | None) -> int:
         """Delete ranges of sequences; return how many of them were not deleted before."""
         numbers = [(first - 1, last - 1) for first, last in ranges]
+        indexer = self.indexer
+        known = indexer is None or indexer.knows_all_gone
         count = self.store.delete_messages(self.ledger, numbers, done)
+        if indexer is not None and known:
+            indexer.note_gone()
         if ranges:
             for observer in tuple(self.deletion_observers):
                 observer(ranges)

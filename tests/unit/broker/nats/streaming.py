@@ -151,7 +151,7 @@ async def streaming(
     def answer(reply: str, payload: bytes) -> None:
         found = orjson.loads(payload)
         if "error" in found:
-            found = {"error": found["error"]["err_code"]}
+            found["error"] = found["error"]["err_code"]
         answers[reply] = found
 
     publisher = Publisher(publishing, answer, lambda: None, lambda: None)
