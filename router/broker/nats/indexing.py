@@ -155,6 +155,7 @@ class Indexer:
                 self._work = asyncio.get_running_loop().create_task(self._read(end))
                 self._work.add_done_callback(self._ended)
             await asyncio.shield(self._work)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     async def close(self) -> None:
         """End reading."""

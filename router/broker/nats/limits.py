@@ -59,6 +59,7 @@ class Limits:
         while not self._closed and not self.enforce():
             assert self._task is not None
             await asyncio.shield(self._task)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
 
     async def close(self) -> None:
         """End the timer and the task."""

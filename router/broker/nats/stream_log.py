@@ -10,6 +10,7 @@ both always agree on what is live.
 
 from __future__ import annotations
 
+import asyncio
 from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Final, NamedTuple
@@ -22,6 +23,9 @@ from router.wire.nats.subjects import matches
 
 SCAN_MESSAGES: Final = 1_000
 SCAN_BYTES: Final = 256 << 10
+MAX_LOOKUPS: Final = 20
+"""Of the last message of a subject that is replaced all the time."""
+STORE_SECONDS: Final = 5.0
 
 DeletionObserver = Callable[[Sequence[tuple[int, int]]], None]
 """Called with ranges of sequences, ends included, right after they were deleted."""
@@ -133,10 +137,12 @@ class StreamLog:
 
     async def last_of_subject(self, filters: Sequence[str]) -> StoredMessage | None:
         """Return the last live message that matches a filter; None: there is none."""
-        last = 0
-        for sequence in await self.last_sequences(filters):
-            last = max(last, sequence)
-        return await self.read(last) if last else None
+        for _ in range(MAX_LOOKUPS):
+            sequences = await self.last_sequences(filters)
+            found = await self.read(sequences[-1]) if sequences else None
+            if found is not None or not sequences:
+                return found
+        return None  # each was replaced before it could be read
 
     async def last_sequences(self, filters: Sequence[str]) -> list[int]:
         """Return the last sequence of each subject that matches a filter, in order."""
@@ -149,8 +155,27 @@ class StreamLog:
         for subject, state in found:
             if not state.last_exact:
                 await self.resolve_last(subject, state)
-        durable = self.last_sequence
-        return sorted(state.last for _, state in found if state.count and state.last <= durable)
+        sequences = sorted(state.last for _, state in found if state.count)
+        if sequences:
+            # What replaces the last message of a subject may be on its way to the disk.
+            await self._stored(sequences[-1])
+        return sequences
+
+    async def _stored(self, sequence: int) -> None:
+        """Return when an appended message is on disk, or after STORE_SECONDS."""
+        ledger, stored = self.ledger, asyncio.Event()
+        if ledger.durable_number >= sequence:
+            return
+        ledger.listeners.add(stored.set)
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                while ledger.durable_number < sequence:
+                    stored.clear()
+                    await stored.wait()
+        except TimeoutError:
+            pass
+        finally:
+            ledger.listeners.discard(stored.set)
 
     async def count_from(self, sequence: int, filters: Sequence[str]) -> int:
         """Return how many live durable messages from a sequence on match a filter; none: all."""
