@@ -44,8 +44,13 @@ class RawNats:
         parts = [line if isinstance(line, bytes) else line.encode() for line in lines]
         self.socket.sendall(b"".join(part + b"\r\n" for part in parts))
 
-    def line(self) -> str:
+    def line(self, answer_pings: bool = True) -> str:
         """Return the next line without its end, "" when the server has closed."""
+        while (line := self._line()) == "PING" and answer_pings:
+            self.send("PONG")
+        return line
+
+    def _line(self) -> str:
         while b"\r\n" not in self._held:
             try:
                 data = self.socket.recv(1 << 16)

@@ -24,8 +24,10 @@ from router.wire.nats.headers import status
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import SubjectTrie, is_literal, matches
 
-MAX_SUBSCRIPTIONS: Final = 1_000_000
-"""Of all clients together; see `Hub.full`."""
+MAX_SUBSCRIPTIONS_BYTES: Final = 256 << 20
+"""Of all clients together, about; see `Hub.full`."""
+TOKEN_BYTES: Final = 128
+"""What a token of a subscription's subject takes in memory, about."""
 NO_RESPONDERS: Final = 503
 
 
@@ -72,6 +74,12 @@ class Subscription:
     owner: object
     active: bool = True
 
+    @property
+    def size(self) -> int:
+        """Return how many bytes the subscription takes in memory, about."""
+        tokens = self.subject.count(".") + 1
+        return len(self.subject) + len(self.queue) + TOKEN_BYTES * tokens
+
     def unsubscribe(self) -> None:
         """End the subscription; again: nothing happens."""
         if self.active:
@@ -95,6 +103,7 @@ class Hub:
         self._members: SubjectTrie[Subscription] = SubjectTrie()
         self._services: list[tuple[str, Service]] = []
         self._may_see_services = 0
+        self._size = 0
         self._watches: dict[str, dict[str, list[_Watch]]] = {}
         self.pattern_observer: PatternObserver | None = None
 
@@ -106,7 +115,7 @@ class Hub:
     @property
     def full(self) -> bool:
         """Return whether clients may have no more subscriptions."""
-        return self.subscriptions >= MAX_SUBSCRIPTIONS
+        return self._size > MAX_SUBSCRIPTIONS_BYTES
 
     def subscribe(
         self, subject: str, subscriber: Subscriber, queue: str = "", owner: object = None
@@ -117,6 +126,7 @@ class Hub:
         """
         subscription = Subscription(self, subject, subscriber, queue, owner)
         (self._members if queue else self._plain).insert(subject, subscription)
+        self._size += subscription.size
         self._may_see_services += _may_match_service(subject)
         self._changed(subject, added=True)
         return subscription
@@ -125,6 +135,7 @@ class Hub:
         """Forget a subscription; called by it."""
         trie = self._members if subscription.queue else self._plain
         trie.remove(subscription.subject, subscription)
+        self._size -= subscription.size
         self._may_see_services -= _may_match_service(subscription.subject)
         self._changed(subscription.subject, added=False)
 

@@ -11,10 +11,9 @@ import base64
 import hashlib
 import socket
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 from router.access.authorizer import Authorizer
@@ -33,7 +32,7 @@ from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
 from router.errors import ForbiddenError
-from router.model import Principal, TopicName
+from router.model import Principal
 from router.registry import AsyncRegistry
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
@@ -47,65 +46,10 @@ HEARTBEAT: Final = 100
 NO_RESPONDERS: Final = 503
 _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 _ACK: Final = "$JS.ACK."
+MAX_PENDING_BYTES: Final = 512 << 20
+"""Of all clients together, as long as each may have MIN_PENDING_BYTES."""
+MIN_PENDING_BYTES: Final = 1 << 20
 _SERVER_ID_BYTES: Final = 35
-
-
-class StreamPublisher(Protocol):
-    """Stores what one client publishes, in its order."""
-
-    def publish(self, stream: Any, message: NatsMessage, /) -> None:
-        """Take a message for a stream; its acknowledgement goes to the reply after the sync."""
-        ...
-
-    def flush(self) -> None:
-        """Append what was taken: the client has sent no more for now."""
-        ...
-
-    def close(self) -> None:
-        """Answer nothing more: the client has left."""
-        ...
-
-
-class StoringPart(Protocol):
-    """The streams, as publishers use them."""
-
-    def topic_of(self, subject: str, /) -> TopicName | None:
-        """Return the topic whose rights a subject needs, None: no topic can have that name."""
-        ...
-
-    def for_subject(self, subject: str, /) -> Any | None:
-        """Return the stream that stores a subject."""
-        ...
-
-    def publisher(
-        self,
-        caller: Caller,
-        answer: Callable[[str, bytes], None],
-        hold: Callable[[], None],
-        release: Callable[[], None],
-    ) -> StreamPublisher:
-        """Return what stores the messages of a client.
-
-        `answer` sends a payload to a reply subject. `hold` and `release` say when too much waits.
-        """
-        ...
-
-
-class _NoStreams:
-    """Stores nothing."""
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def topic_of(self, subject: str) -> TopicName | None:
-        full = self._topics.kafka_names.full(subject)
-        return TopicName.parse(full) if full else self._topics.parse(subject)
-
-    def for_subject(self, _subject: str) -> Any | None:
-        return None
-
-    def publisher(self, *_calls: object) -> StreamPublisher:
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +86,6 @@ class NatsServer:
         self.options = NatsOptions.from_settings(settings)
         self.hub = Hub()
         self.metrics = NatsMetrics(counters, self.hub)
-        self.storing: StoringPart = _NoStreams(topics)
         self.streams: Streams
         self.consumers: Consumers
         self.api: JetStreamApi
@@ -153,6 +96,12 @@ class NatsServer:
         self._encoded, self._parts = NatsMessage(""), (b"", b"")
         self._inboxes = 0
         self._client_ids = 0
+
+    @property
+    def max_pending(self) -> int:
+        """Return how many bytes may wait for a client; fewer if there are many clients."""
+        share = MAX_PENDING_BYTES // max(1, self.metrics.connections)
+        return min(self.options.max_pending, max(MIN_PENDING_BYTES, share))
 
     def new_client_id(self) -> int:
         """Return a number that no other client of this process has."""
@@ -205,7 +154,7 @@ class NatsServer:
         Raises ForbiddenError for a message that the principal may not publish.
         """
         caller = PrincipalCaller(principal, administers, self.authorizer)
-        if not SubjectRights(caller, self.storing.topic_of, time.monotonic).may_publish(
+        if not SubjectRights(caller, self.streams.topic_of, time.monotonic).may_publish(
             message.subject
         ):
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
@@ -233,9 +182,9 @@ class NatsServer:
         request = message._replace(reply=inbox)
         try:
             received = self.hub.publish(request, caller=caller)
-            stream = self.storing.for_subject(request.subject)
+            stream = self.streams.for_subject(request.subject)
             if stream is not None:
-                publisher = self.storing.publisher(caller, self.answer, _ignore, _ignore)
+                publisher = self.streams.publisher(caller, self.answer, _ignore, _ignore)
                 publisher.publish(stream, request)
                 publisher.flush()
             elif not received:

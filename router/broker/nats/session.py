@@ -28,7 +28,8 @@ from router.broker.nats.client import (
     credentials,
 )
 from router.broker.nats.hub import Subscriber, Subscription
-from router.broker.nats.server import NatsServer, StreamPublisher
+from router.broker.nats.publishing import Publisher
+from router.broker.nats.server import NatsServer
 from router.broker.transport.connection import Connection
 from router.broker.transport.handshakes import Greeting
 from router.errors import RouterError
@@ -47,6 +48,8 @@ from router.wire.nats.parser import (
 from router.wire.nats.subjects import is_literal, is_valid
 
 MAX_CONTROL_LINE_BYTES: Final = 4096
+MAX_SUBSCRIPTION_BYTES: Final = 1_024
+"""What the subscriptions of a client may take in memory, about, on average."""
 SLOW_CONSUMER: Final = "slow-consumer"
 _OK: Final = encode.ok()
 _PING: Final = encode.ping()
@@ -133,13 +136,14 @@ class NatsSession:
         self.connection = connection
         self.frames = ClientParser(MAX_CONTROL_LINE_BYTES, server.options.max_payload)
         self.caller = ClientCaller(connection.identity)
-        self.rights = SubjectRights(self.caller, server.storing.topic_of, time.monotonic)
+        self.rights = SubjectRights(self.caller, server.streams.topic_of, time.monotonic)
         self._server = server
         self._hub = server.hub
         self._metrics = server.metrics
         self._options = DEFAULT_OPTIONS
         self._subscriptions: dict[bytes, ClientSubscription] = {}
-        self._publisher: StreamPublisher | None = None
+        self._subscriptions_size = 0
+        self._publisher: Publisher | None = None
         self._waiting: deque[Any] = deque()
         self._authenticating = False
         self._handlers: dict[type, Callable[[Any], None]] = {
@@ -198,9 +202,7 @@ class NatsSession:
         """Release all that the client had."""
         self._metrics.connections -= 1
         self._waiting.clear()
-        for one in list(self._subscriptions.values()):
-            one.subscription.unsubscribe()
-        self._subscriptions.clear()
+        self._end_subscriptions()
         if self._publisher is not None:
             self._publisher.close()
 
@@ -211,9 +213,10 @@ class NatsSession:
         connection = self.connection
         if connection.closed:
             return
-        if not connection.writable and connection.unsent > self._server.options.max_pending:
+        if not connection.writable and connection.unsent > self._server.max_pending:
             self._metrics.slow_consumers += 1
             connection.abort(SLOW_CONSUMER)
+            self._end_subscriptions()
             return
         if message.headers and not self._options.headers:
             message = message._replace(headers=b"")
@@ -225,8 +228,14 @@ class NatsSession:
 
     def end_subscription(self, one: ClientSubscription) -> None:
         """Forget a subscription."""
-        one.subscription.unsubscribe()
-        self._subscriptions.pop(one.sid, None)
+        if self._subscriptions.pop(one.sid, None) is not None:
+            self._subscriptions_size -= len(one.sid) + one.subscription.size
+            one.subscription.unsubscribe()
+
+    def _end_subscriptions(self) -> None:
+        for one in list(self._subscriptions.values()):
+            one.subscription.unsubscribe()
+        self._subscriptions.clear()
 
     # Operations.
 
@@ -295,17 +304,17 @@ class NatsSession:
         origin = None if options.echo else self
         count = self._hub.publish(message, origin=origin, caller=self.caller)
         # A subject with wildcards, which the protocol allows, names nothing that could be stored.
-        stream = self._server.storing.for_subject(subject) if literal else None
+        stream = self._server.streams.for_subject(subject) if literal else None
         if stream is not None:
             self._stored_by().publish(stream, message)
         elif not count and options.no_responders:
             self._hub.no_responders(message)
 
-    def _stored_by(self) -> StreamPublisher:
+    def _stored_by(self) -> Publisher:
         """Return what stores the client's messages, made with the first."""
         if self._publisher is None:
             connection = self.connection
-            self._publisher = self._server.storing.publisher(
+            self._publisher = self._server.streams.publisher(
                 self.caller,
                 self._server.answer,
                 lambda: connection.hold_reading(_STREAMS),
@@ -326,12 +335,14 @@ class NatsSession:
             self._complain(f'Permissions Violation for Subscription to "{subject}"{using}')
             return
         one = ClientSubscription(self, sid, checked=self.rights.checks_messages(subject))
-        full = len(self._subscriptions) >= self._server.options.max_subscriptions
-        if full or self._hub.full:
+        most = self._server.options.max_subscriptions
+        large = self._subscriptions_size > most * MAX_SUBSCRIPTION_BYTES
+        if len(self._subscriptions) >= most or large or self._hub.full:
             self._complain("maximum subscriptions exceeded")
             return
         self._subscriptions[sid] = one
         one.subscription = self._hub.subscribe(subject, one, queue, owner=self)
+        self._subscriptions_size += len(sid) + one.subscription.size
         self._confirm()
 
     def _unsubscribe(self, operation: Unsubscribe) -> None:

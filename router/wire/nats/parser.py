@@ -25,6 +25,8 @@ MAX_CONTROL_LINE_BYTES: Final = 4096
 MAX_PAYLOAD_BYTES: Final = 1 << 20
 """Of headers and payload together, as the server has it by default."""
 MAX_SIZE_DIGITS: Final = 9
+MAX_PIECES: Final = 1_000
+"""Of what a read left over, before they are joined: a piece takes more memory than its byte."""
 
 UNKNOWN_OPERATION: Final = "Unknown Protocol Operation"
 MAX_PAYLOAD_VIOLATION: Final = "Maximum Payload Violation"
@@ -120,6 +122,8 @@ class ClientParser:
             self._held.append(data)
             self._held_bytes += len(data)
             if self._held_bytes < self.wanted:
+                if len(self._held) >= MAX_PIECES:
+                    self._held = [b"".join(self._held)]
                 return found
             data = b"".join(self._held)
             self._held = []
