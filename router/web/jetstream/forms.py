@@ -151,9 +151,8 @@ class Writer:
             body = {"config": _config(reply["config"]), "state": _state(reply["state"])}
             if "subjects" in body["state"]:
                 body |= {name: reply[name] for name in _PAGE if name in reply}
-        elif "streams" in reply or "consumers" in reply:
-            listed = "streams" if "streams" in reply else "consumers"
-            body = {listed: reply[listed] or []}
+        elif (listed := _LISTED.get(call.type)) is not None:
+            body = {listed: reply.get(listed) or []}
             if reply.get("total", 0) > len(body[listed]):
                 body |= {name: reply[name] for name in _PAGE if name in reply}
         return {**self._head(call), **body}
@@ -172,6 +171,12 @@ class Writer:
 
 
 _V1_MEMBERS: Final = frozenset({"type", "ts", "did_create", "cluster"})
+_LISTED: Final = {
+    "stream_list": "streams",
+    "stream_names": "streams",
+    "consumer_list": "consumers",
+    "consumer_names": "consumers",
+}
 _PAGE: Final = ("total", "offset", "limit")
 _STATE: Final = ("messages", "bytes", "first_seq", "last_seq", "consumer_count")
 _MORE_STATE: Final = ("num_deleted", "deleted", "subjects")

@@ -10,7 +10,7 @@ of a connection end with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final, Protocol
 
 import structlog
@@ -73,9 +73,8 @@ class NatsRequests:
         elif len(self._tasks) >= MAX_NATS_REQUESTS or request_id in self._tasks:
             self._refuse(request_id, OverloadedError("too many NATS requests at once"))
         else:
-            work = _answers(service, asked)
-            task = asyncio.get_running_loop().create_task(self._serve(request_id, work))
-            self._tasks[request_id] = task
+            work = self._serve(service, request_id, asked)
+            self._tasks[request_id] = asyncio.get_running_loop().create_task(work)
 
     def cancel(self, request_id: int) -> None:
         """End a request that is no longer waited for; it is not answered."""
@@ -87,10 +86,10 @@ class NatsRequests:
         for request_id in list(self._tasks):
             self.cancel(request_id)
 
-    async def _serve(self, request_id: int, work: Awaitable[list[NatsMessage]]) -> None:
+    async def _serve(self, service: NatsService, request_id: int, asked: npb.NatsRequest) -> None:
         response = npb.CommandAdminResponse(request_id=request_id)
         try:
-            _fill(response, await work)
+            _fill(response, await _answers(service, asked))
         except RouterError as failure:
             _fail(response, request_id, failure)
         except StoreError as failure:
