@@ -18,6 +18,7 @@ class Difference:
 
 
 _UNKNOWN = ["-ERR 'Unknown Protocol Operation'", "closed"]
+_PAGE = {"error": [404, 10059], "total": 0, "offset": 0, "limit": 0}
 
 DIFFERENCES: Final[dict[str, Difference]] = {
     "lines_of_the_protocol": Difference(
@@ -42,5 +43,16 @@ DIFFERENCES: Final[dict[str, Difference]] = {
             (35, 1, "state", "last_seq"): 10,
         },
         "a purge up to a sequence that is not there yet does not skip numbers",
+    ),
+    "life_of_a_stream": Difference({(14, 1, "streams"): []}, "an empty list is `[]`"),
+    "streams_that_cannot_be": Difference(
+        {(78, 1, "error"): [500, 10052]}, "mirrors and sources are refused with 10052"
+    ),
+    "life_of_a_consumer": Difference(
+        {
+            (23, 1): _PAGE | {"type": "io.nats.jetstream.api.v1.consumer_names_response"},
+            (24, 1): _PAGE | {"type": "io.nats.jetstream.api.v1.consumer_list_response"},
+        },
+        "a page of an error has no list",
     ),
 }
