@@ -219,6 +219,14 @@ class Transcoder:
                 await asyncio.wait((job,))
         return self.payload(ledger_id, first, tag)
 
+    async def left(self, entry: Entry, payload: bytes, tag: int, live: int) -> bytes:
+        """Return an entry of some of the messages of one, for a reader that looks at it alone.
+
+        `payload` is the entry in the format of the tag, `live` has a bit for each message that
+        the result has. Raises UnreadableEntryError.
+        """
+        return await self.workers.run(_left, self._formats[tag], payload, live, entry.timestamp_ms)
+
     def close(self) -> None:
         """End the threads; what is not made yet is not made."""
         for job in self._jobs.values():
@@ -255,6 +263,12 @@ def prepared_together(entries: Iterable[Entry]) -> list[Entry]:
             break
         found.append(entry)
     return found
+
+
+def _left(codec: Codec, payload: bytes, live: int, timestamp_ms: int) -> bytes:
+    messages = codec.to_messages(payload)
+    kept = [message for place, message in enumerate(messages) if live >> place & 1]
+    return codec.from_messages(kept, timestamp_ms)
 
 
 def _all_made(

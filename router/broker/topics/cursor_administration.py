@@ -167,14 +167,23 @@ class CursorAdmin:
         await self._stored()
 
     async def read(self, topic: str, choice: EntryChoice) -> tuple[Partition, Entry | None]:
-        """Return a partition and its entry, None: there is none."""
+        """Return a partition and its entry, None: there is none.
+
+        Where all messages of an entry that is counted are deleted, the next one stands for it.
+        """
         partition = self._partition(topic)
         ledger = partition.ledger
-        number = self._wanted(topic, partition, choice)
-        if not ledger.first_entry <= number < ledger.durable_entry:
+        entry = await _entry(ledger, self._wanted(topic, partition, choice))
+        if entry is None or ledger.live_messages(entry) != 0:
+            return partition, entry
+        if choice.entry is not None:
             return partition, None
-        found = await ledger.read(number, 1, 1)
-        return partition, found[0] if found and found[0].entry_id == number else None
+        number = ledger.deleted.first_live(entry.index)
+        if choice.latest:
+            number = ledger.deleted.last_live(entry.index)
+        if not ledger.first_number <= number < ledger.durable_number:
+            return partition, None
+        return partition, await _entry(ledger, await ledger.entry_of_number(number))
 
     def _wanted(self, topic: str, partition: Partition, choice: EntryChoice) -> int:
         ledger = partition.ledger
@@ -236,6 +245,14 @@ class CursorAdmin:
         stored = asyncio.Event()
         self._topics.store.after_sync(stored.set)
         await stored.wait()
+
+
+async def _entry(ledger: Ledger, number: int) -> Entry | None:
+    """Return a durable entry by its number, None: there is none."""
+    if not ledger.first_entry <= number < ledger.durable_entry:
+        return None
+    found = await ledger.read(number, 1, 1)
+    return found[0] if found and found[0].entry_id == number else None
 
 
 def unacked_entry(cursor: Cursor, start: int, nth: int) -> int:

@@ -14,7 +14,7 @@ from typing import Final, Protocol, runtime_checkable
 from router.admin_model import ClientInfo
 from router.broker.delivery import BacklogCounter, Partition, Subscription
 from router.broker.delivery.non_persistent import NonPersistentPartition
-from router.broker.storage import TopicRecord
+from router.broker.storage import Ledger, TopicRecord
 from router.model import (
     NOT_PARTITIONED,
     PartitionStats,
@@ -88,11 +88,8 @@ async def topic_stats(
         found += islice(
             _groups_without_position(partitions), MAX_SUBSCRIPTIONS_PER_PAGE - len(page) - 1
         )
-    return TopicStats(
-        topic_info(record),
-        () if after else tuple(_partition_stats(partition) for partition in partitions),
-        tuple(found),
-    )
+    described = () if after else [await _partition_stats(partition) for partition in partitions]
+    return TopicStats(topic_info(record), tuple(described), tuple(found))
 
 
 def _groups_without_position(partitions: Sequence[Partition]) -> Iterator[SubscriptionStats]:
@@ -119,17 +116,31 @@ def subscriptions_after(
                 yield subscription
 
 
-def _partition_stats(partition: Partition) -> PartitionStats:
+async def _partition_stats(partition: Partition) -> PartitionStats:
     ledger = partition.ledger
+    first, behind = ledger.first_entry, ledger.durable_entry
+    if ledger.deleted and ledger.messages > 0:
+        first, behind = await _live_bounds(ledger)
     return PartitionStats(
         partition=partition.index,
         ledger=ledger.id,
-        first_entry=ledger.first_entry,
-        next_entry=ledger.durable_entry,
+        first_entry=first,
+        next_entry=behind,
         messages=ledger.messages,
         bytes=ledger.size_bytes,
         producers=len(partition.producers),
     )
+
+
+async def _live_bounds(ledger: Ledger) -> tuple[int, int]:
+    """Return the first entry with a message that is left, and the one behind the last."""
+    try:
+        first = await ledger.entry_of_number(ledger.first_live_number)
+        last = ledger.deleted.last_live(ledger.durable_number - 1)
+        behind = await ledger.entry_of_number(last) + 1
+    except OSError:
+        return ledger.first_entry, ledger.durable_entry  # reading reports it
+    return min(first, ledger.durable_entry), min(max(first, behind), ledger.durable_entry)
 
 
 async def _subscription_stats(

@@ -235,6 +235,9 @@ class CursorRequests:
         try:
             ledger_id = partition.ledger.id
             payload = await self._transcoder.transcoded(ledger_id, [entry], PULSAR_FORMAT)
+            live = partition.ledger.live_messages(entry)
+            if live is not None:
+                payload = await self._transcoder.left(entry, payload, PULSAR_FORMAT, live)
         except UnreadableEntryError as failure:
             raise ReadFailedError(f"the entry {entry.entry_id}: {failure}") from failure
         if len(payload) > MAX_MESSAGE_SIZE:
