@@ -106,7 +106,7 @@ def _line(verb: str, line: bytes, words: list[bytes]) -> list[Seen]:
 
 def _connect(line: bytes) -> Connect:
     try:
-        options = json.loads(line.strip()[7:])
+        options = json.loads(line.strip()[7:].decode())
     except ValueError:
         options = None
     if not isinstance(options, dict):

@@ -156,6 +156,8 @@ def test_an_operation_is_read(data: bytes, operation: Operation) -> None:
         (b"PUB a 3\r\nhi\r\nPI", "Unknown Protocol Operation"),
         (b"PUB a 1\r\nhi\r\n", "Unknown Protocol Operation"),
         (b"PUB a +1\r\n", "Unknown Protocol Operation"),
+        (b"HPUB a 5 4\r\nabcd\r\n", "Unknown Protocol Operation"),
+        (b"PUB " + b"a" * 4109, "maximum control line exceeded"),
         (b"PUB a 1048577\r\n", "Maximum Payload Violation"),
         (b"HPUB a 1 1048577\r\n", "Maximum Payload Violation"),
         (b"PUB " + b"a" * 5000, "maximum control line exceeded"),
@@ -192,10 +194,15 @@ def test_a_wrong_subject_ends_only_its_operation(data: bytes, text: str) -> None
     assert after == Ping()
 
 
-def test_a_line_of_the_longest_is_read() -> None:
-    subject = "a" * 4085
-    data = f"PUB {subject} x 3\r\nabc\r\n".encode()
-    assert parse([data]) == [Publish(NatsMessage(subject, "x", b"", b"abc"))]
+def test_what_is_as_large_as_allowed_is_read() -> None:
+    subject = "a" * 4103
+    line = f"PUB {subject} 3\r".encode()
+    assert len(line) == 4096 + 16
+    for pieces in ([line + b"\nabc\r\n"], [line, b"\nabc\r\n"]):
+        assert parse(pieces) == [Publish(NatsMessage(subject, "", b"", b"abc"))]
+    whole = b"x" * (1 << 20)
+    (found,) = parse([b"PUB a 1048576\r\n", whole, b"\r\n"])
+    assert found == Publish(NatsMessage("a", "", b"", whole))
 
 
 def test_wanted_is_the_size_of_what_has_begun() -> None:

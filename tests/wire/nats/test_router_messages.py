@@ -180,6 +180,12 @@ def test_a_block_of_another_message_is_not_taken_for_its_own() -> None:
     assert read_message(written) == message
 
 
+def test_a_block_is_restored_whatever_number_and_time_of_delivery_there_are() -> None:
+    message = NatsMessage("s", "", b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n", b"v")
+    through_pulsar = read_message(message)._replace(sequence=7, deliver_at=9)
+    assert write_message(through_pulsar) == message
+
+
 def test_a_block_within_a_block_within_a_block_ends() -> None:
     message = Message(b"v", properties={ALL_HEADERS: "AAAA"})
     for _ in range(12):

@@ -162,3 +162,35 @@ def test_a_pattern_is_found_once_by_itself(subject: str, found: list[str]) -> No
     for pattern in ("a.*", "a.>", "a.b"):
         trie.insert(pattern, pattern)
     assert sorted(trie.match(subject)) == found
+
+
+@pytest.mark.parametrize("pattern", ["a.b", "a.*", ">"])
+@pytest.mark.parametrize("aged", [0, 1])
+def test_what_was_found_is_forgotten_when_it_changes(pattern: str, aged: int) -> None:
+    """In both generations of the cache: the second lookup makes `a.b` one of the older."""
+    trie: SubjectTrie[str] = SubjectTrie(max_cached=4)
+    trie.insert("a.>", "first")
+    assert trie.match("a.b") == ["first"]
+    for number in range(2 * aged):
+        trie.match(f"other.{number}.with.much" if aged else "a.c")
+        trie.match(f"a.x{number}")
+    trie.insert(pattern, "second")
+    assert sorted(trie.match("a.b")) == ["first", "second"]
+    for number in range(2 * aged):
+        trie.match(f"a.y{number}")
+    trie.remove(pattern, "second")
+    assert trie.match("a.b") == ["first"]
+
+
+def test_what_is_forgotten_leaves_its_place_in_the_cache() -> None:
+    trie: SubjectTrie[str] = SubjectTrie(max_cached=6)
+    trie.insert("b", "b")
+    kept = trie.match("b")
+    for _ in range(20):
+        trie.match("a")
+        trie.insert("a", "x")
+        trie.match("a")
+        trie.remove("a", "x")
+    assert trie.match("b") is kept
+    assert trie._cached["b"] is kept
+    assert not trie._older

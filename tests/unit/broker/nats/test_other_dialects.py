@@ -211,6 +211,20 @@ def test_topics_and_streams_that_are_made_later_are_followed(pattern: str, tmp_p
     run(test, tmp_path)
 
 
+def test_a_topic_that_is_made_later_is_not_followed_for_a_subscription_that_ended(
+    tmp_path: Path,
+) -> None:
+    async def test(served: Served) -> None:
+        served.subscribe("elsewhere")
+        for pattern in (">", "LATER"):
+            served.subscribe(pattern)[1].unsubscribe()
+        await served.topic("LATER")
+        await served.settled()
+        assert served.dialects.followed == 0
+
+    run(test, tmp_path)
+
+
 def test_a_topic_that_is_made_again_is_followed_and_the_old_one_is_not(tmp_path: Path) -> None:
     async def test(served: Served) -> None:
         await served.topic("A")
