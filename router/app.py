@@ -217,6 +217,7 @@ def _blueprints(
             keys,
             services.pipelines,
             Histories(wall_ms),
+            streams,
         ),
         settings,
         texts,

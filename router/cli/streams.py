@@ -134,7 +134,7 @@ def info(there: Connection, stream: str, *, as_json: bool) -> None:
     epilog=examples(
         "router streams add orders",
         "router streams add orders --subjects 'orders.*' --retention workqueue",
-        "router streams add orders --file orders.json",
+        "router streams add orders --file - < orders.json",
     )
 )
 @stream_argument

@@ -20,6 +20,7 @@ from tests.system.traffic import ask, create, poll, post
 TOPIC = "orders.europe"
 GROUP = "billing"
 DEAD = f"{TOPIC}.dlq"
+STREAM = "shipments"
 ANYBODY, STRANGER, USER = "anybody", "stranger", "anna"
 PASSWORD = "secret"
 BINARY = {"Content-Type": "application/octet-stream"}
@@ -57,6 +58,10 @@ PAGES = (
     Entry("reset-group", f"/console/topics/{TOPIC}/groups/{GROUP}", GROUP, dialog="Reset"),
     Entry("dead-letters", "/console/dead-letters", "Dead letters"),
     Entry("dead-letter-topic", f"/console/dead-letters/{DEAD}", DEAD),
+    Entry("streams", "/console/streams", "Streams"),
+    Entry("streams-found", "/console/streams?q=none-of-these", "Streams"),
+    Entry("stream", f"/console/streams/{STREAM}", STREAM),
+    Entry("consumer", f"/console/streams/{STREAM}/consumers/{GROUP}", GROUP),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
@@ -100,6 +105,20 @@ def fill(site: Stack) -> None:
     poll(site, f"{TOPIC}/{GROUP}/1", 2, "from=earliest&limit=3")
     poll(site, f"{TOPIC}/shipping/1", 0, "from=earliest&limit=1")
     poll(site, "payments/ledger/1", 2, "from=earliest")
+    stream(site)
+
+
+def stream(site: Stack) -> None:
+    """Make a stream of JetStream with two messages, and a consumer of it."""
+    durable = {"durable_name": GROUP, "ack_policy": "explicit"}
+    for path, body in (
+        (f"api/STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": [f"{STREAM}.*"]}),
+        (f"publish/{STREAM}.sent", {"id": 1}),
+        (f"publish/{STREAM}.arrived", {"id": 1}),
+        (f"api/CONSUMER.CREATE.{STREAM}.{GROUP}", {"stream_name": STREAM, "config": durable}),
+    ):
+        answer = ask(site, "POST", f"/jetstream/{path}", json.dumps(body).encode())
+        assert answer.status == 200, answer.body
 
 
 def bury(site: Stack, dead: str, topic: str, *reasons: str) -> None:

@@ -17,6 +17,7 @@ from router.web.console.export import ExportViews, StreamViews
 from router.web.console.failures import ConsoleFailures
 from router.web.console.groups import GroupDetailViews, GroupPageViews
 from router.web.console.home import HomeViews
+from router.web.console.jetstream import StreamPageViews
 from router.web.console.pages import Assets, Pages
 from router.web.console.publish_tab import PublishTab
 from router.web.console.replay import ReplayViews
@@ -61,6 +62,7 @@ class Console:
             ReplayViews(context),
             GroupPageViews(context),
             GroupDetailViews(context),
+            StreamPageViews(context, enabled=settings.flag("jetstream.enabled")),
             AccessViews(context),
             KeyPageViews(context),
             SettingsViews(context, settings),

@@ -14,6 +14,7 @@ from router.services.dead_letters.service import DeadLetters
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.history import Histories
+from router.services.jetstream import JetStream
 from router.services.manage import Topics
 from router.services.pipelines import Pipelines
 from router.services.publish import Publisher
@@ -65,6 +66,7 @@ class ConsoleServices:
     keys: ApiKeys
     pipelines: Pipelines
     histories: Histories
+    jetstream: JetStream
 
 
 @dataclass(frozen=True, slots=True)

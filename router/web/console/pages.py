@@ -47,6 +47,7 @@ NO_STORE: Final = {"Cache-Control": "no-store"}
 NAVIGATION: Final = (
     ("Topics", "/console/topics"),
     ("Groups", "/console/groups"),
+    ("Streams", "/console/streams"),
     ("Pipelines", "/console/pipelines"),
     ("Access", "/console/access"),
     ("Settings", "/console/settings"),
