@@ -195,7 +195,7 @@ def test_a_wrong_subject_ends_only_its_operation(data: bytes, text: str) -> None
 
 
 def test_what_is_as_large_as_allowed_is_read() -> None:
-    subject = "a" * 4103
+    subject = "a" * 4105
     line = f"PUB {subject} 3\r".encode()
     assert len(line) == 4096 + 16
     for pieces in ([line + b"\nabc\r\n"], [line, b"\nabc\r\n"]):
