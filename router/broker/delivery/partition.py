@@ -349,19 +349,16 @@ class Subscription:
         await durable.wait()
 
     def skip(self, first: int, end: int) -> None:
-        """Pass over entries that are gone: retention removed them, or they are recorded damage."""
-        damaged = self.ledger.given_up(first, end)
-        if damaged:
+        """Pass over entries that are gone: by retention, with all before them, or as damage."""
+        if damaged := self.ledger.given_up(first, end):
             self.context.tally.damaged += damaged
             place = {"ledger": self.ledger.id, "subscription": self.name}
             _log.error("damaged-entries-skipped", **place, first=first, last=end - 1)
-        # Everything before retention's bound is gone, also what consumers hold.
         start = self.cursor.mark_delete + 1 if first < self.ledger.first_entry else first
-        # Not journaled: after a restart the same gap is found and passed over again.
         self.cursor.skip(start, end - 1)
 
     def pass_over(self, first: int, end: int) -> None:
-        """Pass over entries whose messages are deleted; not journalled, as with `skip`."""
+        """Pass over entries whose messages are deleted; a restart finds such gaps again."""
         self.cursor.skip(first, end - 1)
         self.notify_end()
 

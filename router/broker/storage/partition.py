@@ -239,7 +239,11 @@ class Ledger(PartitionReader):
         return self.next_index - self.first_number - self.deleted.count
 
     def given_up(self, first: int, end: int) -> int:
-        """Return how many of the entries from `first` to before `end` a repair gave up."""
+        """Return how many of the entries from `first` to before `end` a repair gave up.
+
+        Those before the first that is kept do not count.
+        """
+        first = max(first, self.first_entry)
         spans = ((max(hole.first, first), min(hole.last + 1, end)) for hole in self.holes)
         return sum(max(0, stop - start) for start, stop in spans)
 
