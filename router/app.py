@@ -39,7 +39,6 @@ from router.services.group_details import GroupInspection
 from router.services.groups import Groups
 from router.services.history import Histories
 from router.services.jetstream import BrokerStreams, JetStream
-from router.services.jetstream.topics import TopicStore, TopicStreams
 from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
@@ -291,11 +290,14 @@ class Services:
         if (road := open_nats(settings, self.node)) is not None:
             made = BrokerStreams(road, settings.seconds("backend.timeout"))
         else:
+            # Imported when it is the one: the node's broker has streams of its own.
+            from router.services.jetstream import topics  # noqa: PLC0415
+
             home = settings.text("names.tenant"), settings.text("names.namespace")
             kind = scheme(settings)
             services = self.topics, self.producer, self.reading
-            store = TopicStore(kind, kind in NUMBERED_STORES, *services, *home)
-            made = TopicStreams(store, access, time.time_ns)
+            store = topics.TopicStore(kind, kind in NUMBERED_STORES, *services, *home)
+            made = topics.TopicStreams(store, access, time.time_ns)
         self._streams.append(made)
         return made
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
-from router.errors import BackendTimeoutError, RouterError, from_code
+from router.errors import BackendTimeoutError, MessageTooLargeError, RouterError, from_code
 from router.model import Principal
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
@@ -12,7 +13,10 @@ from router.steps import Event
 from router.wire import node
 from router.wire.nats.message import NatsMessage
 from router.wire.node import node_pb2 as npb
-from router.wire.pulsar import encode
+from router.wire.pulsar import MAX_MESSAGE_SIZE, encode
+
+MAX_MESSAGE_BYTES: Final = MAX_MESSAGE_SIZE - 64 * 1024
+"""Of payload and headers: a request is one frame."""
 
 
 class NatsCall(Event):
@@ -99,8 +103,10 @@ class NatsRoad:
     ) -> NatsCall:
         """Send a message for a principal, and collect replies as `NatsRequest` in node.proto says.
 
-        Raises BackendUnavailableError, BackendTimeoutError.
+        Raises MessageTooLargeError, BackendUnavailableError, BackendTimeoutError.
         """
+        if len(message.payload) + len(message.headers) > MAX_MESSAGE_BYTES:
+            raise MessageTooLargeError(f"The limit is {MAX_MESSAGE_BYTES} bytes.")
         deadline = time.monotonic() + self._timeout
         call = NatsCall(self._link.connection(deadline))
         asked = npb.NatsRequest(

@@ -9,7 +9,7 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
-from router.errors import OutcomeUnknownError
+from router.errors import MessageTooLargeError, OutcomeUnknownError
 from router.steps import Steps, run_blocking
 from router.web import bodies, requests, tracing
 from router.web.front import Answer
@@ -67,6 +67,8 @@ class PublishViews:
         del body
         with reserved:
             payload = messages[0].value if messages else b""
+            if len(payload) > (limit := context.reader.bounds.message):
+                raise MessageTooLargeError(f"The limit is {limit} bytes.")
             message = NatsMessage(subject, headers=message_headers(environ), payload=payload)
             replies = yield from context.ask(environ, asked, message)
         if not replies:

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
-from router.errors import BackendTimeoutError, ForbiddenError, OutcomeUnknownError
+from router.errors import (
+    BackendTimeoutError,
+    ForbiddenError,
+    MessageTooLargeError,
+    OutcomeUnknownError,
+)
 from router.model import Principal
 from router.node.nats import NatsCall, NatsRoad
 from router.pulsar_client.connection import LostError, Waiting
@@ -15,7 +20,7 @@ from router.services.jetstream import BrokerStreams, JetStreamRequest
 from router.wire import node
 from router.wire.nats.message import NatsMessage
 from router.wire.node import node_pb2 as npb
-from router.wire.pulsar import FrameReader
+from router.wire.pulsar import MAX_MESSAGE_SIZE, FrameReader
 
 MESSAGE = NatsMessage("orders.new", "", b"NATS/1.0\r\nA: b\r\n\r\n", b"pears")
 
@@ -171,3 +176,10 @@ def test_request_without_an_answer_times_out(streams: BrokerStreams) -> None:
     with pytest.raises(BackendTimeoutError):
         next(late.request(asked()))
     assert ended(late.request(asked(long_poll=True))) == []
+
+
+def test_a_message_larger_than_a_frame_is_not_sent(wire: Wire, streams: BrokerStreams) -> None:
+    large = asked()._replace(message=MESSAGE._replace(payload=bytes(MAX_MESSAGE_SIZE)))
+    with pytest.raises(MessageTooLargeError):
+        next(streams.request(large))
+    assert wire.sent == []

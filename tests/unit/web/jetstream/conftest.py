@@ -20,7 +20,7 @@ Open = Callable[..., Site]
 @pytest.fixture
 def opened(streams: FakeStreams, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
     """Opens sites whose streams are `streams`."""
-    monkeypatch.setattr("router.app.TopicStreams", lambda *_: streams)
+    monkeypatch.setattr("router.services.jetstream.topics.TopicStreams", lambda *_: streams)
     sites: list[Site] = []
 
     def open_site(**settings: Any) -> Site:

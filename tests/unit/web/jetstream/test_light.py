@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -167,6 +168,17 @@ def test_publish_demands_nothing_of_the_store_while_jetstream_is_off(
         "-ERR reason=JetStream%20not%20enabled&code=10076",
     )
     assert not streams.asked
+
+
+def test_bodies_are_bounded_and_may_be_compressed(opened: Open, streams: FakeStreams) -> None:
+    site = opened(publish_max_message="1K", publish_max_batch="2K")
+    streams.answers("orders.", STORED)
+    for size in (1_025, 5_000):
+        answer = publish(site, b"x" * size)
+        assert (answer.status_code, answer.text[:4]) == (413, "-ERR")
+    packed = gzip.compress(b"pears")
+    publish(site, packed, headers={"Content-Encoding": "gzip"})
+    assert [asked.message.payload for asked in streams.asked] == [b"pears"]
 
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
