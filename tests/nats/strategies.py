@@ -82,6 +82,7 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "consumer_limits": st.fixed_dictionaries(
         {}, optional={"inactive_threshold": _durations, "max_ack_pending": _small_limits}
     ),
+    "allow_msg_ttl": _flags,
     "persist_mode": st.sampled_from(["", "default", "async"]),
     "metadata": _metadata,
     "pedantic": _flags,

@@ -225,6 +225,30 @@ def test_what_a_stream_may_not_do_yet_is_refused_by_name() -> None:
         assert raised.value.description.startswith(member.rstrip("s"))
 
 
+@pytest.mark.parametrize(
+    ("members", "code"),
+    [
+        ({"mirror": {"name": "B"}, "first_seq": 2}, 10143),
+        ({"mirror": {"name": "B"}, "subjects": ["a"]}, 10034),
+        ({"mirror": {"name": "B"}, "sources": [{"name": "C"}]}, 10031),
+        ({"mirror": {"name": "B.C"}}, 10142),
+        ({"sources": [{"name": "B"}, {"name": "B.C"}]}, 10141),
+    ],
+)
+def test_a_mirror_that_cannot_be_is_refused_with_the_code_of_the_server(
+    members: dict[str, Any], code: int
+) -> None:
+    with pytest.raises(JetStreamError) as raised:
+        checked_stream(StreamConfig.from_json({"name": STREAM, **members}))
+    assert raised.value.err_code == code
+
+
+def test_ttls_of_messages_are_not_turned_off_again() -> None:
+    old = checked_stream(StreamConfig(name=STREAM, allow_msg_ttl=True))
+    with pytest.raises(JetStreamError, match="TTL"):
+        checked_stream_update(old, StreamConfig(name=STREAM))
+
+
 def test_a_sealed_stream_keeps_everything() -> None:
     old = checked_stream(StreamConfig(name=STREAM, max_age=10**12, allow_rollup_hdrs=True))
     sealed = StreamConfig.from_json({**old.to_json(), "sealed": True})

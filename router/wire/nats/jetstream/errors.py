@@ -57,6 +57,8 @@ class ErrorCode(IntEnum):
     MAXIMUM_CONSUMERS_LIMIT = 10026, 400, "maximum consumers limit reached"
     MAXIMUM_STREAMS_LIMIT = 10027, 400, "maximum number of streams reached"
     MIRROR_CONSUMER_SETUP_FAILED = 10029, 500, "{err}"
+    MIRROR_WITH_SOURCES = 10031, 400, "stream mirrors can not also contain other sources"
+    MIRROR_WITH_SUBJECTS = 10034, 400, "stream mirrors can not contain subjects"
     NO_MESSAGE_FOUND = 10037, 404, "no message found"
     NOT_ENABLED_FOR_ACCOUNT = 10039, 503, "JetStream not enabled for account"
     SEQUENCE_NOT_FOUND = 10043, 400, "sequence {seq} not found"
@@ -194,6 +196,9 @@ class ErrorCode(IntEnum):
     )
     CONSUMER_OVERLAPPING_SUBJECT_FILTERS = 10138, 400, "consumer subject filters cannot overlap"
     CONSUMER_EMPTY_FILTER = 10139, 400, "consumer filter in FilterSubjects cannot be empty"
+    SOURCE_INVALID_STREAM_NAME = 10141, 400, "sourced stream name is invalid"
+    MIRROR_INVALID_STREAM_NAME = 10142, 400, "mirrored stream name is invalid"
+    MIRROR_WITH_FIRST_SEQ = 10143, 400, "stream mirrors can not have first sequence configured"
     CONSUMER_ALREADY_EXISTS = 10148, 400, "consumer already exists"
     CONSUMER_DOES_NOT_EXIST = 10149, 400, "consumer does not exist"
     CONSUMER_INACTIVE_THRESHOLD_EXCESS = (

@@ -10,7 +10,7 @@ republishing, a first sequence, markers of TTLs, counters, schedules and batches
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -103,6 +103,20 @@ _LIMITS: Final[_Rules] = (
     ),
 )
 
+_MIRRORS: Final[Sequence[tuple[Callable[[StreamConfig], Any], ErrorCode]]] = (
+    (lambda c: c.mirror is not None and c.first_seq, ErrorCode.MIRROR_WITH_FIRST_SEQ),
+    (lambda c: c.mirror is not None and c.subjects, ErrorCode.MIRROR_WITH_SUBJECTS),
+    (lambda c: c.mirror is not None and c.sources, ErrorCode.MIRROR_WITH_SOURCES),
+    (
+        lambda c: c.mirror is not None and _is_local_and_wrong(c.mirror),
+        ErrorCode.MIRROR_INVALID_STREAM_NAME,
+    ),
+    (
+        lambda c: not all(is_valid_name(source.get("name", "")) for source in c.sources),
+        ErrorCode.SOURCE_INVALID_STREAM_NAME,
+    ),
+)
+
 _REFUSED: Final[_Rules] = (
     (lambda c: c.mirror is not None, "mirrors are not supported"),
     (lambda c: c.sources, "sources are not supported"),
@@ -157,6 +171,10 @@ _UPDATES: Final[Sequence[tuple[Callable[[StreamConfig, StreamConfig], bool], str
         "stream configuration update can not cancel deny purge",
     ),
     (
+        lambda old, new: old.allow_msg_ttl and not new.allow_msg_ttl,
+        "message TTL status can not be disabled",
+    ),
+    (
         lambda old, new: old.persist_mode is not new.persist_mode,
         "stream configuration update can not change persist mode",
     ),
@@ -176,7 +194,7 @@ def metadata_bytes(metadata: Any) -> int:
 def check_stream_create(name: str, request: StreamConfigRequest) -> StreamConfig:
     """Return the configuration of STREAM.CREATE with `name` in its subject, defaults filled in.
 
-    Raises JetStreamError 10056, 10128, 10052, 10133 or 10074.
+    Raises JetStreamError 10056, 10128, 10052, 10133, 10074, or the code of a wrong mirror.
     """
     config = request.config
     if config.name != name:
@@ -212,6 +230,9 @@ def checked_stream(config: StreamConfig, *, pedantic: bool = False) -> StreamCon
     _check(_TIMES, config)
     config = _with_duplicate_window(config, pedantic=pedantic)
     _check(_LIMITS, config)
+    for is_broken, code in _MIRRORS:
+        if is_broken(config):
+            raise error(code)
     _check(_REFUSED, config)
     config = _with_subjects(config)
     _check(_AFTER_SUBJECTS, config)
@@ -252,6 +273,10 @@ def _check(rules: _Rules, config: StreamConfig) -> None:
     for is_broken, sentence in rules:
         if is_broken(config):
             raise _invalid(sentence)
+
+
+def _is_local_and_wrong(mirror: Mapping[str, Any]) -> bool:
+    return "external" not in mirror and not is_valid_name(mirror.get("name", ""))
 
 
 def _with_limits(config: StreamConfig, *, pedantic: bool) -> StreamConfig:
