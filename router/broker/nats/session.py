@@ -32,7 +32,7 @@ from router.broker.nats.publishing import Publisher
 from router.broker.nats.server import NatsServer
 from router.broker.transport.connection import Connection
 from router.broker.transport.handshakes import Greeting
-from router.errors import RouterError
+from router.errors import RouterError, UnauthenticatedError
 from router.wire.nats import encode
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
@@ -191,9 +191,9 @@ class NatsSession:
 
     def encode_failure(self, failure: RouterError) -> bytes:
         """Return the error before the end of a client that is refused, or whose token ended."""
-        del failure
         known = self.connection.identity.known
-        return self._error("User Authentication Expired" if known else AUTHORIZATION_VIOLATION)
+        expired = known and isinstance(failure, UnauthenticatedError)
+        return self._error("User Authentication Expired" if expired else AUTHORIZATION_VIOLATION)
 
     def request_credentials(self) -> None:
         """Do nothing: the protocol has no way to ask for a new token."""
