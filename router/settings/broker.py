@@ -156,6 +156,7 @@ BROKER: Final[tuple[Setting, ...]] = (
     flag(
         "jetstream.enabled",
         "true",
-        "Serve JetStream: its API, and publishing, fetching and acknowledging over HTTP.",
+        "Serve JetStream: its API, streams for NATS clients, and publishing, fetching and"
+        " acknowledging over HTTP.",
     ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -166,3 +167,17 @@ def test_a_client_that_leaves_is_no_receiver(address: str) -> None:
         with RawNats(address).connect() as other:
             other.ask("SUB gone 1")
         wait_until(lambda: "NATS/1.0 503" in client.ask("SUB in 1", "PUB gone in 0", ""))
+
+
+def test_without_jetstream_subjects_are_plain(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    process = BrokerProcess(
+        tmp_path / "data", free_port(), broker_nats=address, jetstream_enabled="no"
+    )
+    process.start()
+    with RawNats(address).connect() as client:
+        assert "jetstream" not in client.info
+        client.ask("SUB in 1")
+        for subject in ("$JS.API.INFO", "ORDERS"):
+            assert "NATS/1.0 503" in client.ask(f"PUB {subject} in 0", "")
+    assert process.stop() == 0

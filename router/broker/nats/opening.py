@@ -61,5 +61,6 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     api.add(consumer_api.apis(server.hub, streams, consumers))
     server.other_dialects = OtherDialects(server.hub, streams, topics)
     server.streams, server.api = streams, api
-    server.hub.serve("$JS.API.>", api.handle)
+    if server.jetstream:
+        server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)

@@ -28,6 +28,7 @@ from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.spec import advertised
+from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
@@ -84,6 +85,7 @@ class NatsServer:
         self.transcoder = transcoder
         self.authorizer = authorizer
         self.options = NatsOptions.from_settings(settings)
+        self.jetstream = settings.flag("jetstream.enabled")
         self.hub = Hub()
         self.metrics = NatsMetrics(counters, self.hub)
         self.streams: Streams
@@ -102,6 +104,10 @@ class NatsServer:
         """Return how many bytes may wait for a client; fewer if there are many clients."""
         share = MAX_PENDING_BYTES // max(1, self.metrics.connections)
         return min(self.options.max_pending, max(MIN_PENDING_BYTES, share))
+
+    def stream_for(self, subject: str) -> Stream | None:
+        """Return the stream that stores what clients publish to a literal subject."""
+        return self.streams.for_subject(subject) if self.jetstream else None
 
     def new_client_id(self) -> int:
         """Return a number that no other client of this process has."""
@@ -123,7 +129,7 @@ class NatsServer:
             "port": address[1],
             "headers": True,
             "max_payload": self.options.max_payload,
-            "jetstream": True,
+            **({"jetstream": True} if self.jetstream else {}),
             "client_id": client_id,
             "client_ip": client_ip,
             **({"auth_required": True} if required else {}),
@@ -182,7 +188,7 @@ class NatsServer:
         request = message._replace(reply=inbox)
         try:
             received = self.hub.publish(request, caller=caller)
-            stream = self.streams.for_subject(request.subject)
+            stream = self.stream_for(request.subject)
             if stream is not None:
                 publisher = self.streams.publisher(caller, self.answer, _ignore, _ignore)
                 publisher.publish(stream, request)

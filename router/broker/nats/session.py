@@ -304,7 +304,7 @@ class NatsSession:
         origin = None if options.echo else self
         count = self._hub.publish(message, origin=origin, caller=self.caller)
         # A subject with wildcards, which the protocol allows, names nothing that could be stored.
-        stream = self._server.streams.for_subject(subject) if literal else None
+        stream = self._server.stream_for(subject) if literal else None
         if stream is not None:
             self._stored_by().publish(stream, message)
         elif not count and options.no_responders:
