@@ -29,6 +29,8 @@ MAX_SUBSCRIPTIONS_BYTES: Final = 256 << 20
 TOKEN_BYTES: Final = 128
 """What a token of a subscription's subject takes in memory, about."""
 NO_RESPONDERS: Final = 503
+INBOX: Final = "_INBOX."
+"""What the subjects of replies begin with, of which hardly one is used again."""
 
 
 class Request(NamedTuple):
@@ -158,7 +160,9 @@ class Hub:
             count = self._call_service(subject, Request(message, caller))
             if count and not self._may_see_services:
                 return count
-        for one in self._plain.match(subject):
+        plain = self._plain
+        fresh = subject.startswith(INBOX)
+        for one in plain.match_fresh(subject) if fresh else plain.match(subject):
             if one.active and (origin is None or one.owner is not origin):
                 one.subscriber.deliver(message)
                 count += 1

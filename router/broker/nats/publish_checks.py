@@ -56,6 +56,17 @@ class Conditions(NamedTuple):
 NO_CONDITIONS: Final = Conditions()
 
 
+def has_conditions(stream: Stream) -> bool:
+    """Return whether a message without headers may be refused but for its subject."""
+    config = stream.config
+    return (
+        config.sealed
+        or stream.ledger.terminated
+        or config.max_msg_size >= 0
+        or config.discard is Discard.NEW
+    )
+
+
 def check_message(stream: Stream, message: NatsMessage, next_sequence: int) -> Conditions:
     """Check a message that would be stored under a sequence.
 

@@ -31,6 +31,7 @@ from router.broker.nats.publish_checks import (
     DuplicateMessage,
     UnresolvedSubject,
     check_message,
+    has_conditions,
 )
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream
@@ -47,6 +48,8 @@ MAX_ENTRY_BYTES: Final = 512 << 10
 """Of one entry, unless one message alone is larger."""
 MAX_IN_FLIGHT_BYTES: Final = 4 << 20
 """Of one client, appended and not on disk; more are not read."""
+MESSAGE_OVERHEAD_BYTES: Final = 256
+"""What a message in flight takes in memory besides its bytes, about."""
 MAX_PRODUCERS: Final = 10_000
 """Streams that one client is a producer of."""
 
@@ -79,6 +82,11 @@ class _Entry:
     messages: list[NatsMessage] = field(default_factory=list)
     rollups: list[tuple[int, str, str]] = field(default_factory=list)
     size: int = 0
+
+    @property
+    def memory(self) -> int:
+        """Return how many bytes the entry takes until it is on disk, about."""
+        return self.size + MESSAGE_OVERHEAD_BYTES * len(self.messages)
 
     @property
     def next_sequence(self) -> int:
@@ -183,7 +191,7 @@ class Publisher:
 
     def _relieve(self) -> None:
         """Read from the client again, should the disk have caught up."""
-        if self._full and not self._is_full():
+        if self._full and self._in_flight < MAX_IN_FLIGHT_BYTES // 2 and not self._is_full():
             self._full = False
             self._context.store.pressure.discard(self._relieve)
             if not self._waits and not self._closed:
@@ -223,10 +231,14 @@ class Publisher:
         """Append messages to a stream; return those from the first on that has to wait."""
         now_ms = self._context.now_ms()
         entry = _Entry(stream.ledger.next_index + 1)
+        checked = has_conditions(stream)
         for place, message in enumerate(batch):
             if entry.is_full(len(message.payload) + len(message.headers)):
                 self._append(stream, entry, now_ms)
                 entry = _Entry(entry.next_sequence)
+            if not (checked or message.headers) and _knows(stream, message.subject):
+                _add(stream, entry, message, NO_CONDITIONS, now_ms)
+                continue
             try:
                 found = check_message(stream, message, entry.next_sequence)
             except DuplicateMessage as duplicate:
@@ -281,12 +293,12 @@ class Publisher:
         )
         if stream.log.indexer is not None:
             stream.log.indexer.appended(entry_id)
-        self._in_flight += entry.size
+        self._in_flight += entry.memory
         self._context.stored(len(payload))
 
     def _stored(self, stream: Stream, entry: _Entry, _entry_id: int) -> None:
         """Enforce what the messages brought about, and acknowledge them: they are on disk."""
-        self._in_flight -= entry.size
+        self._in_flight -= entry.memory
         if self._full:
             self._relieve()
         if entry.rollups:
@@ -307,9 +319,11 @@ class Publisher:
         if stream.config.no_ack:
             return
         answer, head = self._answer, b'{"stream":%b,"seq":' % orjson.dumps(stream.name)
-        for sequence, message in enumerate(entry.messages, entry.first):
-            if reply := message.reply:
+        sequence = entry.first
+        for _, reply, _, _ in entry.messages:
+            if reply:
                 answer(reply, b"%b%d}" % (head, sequence))
+            sequence += 1
 
     async def _roll_up(self, stream: Stream, entry: _Entry) -> None:
         try:
@@ -331,6 +345,12 @@ class Publisher:
     def _refuse(self, stream: Stream, message: NatsMessage, refusal: JetStreamError) -> None:
         if message.reply and not stream.config.no_ack:
             self._answer(message.reply, PubAck(stream.name, error=refusal).to_bytes())
+
+
+def _knows(stream: Stream, subject: str) -> bool:
+    """Return whether a subject needs no room in the index."""
+    index = stream.index
+    return index is None or subject in index.subjects
 
 
 def _add(

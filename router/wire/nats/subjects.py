@@ -95,6 +95,7 @@ class SubjectTrie(Generic[T]):
         self._cached: dict[str, list[T]] = {}
         self._older: dict[str, list[T]] = {}
         self._cached_weight = 0
+        self._by_beginning: dict[str, list[T]] = {}
         self._size = 0
 
     def __len__(self) -> int:
@@ -144,6 +145,24 @@ class SubjectTrie(Generic[T]):
             self._keep(subject, found)
         return found
 
+    def match_fresh(self, subject: str) -> list[T]:
+        """Return what `match` does for a subject whose last token has not been seen, as of a reply.
+
+        What was found is kept for all subjects that begin with the same tokens, where no pattern
+        tells them apart.
+        """
+        beginning, dot, last = subject.rpartition(".")
+        if not dot:
+            return self.match(subject)
+        found = self._by_beginning.get(beginning)
+        if found is None:
+            found = self._find(subject.split("."))
+            if last not in {ANY, REST} and self._is_same_for_any(beginning.split(".")):
+                if len(self._by_beginning) >= self._max_cached:
+                    self._by_beginning.clear()
+                self._by_beginning[beginning] = found
+        return found
+
     def values(self) -> Iterator[tuple[str, T]]:
         """Yield the patterns with their values, in no order."""
         waiting: list[tuple[str, _Node[T]]] = [("", self._root)]
@@ -177,6 +196,18 @@ class SubjectTrie(Generic[T]):
             found += node.values
         return found
 
+    def _is_same_for_any(self, parts: list[str]) -> bool:
+        """Return whether subjects of one more token are matched alike, whatever that token is."""
+        nodes = [self._root]
+        for token in parts:
+            nodes = [
+                child
+                for node in nodes
+                for name in {token, ANY}
+                if (child := node.children.get(name)) is not None
+            ]
+        return all(node.children.keys() <= {ANY, REST} for node in nodes)
+
     def _keep(self, subject: str, found: list[T]) -> None:
         weight = 1 + len(found)
         if weight > self._max_cached or len(subject) > MAX_CACHED_SUBJECT_CHARACTERS:
@@ -194,7 +225,9 @@ class SubjectTrie(Generic[T]):
             self._cached.clear()
             self._cached_weight = 0
             self._older.clear()
+            self._by_beginning.clear()
             return
+        self._by_beginning.pop(pattern.rpartition(".")[0], None)
         found = self._cached.pop(pattern, None)
         if found is not None:
             self._cached_weight -= 1 + len(found)

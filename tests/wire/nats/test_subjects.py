@@ -119,6 +119,12 @@ class TrieMachine(RuleBasedStateMachine):
             wanted = sorted(value for pattern, value in self.kept if subject in MATCHED[pattern])
             assert sorted(self.trie.match(subject)) == wanted
 
+    @rule(subject=SOME_LITERALS, again=st.integers(1, 2))
+    def match_fresh(self, subject: str, again: int) -> None:
+        for _ in range(again):
+            wanted = sorted(value for pattern, value in self.kept if subject in MATCHED[pattern])
+            assert sorted(self.trie.match_fresh(subject)) == wanted
+
     @invariant()
     def holds_what_was_inserted(self) -> None:
         assert len(self.trie) == len(self.kept)
@@ -194,3 +200,18 @@ def test_what_is_forgotten_leaves_its_place_in_the_cache() -> None:
     assert trie.match("b") is kept
     assert trie._cached["b"] is kept
     assert not trie._older
+
+
+@given(patterns=st.lists(SOME_PATTERNS, max_size=4), subject=SOME_LITERALS, other=SOME_LITERALS)
+def test_what_is_kept_by_the_beginning_of_a_subject_ends_with_a_pattern_below_it(
+    patterns: list[str], subject: str, other: str
+) -> None:
+    trie: SubjectTrie[str] = SubjectTrie()
+    for pattern in [*patterns, other]:
+        trie.match_fresh(subject)
+        trie.match_fresh(other)
+        trie.insert(pattern, pattern)
+        assert sorted(trie.match_fresh(subject)) == sorted(trie.match(subject))
+        assert sorted(trie.match_fresh(other)) == sorted(trie.match(other))
+    trie.remove(other, other)
+    assert sorted(trie.match_fresh(other)) == sorted(trie.match(other))
