@@ -148,9 +148,7 @@ class Indexer:
     async def catch_up(self) -> None:
         """Return when the index has all that was on disk at the call. Raises OSError."""
         end = self._ledger.durable_entry
-        while self.position < end and not self._ledger.discarded:
-            if self.advance():
-                return
+        while not (self._ledger.discarded or self.advance() or self.position >= end):
             if self._work is None:
                 self._work = asyncio.get_running_loop().create_task(self._read(end))
                 self._work.add_done_callback(self._ended)
