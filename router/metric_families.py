@@ -80,6 +80,11 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("router_kafka_group_members", "gauge", "Members of these groups.", optional=True),
     Family("router_nats_connections", "gauge", "NATS clients connected now.", optional=True),
     Family("router_nats_subscriptions", "gauge", "Their subscriptions.", optional=True),
+    Family("router_nats_consumers", "gauge", "Consumers of streams in use.", optional=True),
+    Family(
+        "router_nats_ack_pending", "gauge", "Messages that they have to acknowledge.", optional=True
+    ),
+    Family("router_nats_pull_requests", "gauge", "Pull requests that wait.", optional=True),
     Family("router_broker_entries_total", "counter", "Entries stored."),
     Family("router_broker_bytes_total", "counter", "Bytes of the entries stored."),
     Family("router_broker_dispatched_total", "counter", "Entries sent to consumers."),
@@ -133,6 +138,36 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "router_nats_slow_consumers_total",
         "counter",
         "NATS clients cut off because they did not take what they were sent.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_api_requests_total",
+        "counter",
+        "Calls of the JetStream API.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_api_errors_total",
+        "counter",
+        "Calls of the JetStream API that were refused.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_deliveries_total",
+        "counter",
+        "Messages that consumers of streams delivered.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_redeliveries_total",
+        "counter",
+        "Those of them that were delivered before.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_exhausted_total",
+        "counter",
+        "Messages that were delivered max_deliver times without an acknowledgement.",
         optional=True,
     ),
     Family(

@@ -96,7 +96,9 @@ class JetStreamApi:
         return self._reply(api, await _result(api.handler, ApiCall(caller, names, body)))
 
     async def collect(self) -> list[Sample]:
-        """Return the counts of calls."""
+        """Return the counts of calls; nothing before the first."""
+        if not self.total:
+            return []
         return [
             ("router_nats_api_requests_total", (), float(self.total)),
             ("router_nats_api_errors_total", (), float(self.errors)),

@@ -18,7 +18,12 @@ from router.broker.nats.consumer_log import ConsumerLog
 from router.broker.nats.consumer_reading import MessageSource
 from router.broker.nats.consumer_state import AckRules, ConsumerState
 from router.broker.nats.consumer_state import SequencePair as Position
-from router.broker.nats.deliveries import NS_PER_SECOND, Deliveries, DeliveryParts
+from router.broker.nats.deliveries import (
+    NS_PER_SECOND,
+    Deliveries,
+    DeliveryParts,
+    DeliveryTally,
+)
 from router.broker.nats.hub import Hub
 from router.broker.nats.pull import PullQueue, Status
 from router.broker.nats.push import PushOutlet
@@ -44,6 +49,7 @@ class ConsumerContext:
     now_ns: Callable[[], int]
     expire: Callable[[Consumer], None]
     exhausted: Callable[[Consumer, int, int], None]
+    tally: DeliveryTally
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +100,9 @@ class Consumer:
         self._unwatch_interest: Callable[[], object] | None = None
         self._push: PushOutlet | None = None
         self._pull = PullQueue(config, self._hub, self._send_status)
-        parts = DeliveryParts(self._hub, stream, self.name, state, log, context.now_ns)
+        parts = DeliveryParts(
+            self._hub, stream, self.name, state, log, context.now_ns, context.tally
+        )
         source = MessageSource(stream, state, log, config.filters)
         self._deliveries = Deliveries(parts, config, source, self._pull, self._schedule)
 

@@ -27,12 +27,14 @@ from router.broker.nats.consumer import Consumer, ConsumerContext, ConsumerRecor
 from router.broker.nats.consumer_log import ConsumerLog, DurableLog, start_place
 from router.broker.nats.consumer_reading import starting_state
 from router.broker.nats.consumer_state import ConsumerState
+from router.broker.nats.deliveries import DeliveryTally
 from router.broker.nats.hub import Hub, Request
 from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.storage import DamagedError, StoreError, SubscriptionRecord
 from router.broker.topics.topics import Topics
 from router.errors import RouterError, SubscriptionLimitError
+from router.metrics import Sample
 from router.wire.nats.jetstream.config import ConsumerConfig
 from router.wire.nats.jetstream.consumer_rules import check_consumer_update, check_new_consumer
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
@@ -69,7 +71,11 @@ class Consumers:
         self._started_ns = time.time_ns() - time.monotonic_ns()
         self._locks: dict[str, asyncio.Lock] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._context = ConsumerContext(self._hub, self.now_ns, self._expire, self._exhausted)
+        self._tally = DeliveryTally()
+        self._running: set[Consumer] = set()
+        self._context = ConsumerContext(
+            self._hub, self.now_ns, self._expire, self._exhausted, self._tally
+        )
         self._hub.serve("$JS.ACK.>", self._acknowledge)
         self._hub.serve("$JS.FC.>", self._confirm_flow)
 
@@ -83,6 +89,20 @@ class Consumers:
         if consumer is None:
             raise error(ErrorCode.CONSUMER_NOT_FOUND)
         return consumer
+
+    async def collect(self) -> list[Sample]:
+        """Return the figures of all consumers, and the totals since the start; none if unused."""
+        running, tally = self._running, self._tally
+        if not running and not tally.deliveries:
+            return []
+        return [
+            ("router_nats_consumers", (), float(len(running))),
+            ("router_nats_ack_pending", (), float(sum(one.num_ack_pending for one in running))),
+            ("router_nats_pull_requests", (), float(sum(one.num_waiting for one in running))),
+            ("router_nats_deliveries_total", (), float(tally.deliveries)),
+            ("router_nats_redeliveries_total", (), float(tally.redeliveries)),
+            ("router_nats_exhausted_total", (), float(tally.exhausted)),
+        ]
 
     async def load(self, stream: Stream) -> None:
         """Restore the durable consumers of a stream that is opened. Raises StoreError."""
@@ -144,6 +164,7 @@ class Consumers:
             if stream.consumers.get(consumer.name) is not consumer:
                 raise error(ErrorCode.CONSUMER_NOT_FOUND)
             del stream.consumers[consumer.name]
+            self._running.discard(consumer)
             consumer.close(409, "Consumer Deleted")
             if consumer.log.durable:
                 self._set_live(stream, consumer.name, live=False)
@@ -164,6 +185,7 @@ class Consumers:
                 consumer.log.flush()
             consumer.close(*((409, "Consumer Deleted") if gone else ()))
             await consumer.ended()
+            self._running.discard(consumer)
             if gone:
                 self._set_live(stream, consumer.name, live=False)
         if gone:
@@ -221,6 +243,7 @@ class Consumers:
     async def _start(self, consumer: Consumer) -> Consumer:
         await consumer.start()
         consumer.stream.consumers[consumer.name] = consumer
+        self._running.add(consumer)
         if consumer.log.durable:
             self._set_live(consumer.stream, consumer.name, live=True)
         return consumer
@@ -299,6 +322,7 @@ class Consumers:
 
     def _exhausted(self, consumer: Consumer, sequence: int, attempts: int) -> None:
         """Send the advisory for a message that was delivered for the last time."""
+        self._tally.exhausted += 1
         stream = consumer.stream.name
         subject = f"{_ADVISORY}{stream}.{consumer.name}"
         if self._hub.interested(subject):

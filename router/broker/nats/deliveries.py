@@ -38,6 +38,15 @@ NS_PER_SECOND: Final = 1_000_000_000
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(slots=True)
+class DeliveryTally:
+    """What was delivered by all consumers since the start, and how much of it again."""
+
+    deliveries: int = 0
+    redeliveries: int = 0
+    exhausted: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class DeliveryParts:
     """What messages pass on their way; `now_ns` is the consumer's clock."""
@@ -48,6 +57,7 @@ class DeliveryParts:
     state: ConsumerState
     log: ConsumerLog
     now_ns: Callable[[], int]
+    tally: DeliveryTally
 
 
 class Deliveries:
@@ -165,8 +175,11 @@ class Deliveries:
         if to is None:
             return False
         state.deliver(sequence, now)
+        parts.tally.deliveries += 1
         if attempt == 1:
             self.source.taken(message)
+        else:
+            parts.tally.redeliveries += 1
         parts.log.delivered(message)
         self.last_ns, self._last_time_ns = now, message.time_ns
         parts.hub.publish(NatsMessage(message.subject, reply, block, payload), to=to)

@@ -64,3 +64,4 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     if server.jetstream:
         server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)
+    server.counters.observe(consumers.collect)

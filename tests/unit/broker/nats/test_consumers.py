@@ -246,6 +246,28 @@ def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
     run(tmp_path, first, second)
 
 
+def test_consumers_are_counted(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        assert await served.server.consumers.collect() == []
+        await ten(served, max_deliver=2)
+        [message] = await served.pull("c", 1)
+        await served.acknowledge(message, b"-NAK")
+        [message] = await served.pull("c", 1)
+        await served.acknowledge(message, b"-NAK")
+        await served.pull("c", 3)
+        figures = {name: value for name, _, value in await served.server.consumers.collect()}
+        assert figures == {
+            "router_nats_consumers": 1,
+            "router_nats_ack_pending": 3,
+            "router_nats_pull_requests": 0,
+            "router_nats_deliveries_total": 5,
+            "router_nats_redeliveries_total": 1,
+            "router_nats_exhausted_total": 1,
+        }
+
+    run(tmp_path, test)
+
+
 class HeldDisk(Disk):
     """A disk whose syncs wait while `released` is not set."""
 
