@@ -101,7 +101,7 @@ class MessageSource:
             await stored.wait()
         first = state.resume + 1 if state.listed else state.next_sequence
         self._counting_from, self._counted = first, 0
-        self._cancel = self._stream.watch_messages(self._added, self._removed)
+        self._cancel = self._stream.watch_messages(self._added, self._removed, self._reset)
         self._counted += await self._stream.count(self.matches.filters, first)
 
     async def next(self) -> StoredMessage | None:
@@ -192,13 +192,19 @@ class MessageSource:
         return last < stream.last_sequence
 
     def _added(self, sequence: int, subject: str) -> None:
-        if sequence >= self._counting_from and self.matches(subject):
+        if self._waits(sequence) and self.matches(subject):
             self._counted += 1
 
     def _removed(self, sequence: int, subject: str) -> None:
-        waits = sequence >= max(self._counting_from, self._state.next_sequence)
-        if waits and self.matches(subject):
+        if self._waits(sequence) and self.matches(subject):
             self._counted -= 1
+
+    def _reset(self) -> None:
+        """Begin again: all messages are deleted, or are added once more."""
+        self._counted = 0
+
+    def _waits(self, sequence: int) -> bool:
+        return sequence >= max(self._counting_from, self._state.next_sequence)
 
 
 async def starting_state(stream: Stream, config: ConsumerConfig) -> tuple[int, Sequence[int], int]:

@@ -346,6 +346,21 @@ def test_messages_that_are_deleted_are_not_waited_for(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_purged_messages_are_not_counted(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served, filter_subject="s.b")
+        await served.pull("c", 1)
+        await served.call("STREAM.PURGE.S", filter="s.b", keep=2)
+        assert (await served.info("c"))["num_pending"] == 2
+        await served.call("STREAM.PURGE.S")
+        assert (await served.info("c"))["num_pending"] == 0
+        await served.publish(b"11", subject="s.b")
+        assert (await served.info("c"))["num_pending"] == 1
+        assert payloads(await served.pull("c")) == [b"11"]
+
+    run(tmp_path, test)
+
+
 def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None:
     async def first(served: Serving) -> None:
         await ten(served)
