@@ -29,12 +29,11 @@ def read(block: bytes) -> list[tuple[str, str]]:
     Bytes that are no UTF-8 are replaced by U+FFFD.
     """
     found = []
-    for line in block.split(b"\r\n")[1:]:
-        name, colon, value = line.partition(b":")
+    # Bytes that are no UTF-8 hide no line break and no colon when they are replaced.
+    for line in block.decode(errors="replace").split("\r\n")[1:]:
+        name, colon, value = line.partition(":")
         if colon and name:
-            found.append(
-                (name.decode(errors="replace"), value.lstrip(b" ").decode(errors="replace"))
-            )
+            found.append((name, value.lstrip(" ")))
     return found
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import orjson
 
 from router.model import NO_PROPERTIES, Message
-from router.wire.nats.headers import SUBJECT, build, read
+from router.wire.nats.headers import SUBJECT, read
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import is_literal
 
@@ -40,8 +40,6 @@ _OWN_NAMES: Final = frozenset(
 )
 _MAX_DIGITS: Final = 19
 _MAX_EVENT_TIME: Final = (1 << 63) - 1
-_NAME: Final = re.compile(r"[!-9;-~]+")
-"""Printable ASCII without a colon: what all clients take for a name."""
 _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f]+")
 _NO_CLUSTERS: Final[tuple[str, ...]] = ()
 
@@ -73,7 +71,7 @@ def write_message(message: Message) -> NatsMessage:
     headers: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, text in properties.items():
-        if name in _OWN_NAMES or not _NAME.fullmatch(name):
+        if name in _OWN_NAMES or not _is_name(name):
             others[name] = text
             continue
         shown = headers[name] = _shown(text)
@@ -84,7 +82,10 @@ def write_message(message: Message) -> NatsMessage:
     if others:
         headers[OTHER_PROPERTIES] = _packed(others)
     headers |= _own_headers(message)
-    return NatsMessage(subject, "", build(headers.items()), value)
+    if not headers:
+        return NatsMessage(subject, "", b"", value)
+    lines = "".join([f"{name}: {text}\r\n" for name, text in headers.items()])
+    return NatsMessage(subject, "", f"NATS/1.0\r\n{lines}\r\n".encode(), value)
 
 
 def subject_of(properties: Mapping[str, str]) -> str:
@@ -171,8 +172,15 @@ def _is_time(event_time: int) -> bool:
     return 0 <= event_time <= _MAX_EVENT_TIME
 
 
+def _is_name(text: str) -> bool:
+    """Return whether all clients take a text for a name: printable ASCII, no space, no colon."""
+    return text.isascii() and text.isprintable() and not (" " in text or ":" in text or not text)
+
+
 def _shown(text: str) -> str:
     """Return what a header can hold of a text."""
+    if text.isprintable():
+        return text.strip(" ")
     return _CONTROLS.sub(" ", text).strip(" ")
 
 
