@@ -28,7 +28,7 @@ DIFFERENCES: Final[dict[str, Difference]] = {
             ("too many arguments",): _UNKNOWN,
             ("hpub without headers",): _UNKNOWN,
         },
-        "a client is told why its connection ends; nats-server closes without a word",
+        "the client sees why",
     ),
     "purges": Difference(
         {
