@@ -177,6 +177,18 @@ FAMILIES: Final[tuple[Family, ...]] = (
         ("error",),
     ),
     Family(
+        "router_nats_api_requests_total",
+        "counter",
+        "Calls of the JetStream API.",
+        optional=True,
+    ),
+    Family(
+        "router_nats_api_errors_total",
+        "counter",
+        "Calls of the JetStream API that were answered with an error.",
+        optional=True,
+    ),
+    Family(
         "router_broker_sync_seconds",
         "histogram",
         "Time that a sync of the journal took.",
