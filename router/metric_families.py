@@ -80,6 +80,13 @@ FAMILIES: Final[tuple[Family, ...]] = (
     Family("router_kafka_group_members", "gauge", "Members of these groups.", optional=True),
     Family("router_nats_connections", "gauge", "NATS clients connected now.", optional=True),
     Family("router_nats_subscriptions", "gauge", "Their subscriptions.", optional=True),
+    Family("router_nats_streams", "gauge", "Streams of JetStream in use.", optional=True),
+    Family(
+        "router_nats_pending_messages",
+        "gauge",
+        "Messages that consumers of streams were not sent yet.",
+        optional=True,
+    ),
     Family("router_nats_consumers", "gauge", "Consumers of streams in use.", optional=True),
     Family(
         "router_nats_ack_pending", "gauge", "Messages that they have to acknowledge.", optional=True

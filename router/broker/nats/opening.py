@@ -65,3 +65,4 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
         server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)
     server.counters.observe(consumers.collect)
+    server.counters.observe(streams.collect)

@@ -32,6 +32,7 @@ from router.broker.nats.stream_records import StreamRecords
 from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import ConflictError, RouterError
+from router.metrics import Sample
 from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
 from router.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
@@ -102,6 +103,17 @@ class Streams:
         streams, self._streams = list(self._streams.values()), {}
         for stream in streams:
             await self._close(stream, save=save)
+
+    async def collect(self) -> list[Sample]:
+        """Return the figures of the streams in use; none if there are none."""
+        streams = self._streams.values()
+        if not streams:
+            return []
+        pending = sum(one.num_pending for stream in streams for one in stream.consumers.values())
+        return [
+            ("router_nats_streams", (), float(len(streams))),
+            ("router_nats_pending_messages", (), float(pending)),
+        ]
 
     async def stored(self) -> None:
         """Return when everything that was done is on disk."""
