@@ -7,9 +7,11 @@ import json
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.client import PrincipalCaller
 from router.broker.nats.hub import Subscriber
@@ -19,8 +21,10 @@ from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions
 from router.broker.storage.disk import Disk
 from router.broker.topics.topics import TopicOptions, Topics
+from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.context import TransportContext
 from router.model import Principal
+from router.settings import Settings
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.pulsar.serving import NO_SETTINGS, context_of
@@ -69,7 +73,8 @@ class Inbox(Subscriber):
 class Serving:
     """A server of NATS on a folder."""
 
-    def __init__(self, server: NatsServer, topics: Topics) -> None:
+    def __init__(self, server: NatsServer, topics: Topics, broker: BrokerContext) -> None:
+        self.broker = broker
         self.server = server
         self.topics = topics
         self.store = topics.store
@@ -145,21 +150,26 @@ class Serving:
 
 
 @asynccontextmanager
-async def serving(folder: Path, disk: Disk | None = None) -> AsyncIterator[Serving]:
+async def serving(
+    folder: Path,
+    disk: Disk | None = None,
+    settings: Settings = NO_SETTINGS,
+    authorizer: ListenerAuthorizer | None = None,
+) -> AsyncIterator[Serving]:
     """Serve a folder until the block ends."""
     (folder / "data").mkdir(exist_ok=True, parents=True)
     clock = asyncio.get_running_loop().time
     wall = _Wall(clock)
     store = await Store.open(folder / "data", StoreOptions(cache=1 << 20), wall, disk)
-    topics = Topics(store, TopicOptions.from_settings(NO_SETTINGS), wall, ENTRY_FORMATS)
+    topics = Topics(store, TopicOptions.from_settings(settings), wall, ENTRY_FORMATS)
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later
     broker = context_of(topics, registry, later, TransportContext()).broker
-    server = NatsServer(NO_SETTINGS, topics, broker.counters, registry, broker.transcoder, None)
+    server = NatsServer(settings, topics, broker.counters, registry, broker.transcoder, authorizer)
     join_streams(server, broker.schemas, broker.leases, folder / "data")
     await server.streams.load()
     try:
-        yield Serving(server, topics)
+        yield Serving(server, topics, replace(broker, settings=settings, nats=server))
     finally:
         await server.api.close()
         await server.streams.close()
