@@ -19,16 +19,15 @@ from typing import Any, Final
 import orjson
 import structlog
 
-from router.access.permissions import Right
 from router.broker.delivery import LiveMember, Subscription
 from router.broker.delivery.live_members import OWNER
-from router.broker.nats.acks import read_subject
+from router.broker.nats.client_answers import ClientAnswers
 from router.broker.nats.consumer import Consumer, ConsumerContext, ConsumerRecord, ack_rules
 from router.broker.nats.consumer_log import ConsumerLog, DurableLog, start_place
 from router.broker.nats.consumer_reading import starting_state
 from router.broker.nats.consumer_state import ConsumerState
 from router.broker.nats.deliveries import DeliveryTally
-from router.broker.nats.hub import Hub, Request
+from router.broker.nats.hub import Hub
 from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.storage import DamagedError, StoreError, SubscriptionRecord
@@ -53,8 +52,6 @@ NS_PER_MS: Final = 1_000_000
 _NAME_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
 _NAME_LENGTH: Final = 8
 _WORK_QUEUE: Final = "the topic is a work queue, which only JetStream consumers read"
-_FLOW_TOKENS: Final = 5
-"""Of `$JS.FC.<stream>.<consumer>.<id>`."""
 _ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
 
 _log = structlog.get_logger(__name__)
@@ -65,7 +62,6 @@ class Consumers:
 
     def __init__(self, hub: Hub, topics: Topics, streams: Streams) -> None:
         self._hub = hub
-        self._streams = streams
         self._store = topics.store
         self._live = topics.live_members
         self._started_ns = time.time_ns() - time.monotonic_ns()
@@ -76,8 +72,7 @@ class Consumers:
         self._context = ConsumerContext(
             self._hub, self.now_ns, self._expire, self._exhausted, self._tally
         )
-        self._hub.serve("$JS.ACK.>", self._acknowledge)
-        self._hub.serve("$JS.FC.>", self._confirm_flow)
+        self._answers = ClientAnswers(hub, streams)
 
     def now_ns(self) -> int:
         """Return the time since 1970 on a clock that does not go back while the process lives."""
@@ -195,6 +190,7 @@ class Consumers:
 
     async def close_all(self) -> None:
         """End what is under way."""
+        await self._answers.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -209,6 +205,8 @@ class Consumers:
         return self._locks.setdefault(stream.name, asyncio.Lock())
 
     def _check_new(self, stream: Stream, config: ConsumerConfig) -> None:
+        if stream.topic.partitions > 1:
+            raise error(ErrorCode.CONSUMER_CREATE, err="the topic has several partitions")
         limit = stream.config.max_consumers
         count = len(stream.consumers)
         if 0 < limit <= count or count >= MAX_CONSUMERS:
@@ -336,51 +334,6 @@ class Consumers:
                 "deliveries": attempts,
             }
             self._hub.publish(NatsMessage(subject, payload=orjson.dumps(advisory)))
-
-    def _acknowledge(self, request: Request) -> None:
-        """Serve `$JS.ACK.>`."""
-        message = request.message
-        ack = read_subject(message.subject)
-        if ack is None:
-            return
-        stream = self._find_stream(ack.stream)
-        if stream is None or stream.closed:
-            self._hub.no_responders(message)
-            return
-        if not stream.opened:
-            self._run(self._acknowledge_later(request, stream))
-            return
-        consumer = stream.consumers.get(ack.consumer)
-        if consumer is None:
-            self._hub.no_responders(message)
-        elif request.caller.unrestricted or request.caller.may(stream.topic_name, Right.SUBSCRIBE):
-            consumer.acknowledge(ack, message.payload, message.reply)
-
-    async def _acknowledge_later(self, request: Request, stream: Stream) -> None:
-        """Open the stream first: the broker was started since the message was delivered."""
-        try:
-            await stream.open()
-        except (JetStreamError, RouterError, StoreError, OSError) as failure:
-            _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
-        if stream.opened:
-            self._acknowledge(request)
-
-    def _confirm_flow(self, request: Request) -> None:
-        """Serve `$JS.FC.>`: the answer of a client that has taken what was sent before."""
-        subject = request.message.subject
-        tokens = subject.split(".")
-        if len(tokens) != _FLOW_TOKENS:
-            return
-        stream = self._find_stream(tokens[2])
-        consumer = stream.consumers.get(tokens[3]) if stream is not None else None
-        if consumer is not None:
-            consumer.confirm_flow(subject)
-
-    def _find_stream(self, name: str) -> Stream | None:
-        try:
-            return self._streams.find(name)
-        except (JetStreamError, RouterError):
-            return None
 
     def _run(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -268,6 +268,32 @@ def test_consumers_are_counted(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+def test_partition_of_several_has_no_consumers(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.topics.create(served.topics.parse("jobs"), 2, Policies(), {})
+        name = "jobs-partition-1"
+        config = {"name": "c", "ack_policy": "explicit"}
+        reply = await served.call(f"CONSUMER.CREATE.{name}.c", stream_name=name, config=config)
+        assert reply["error"]["err_code"] == 10012
+
+    run(tmp_path, test)
+
+
+def test_topic_that_no_client_configured_has_consumers(tmp_path: Path) -> None:
+    async def first(served: Serving) -> None:
+        await served.topics.create(served.topics.parse("S"), 0, Policies(), {})
+        await served.publish(b"1", b"2", b"3", subject="S")
+        await served.consumer("c", filter_subject="S")
+        [message] = await served.pull("c", 1)
+        await served.acknowledge(message)
+
+    async def second(served: Serving) -> None:
+        assert (await served.info("c"))["num_pending"] == 2
+        assert payloads(await served.pull("c")) == [b"2", b"3"]
+
+    run(tmp_path, first, second)
+
+
 class HeldDisk(Disk):
     """A disk whose syncs wait while `released` is not set."""
 
