@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import secrets
 import socket
 import time
 from dataclasses import dataclass
@@ -50,6 +51,7 @@ _ACK: Final = "$JS.ACK."
 MAX_PENDING_BYTES: Final = 512 << 20
 """Of all clients together, as long as each may have MIN_PENDING_BYTES."""
 MIN_PENDING_BYTES: Final = 1 << 20
+INBOX_BYTES: Final = 16
 _SERVER_ID_BYTES: Final = 35
 
 
@@ -96,6 +98,8 @@ class NatsServer:
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = advertised(settings)
         self._encoded, self._parts = NatsMessage(""), (b"", b"")
+        # Clients must not guess it: they could read the replies, and write their own.
+        self._inbox = f"_INBOX.{secrets.token_hex(INBOX_BYTES)}"
         self._inboxes = 0
         self._client_ids = 0
 
@@ -182,7 +186,7 @@ class NatsServer:
         with the status 503. Rights are checked before, but for services.
         """
         self._inboxes += 1
-        inbox = f"_INBOX.{self.id}.{self._inboxes}"
+        inbox = f"{self._inbox}.{self._inboxes}"
         replies = _Replies(max_replies)
         subscription = self.hub.subscribe(inbox, replies)
         request = message._replace(reply=inbox)

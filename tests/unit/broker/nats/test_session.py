@@ -322,8 +322,8 @@ def test_http_asks_with_the_rights_of_its_principal(tmp_path: Path) -> None:
             Principal("anna"), False, NatsMessage("orders.echo", payload=b"q"), 2, DEADLINE
         )
         task = asyncio.get_running_loop().create_task(asking)
-        await client.receive("q")
-        inbox = "_INBOX." + server.server.id + ".1"
+        inbox = (await client.receive("q"))[0].split()[3]
+        assert server.server.id not in inbox
         client.send(f"PUB {inbox} 1", "1", f"HPUB {inbox} 16 16", "NATS/1.0 100\r\n\r\n")
         client.send(f"PUB {inbox} 1", "2", f"PUB {inbox} 1", "3")
         assert [message.payload for message in await task] == [b"1", b"2"]
