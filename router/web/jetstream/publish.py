@@ -9,7 +9,7 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
-from router.errors import MessageTooLargeError, OutcomeUnknownError
+from router.errors import BadRequestError, MessageTooLargeError, OutcomeUnknownError
 from router.steps import Steps, run_blocking
 from router.web import bodies, requests, tracing
 from router.web.front import Answer
@@ -29,6 +29,7 @@ HEADER_PREFIX: Final = "HTTP_NATS_"
 """Of headers, as the environment names them, that become headers of the message."""
 # Names that are not written as HTTP servers give them back.
 _NAMES: Final = {"HTTP_NATS_TTL": "Nats-TTL", "HTTP_KV_OPERATION": "KV-Operation"}
+_SERVICES: Final = "$JS."
 _NO_STREAM: Final = "no stream has this subject"
 
 
@@ -61,6 +62,10 @@ class PublishViews:
         form = form_of(environ)
         asked = context.principal(environ)
         subject = check_subject(requests.decode(subject))
+        if subject.startswith(_SERVICES):
+            raise BadRequestError(
+                "$JS.API is served below /jetstream/api, tokens by /jetstream/ack."
+            )
         encoding = environ.get("HTTP_CONTENT_ENCODING", "")
         body = bodies.Body("", encoding, requests.body(environ, context.reader.bounds.batch))
         messages, reserved = yield from context.reader.messages(body)

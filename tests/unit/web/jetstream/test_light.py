@@ -148,8 +148,11 @@ def test_publish_that_is_not_acknowledged_in_time_says_so(site: Site, streams: F
     assert publish(site).status_code == 504
 
 
-@pytest.mark.parametrize("subject", ["a.*", "a.>", "a..b", ".a", "a%20b", "a%0Ab", "%ff"])
-def test_a_subject_that_is_not_literal_is_refused(
+@pytest.mark.parametrize(
+    "subject",
+    ["a.*", "a.>", "a..b", ".a", "a%20b", "a%0Ab", "%ff", "$JS.API.STREAM.DELETE.S", TOKEN],
+)
+def test_a_subject_that_no_message_can_have_is_refused(
     site: Site, streams: FakeStreams, subject: str
 ) -> None:
     streams.answers("", STORED)
