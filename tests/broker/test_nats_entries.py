@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pulsar
 import pytest
@@ -148,7 +149,7 @@ def test_kafka_clients_read_all_with_dense_offsets(kafka_address: str) -> None:
     partition = TopicPartition("kafka", 0)
     consumer.assign([partition])
     consumer.seek_to_beginning(partition)
-    found = []
+    found: list[Any] = []
     while len(found) < len(VALUES):
         batches = consumer.poll(timeout_ms=5_000)
         assert batches, f"{len(found)} of {len(VALUES)} came"
