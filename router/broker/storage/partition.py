@@ -293,6 +293,7 @@ class Ledger(PartitionReader):
         self._parts.tails.unflushed_size -= self._unflushed_held
         self.unflushed = []
         self._unflushed_size = self._unflushed_held = 0
+        self.deleted = DeletedRanges()
         self._tail.clear()
         self.listeners.clear()
 
