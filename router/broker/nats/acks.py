@@ -18,6 +18,7 @@ _UNITS_NS: Final = {
     b"m": 60_000_000_000,
     b"h": 3_600_000_000_000,
 }
+_MAX_DELAY_NS: Final = (1 << 63) - 1
 _KINDS: Final = (b"-NAK", b"+NXT", b"+TERM")
 
 
@@ -75,13 +76,17 @@ def read_ack(payload: bytes) -> AckKind:
 
 def _delay(argument: bytes) -> int | None:
     """Return the nanoseconds of a delay, as an object or as Go writes it; None: it is neither."""
+    delay: object = None
     if argument.startswith(b"{"):
         try:
             delay = json.loads(argument).get("delay", 0)
         except (ValueError, RecursionError):
             return None
-        return delay if isinstance(delay, int) and not isinstance(delay, bool) else None
-    parts = list(_DURATION_PART.finditer(argument))
-    if b"".join(part[0] for part in parts) != argument:
+    else:
+        parts = list(_DURATION_PART.finditer(argument))
+        if b"".join(part[0] for part in parts) == argument:
+            found = sum(float(part[1]) * _UNITS_NS[part[2]] for part in parts)
+            delay = int(found) if found <= _MAX_DELAY_NS else None
+    if isinstance(delay, bool) or not isinstance(delay, int) or abs(delay) > _MAX_DELAY_NS:
         return None
-    return sum(int(float(part[1]) * _UNITS_NS[part[2]]) for part in parts)
+    return delay

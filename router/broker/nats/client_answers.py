@@ -23,6 +23,11 @@ from router.wire.nats.jetstream.errors import JetStreamError
 _FLOW_TOKENS: Final = 5
 """Of `$JS.FC.<stream>.<consumer>.<id>`."""
 
+MAX_KNOWN: Final = 10_000
+"""Streams that are remembered by their names."""
+MAX_WAITING: Final = 10_000
+"""Acknowledgements that wait for their stream; those beyond them are dropped."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -32,6 +37,7 @@ class ClientAnswers:
     def __init__(self, hub: Hub, streams: Streams) -> None:
         self._hub = hub
         self._streams = streams
+        self._known: dict[str, Stream] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         hub.serve("$JS.ACK.>", self._acknowledge)
         hub.serve("$JS.FC.>", self._confirm_flow)
@@ -54,7 +60,8 @@ class ClientAnswers:
             self._hub.no_responders(message)
             return
         if not stream.opened:
-            self._start(self._acknowledge_later(request, stream))
+            if len(self._tasks) < MAX_WAITING:
+                self._start(self._acknowledge_later(request, stream))
             return
         consumer = stream.consumers.get(ack.consumer)
         if consumer is None:
@@ -83,10 +90,18 @@ class ClientAnswers:
             consumer.confirm_flow(subject)
 
     def _find_stream(self, name: str) -> Stream | None:
+        """Return a stream; which ones were found is remembered, since each answer asks."""
+        stream = self._known.get(name)
+        if stream is not None and not stream.closed:
+            return stream
         try:
-            return self._streams.find(name)
+            stream = self._streams.find(name)
         except (JetStreamError, RouterError):
             return None
+        if len(self._known) >= MAX_KNOWN:
+            self._known.clear()
+        self._known[name] = stream
+        return stream
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

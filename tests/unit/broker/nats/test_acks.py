@@ -41,6 +41,11 @@ def test_other_subjects_name_nothing(subject: str) -> None:
         (b"-NAK soon", AckKind("-NAK", b"soon")),
         (b"-NAK {", AckKind("-NAK", b"{")),
         (b'-NAK {"delay": []}', AckKind("-NAK", b'{"delay": []}')),
+        (b"-NAK 9" + b"9" * 400 + b"h", AckKind("-NAK", b"9" + b"9" * 400 + b"h")),
+        (
+            b'-NAK {"delay":1' + b"0" * 400 + b"}",
+            AckKind("-NAK", b'{"delay":1' + b"0" * 400 + b"}"),
+        ),
         (b"+TERM no use", AckKind("+TERM", b"no use")),
         (b'+NXT {"batch":2}', AckKind("+NXT", b'{"batch":2}')),
         (b"hello", AckKind("")),
