@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import nats
+import pulsar
 import pytest
 from nats.aio.client import Client
 from nats.errors import Error
@@ -39,6 +40,7 @@ class GuardedNats:
     secure: str
     authority: Authority
     secret: Path
+    pulsar: str
 
     def tls(self, certificate: str = "") -> ssl.SSLContext:
         """What a client does TLS with, with a certificate of this name if one is given."""
@@ -78,7 +80,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GuardedNats]:
         auth_attempts_per_minute="0",
     )
     process.start()
-    yield GuardedNats(plain, secure, authority, secret)
+    yield GuardedNats(plain, secure, authority, secret, process.url)
     assert process.stop() == 0
 
 
@@ -178,6 +180,26 @@ def test_a_subscription_with_wildcards_shows_what_the_client_may_read(
         ops.ask("PUB orders.s 1", "1", "PUB secret.s 1", "2", "PUB _INBOX.x.1 1", "3")
         ops.ask("PUB a/b 1", "4", "PUB $JS.API.INFO 0", "", "PUB $SYS.x 1", "5")
         assert sorted(anna.ask()) == ["1", "1", "MSG orders.s 1 1", "MSG orders.s 2 1"]
+
+
+def test_what_other_dialects_publish_is_shown_to_those_who_may_read_it(
+    guarded: GuardedNats,
+) -> None:
+    client = pulsar.Client(
+        guarded.pulsar, authentication=pulsar.AuthenticationBasic("ops", "secret")
+    )
+    try:
+        producers = [client.create_producer(topic) for topic in ("secret.f", "orders.f")]
+        with guarded.raw("anna") as anna, guarded.raw("ops") as ops:
+            assert anna.ask("SUB > 1", "SUB *.f 2") == []
+            assert len(anna.ask("SUB secret.f 3")) == 1
+            assert ops.ask("SUB *.f 1") == []
+            for number, producer in enumerate(producers):
+                producer.send(b"%d" % number)
+            assert ops.ask() == ["MSG secret.f 1 1", "0", "MSG orders.f 1 1", "1"]
+            assert sorted(anna.ask()) == ["1", "1", "MSG orders.f 1 1", "MSG orders.f 2 1"]
+    finally:
+        client.close()
 
 
 def test_the_inboxes_of_others_are_closed(guarded: GuardedNats) -> None:
