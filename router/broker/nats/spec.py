@@ -26,7 +26,7 @@ NATS: Final = ListenerSpec(
     protocol="NATS",
     endpoints=(
         Endpoint(SCHEME, "broker.nats"),
-        Endpoint(f"{SCHEME}+ssl", "broker.nats_tls", tls=True),
+        Endpoint("tls", "broker.nats_tls", tls=True),  # as clients write it
     ),
     sessions="router.broker.nats.session:sessions",
     check=_check,

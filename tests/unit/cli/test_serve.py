@@ -60,6 +60,16 @@ def test_welcome_writes_an_ipv6_address_in_brackets() -> None:
     assert "http://[::1]:3904 and https://[::1]:3905" in welcome(given, "::1")[0]
 
 
+def test_welcome_names_the_addresses_of_all_listeners() -> None:
+    said = "\n".join(
+        welcome(settings(broker__nats="h:4222", broker__nats_tls="h:4223"), "127.0.0.1")
+    )
+    assert "  NATS clients: nats://h:4222\n  NATS clients over TLS: tls://h:4223\n" in said
+    said = "\n".join(welcome(settings(broker__kafka="h:9092"), "127.0.0.1"))
+    assert "bootstrap.servers=h:9092" in said
+    assert "NATS" not in said
+
+
 def test_welcome_names_what_the_nodes_share_but_no_password() -> None:
     given = settings(
         backend__url="kafka://anna:hunter2@k1:9092", zookeeper__servers="zk:2181/router"
