@@ -5,6 +5,7 @@ The layout of the data folder:
   journal/<n>.log          the newest of everything, for all partitions; see journal, commit_groups
   ledgers/<id>/<entry>.seg entries by partition; see segments and writing
   ledgers/<id>/<entry>.idx points that lead into a segment; see offset_index
+  subjects/<id>.idx        the subjects of a stream; see router.broker.nats.index_checkpoint
   READ-ONLY                the reason why the folder must be repaired before it is written
 
 An entry is acknowledged when its commit group of the journal is synced. Behind the journal the

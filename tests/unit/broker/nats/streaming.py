@@ -72,6 +72,7 @@ class Rig:
     publisher: Publisher
     answers: dict[str, dict[str, Any]]
     replies: Any = field(default_factory=count)
+    sent: set[str] = field(default_factory=set)
 
     async def create(self, name: str, *subjects: str, **members: Any) -> Stream:
         """Make a stream."""
@@ -86,6 +87,7 @@ class Rig:
         block = headers.build((fields or {}).items())
         stream = self.streams.for_subject(subject)
         assert stream is not None
+        self.sent.add(reply)
         self.publisher.publish(stream, NatsMessage(subject, reply, block, payload))
         return reply
 
@@ -94,7 +96,7 @@ class Rig:
         async with asyncio.timeout(DEADLINE_SECONDS):
             while reply not in self.answers:  # noqa: ASYNC110 - a sync is waited for
                 await asyncio.sleep(0)
-        return self.answers.pop(reply)
+        return self.answers[reply]
 
     async def publish(
         self, subject: str, payload: bytes = b"", fields: Mapping[str, str] | None = None
@@ -103,6 +105,13 @@ class Rig:
         reply = self.send(subject, payload, fields)
         self.publisher.flush()
         return await self.answer(reply)
+
+    async def answered(self) -> None:
+        """Return when all that was sent is answered, also what had to wait for the index."""
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while not self.sent <= self.answers.keys():  # noqa: ASYNC110 - a sync is waited for
+                await asyncio.sleep(0)
+        self.sent.clear()
 
     async def append_foreign(
         self, stream: Stream, *subjects: str, value: bytes = b"v", deliver: bool = True

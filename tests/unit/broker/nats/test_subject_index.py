@@ -89,6 +89,7 @@ class History(RuleBasedStateMachine):
     @rule(share=st.floats(0, 1))
     def delete_one(self, share: float) -> None:
         async def work() -> None:
+            await self.rig.answered()
             await self.stream.settle()
             found = await self.stream.read(round(share * self.stream.last_sequence))
             if found is not None:
@@ -103,6 +104,7 @@ class History(RuleBasedStateMachine):
     )
     def purge(self, pattern: str, count: int, share: float) -> None:
         async def work() -> None:
+            await self.rig.answered()
             await self.stream.settle()
             before = round(share * self.stream.last_sequence) + 1
             expected = [
@@ -128,6 +130,7 @@ class History(RuleBasedStateMachine):
     @rule()
     def drop_segments(self) -> None:
         async def work() -> None:
+            await self.rig.answered()
             await self.stream.settle()
             first, last = self.stream.ledger.first_number, self.stream.ledger.durable_number
             await self.rig.store.delete_before(self.stream.ledger, (first + last) // 2)
@@ -138,6 +141,7 @@ class History(RuleBasedStateMachine):
     def start_again(self, killed: bool) -> None:
         async def work() -> None:
             # What was not on disk may be lost by a kill, which is another test's business.
+            await self.rig.answered()
             await self.stream.settle()
             await self.restart(killed=killed)
 
@@ -145,11 +149,16 @@ class History(RuleBasedStateMachine):
 
     @rule()
     def check(self) -> None:
-        self.run(check_index(self.stream))
+        self.run(self.compare())
+
+    async def compare(self) -> None:
+        await self.rig.answered()
+        await check_index(self.stream)
 
     @rule(pattern=st.sampled_from(["s.a", "s.*", ">"]), share=st.floats(0, 1))
     def count(self, pattern: str, share: float) -> None:
         async def work() -> None:
+            await self.rig.answered()
             await self.stream.settle()
             first = round(share * self.stream.last_sequence)
             expected = [
@@ -169,7 +178,7 @@ class History(RuleBasedStateMachine):
     def teardown(self) -> None:
         try:
             if hasattr(self, "stream"):
-                self.run(check_index(self.stream))
+                self.run(self.compare())
         finally:
             self.run(self.stack.aclose())
             self.runner.close()
