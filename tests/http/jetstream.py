@@ -126,8 +126,9 @@ def no_body_means_an_empty_object(routers: Routers) -> None:
     for client in routers:
         for subject in ADMIN:
             without, empty = call(client, subject), call(client, subject, "{}")
-            assert without.pop("time")
-            assert empty.pop("time")
+            for found in (without, empty):
+                assert found.pop("time")
+                found.pop("api", None)  # it counts the calls
             assert without == empty, subject
 
 

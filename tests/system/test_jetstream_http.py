@@ -7,7 +7,6 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -27,14 +26,14 @@ CONSUMER = {"config": {"ack_policy": "explicit", "ack_wait": 60_000_000_000}}
 class HttpClient:
     """A client of a router, as a user."""
 
-    def __init__(self, url: str, user: tuple[str, str] | None = None) -> None:
-        self.url = url
+    def __init__(self, stack: Stack, user: tuple[str, str] | None = None) -> None:
+        self.stack = stack
         self.session = requests.Session()
         self.session.auth = user
 
     def post(self, path: str, body: str = "") -> jetstream.Reply:
         """Send a POST; see jetstream.Client."""
-        answer = self.session.post(self.url + path, data=body.encode(), timeout=30)
+        answer = self.session.post(self.stack.url + path, data=body.encode(), timeout=30)
         kind = answer.headers["Content-Type"].partition(";")[0]
         return jetstream.Reply(answer.status_code, kind, answer.text)
 
@@ -78,7 +77,7 @@ def stack(stacks: Callable[..., Stack]) -> Stack:
 
 @pytest.fixture
 def client(stack: Stack) -> HttpClient:
-    return HttpClient(stack.url)
+    return HttpClient(stack)
 
 
 def test_the_seed_s_check_list_holds_item_by_item(client: HttpClient) -> None:
@@ -176,16 +175,24 @@ def test_form_v1_is_what_nats_answers(client: HttpClient) -> None:
     assert json.loads(line) == {"stream": "FORMS", "seq": 1}
 
 
-def test_rights_are_those_of_the_principal(stacks: Callable[..., Stack], tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def guarded(
+    stacks: Callable[..., Stack], tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[str], HttpClient]:
+    """A router with users; returns clients by their names."""
+    folder = tmp_path_factory.mktemp("users")
     users = "".join(f"{name}:{HASHES['argon2']}\n" for name in ("anna", "bob", "eve"))
-    (tmp_path / "users").write_text(users)
+    (folder / "users").write_text(users)
     rules = "anna * manage,publish,subscribe\nbob RIGHTS publish\n"
-    (tmp_path / "permissions").write_text(rules)
-    files = {"auth_users": tmp_path / "users", "auth_permissions": tmp_path / "permissions"}
+    (folder / "permissions").write_text(rules)
+    files = {"auth_users": folder / "users", "auth_permissions": folder / "permissions"}
     # Else the stream would be its creator's, who would have to list the others.
     stack = stacks(acl_enforce="false", **{name: str(file) for name, file in files.items()})
-    anna, bob, eve = (HttpClient(stack.url, (n, "secret")) for n in ("anna", "bob", "eve"))
-    nobody = HttpClient(stack.url)
+    return lambda name: HttpClient(stack, (name, "secret") if name else None)
+
+
+def test_rights_are_those_of_the_principal(guarded: Callable[[str], HttpClient]) -> None:
+    anna, bob, eve, nobody = map(guarded, ("anna", "bob", "eve", ""))
     anna.stream("RIGHTS")
     assert bob.post("/jetstream/publish/RIGHTS.a", "x").status == 200
     for client, status in ((eve, 403), (nobody, 401)):
@@ -203,14 +210,16 @@ def test_rights_are_those_of_the_principal(stacks: Callable[..., Stack], tmp_pat
     assert anna.call("CONSUMER.INFO.RIGHTS.c")["num_ack_pending"] == 1
 
 
-def test_a_waiting_fetch_is_answered_when_the_router_stops(stacks: Callable[..., Stack]) -> None:
-    stack = stacks()
-    client = HttpClient(stack.url)
+def test_a_waiting_fetch_is_answered_when_the_router_stops(
+    guarded: Callable[[str], HttpClient],
+) -> None:
+    """The last test of that router."""
+    client = guarded("anna")
     client.stream("STOP")
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(HttpClient(stack.url).fetch, "STOP/c", "?expires=60000")
+        waiting = pool.submit(guarded("anna").fetch, "STOP/c", "?expires=60000")
         wait_until(lambda: client.call("CONSUMER.INFO.STOP.c")["num_waiting"] == 1)
         began = time.monotonic()
-        stack.stop()
+        client.stack.stop()
         assert waiting.result(1) == []
     assert time.monotonic() - began < 9

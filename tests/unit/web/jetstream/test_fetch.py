@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from router.errors import BackendUnavailableError
-from router.web.front import DIRECT
 from router.wire.nats.headers import build
 from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.jetstream.replies import ApiReply
@@ -20,11 +19,10 @@ INFO = "$JS.API.CONSUMER.INFO.ORDERS.worker"
 
 
 @pytest.fixture(params=["direct", "flask"], autouse=True)
-def way(request: pytest.FixtureRequest, site: Site) -> str:
+def way(request: pytest.FixtureRequest) -> None:
+    """Answers are the same by the views that the front calls itself and through Flask."""
     if request.param == "flask":
-        site.app.extensions[DIRECT] = {}
-    found: str = request.param
-    return found
+        request.getfixturevalue("through_flask")
 
 
 def fetch(site: Site, query: str = "") -> tuple[int, Any]:

@@ -12,7 +12,6 @@ from hypothesis import given as holds
 from hypothesis import strategies as st
 
 from router.errors import BackendUnavailableError, ForbiddenError, OutcomeUnknownError
-from router.web.front import DIRECT
 from router.web.jetstream import light
 from router.wire.nats.headers import read
 from tests.unit.web.applications import Site
@@ -28,12 +27,10 @@ def publish(site: Site, body: bytes | str = b"x", path: str = "orders.new", **mo
 
 
 @pytest.fixture(params=["direct", "flask"], autouse=True)
-def way(request: pytest.FixtureRequest, site: Site) -> str:
+def way(request: pytest.FixtureRequest) -> None:
     """Answers are the same by the views that the front calls itself and through Flask."""
     if request.param == "flask":
-        site.app.extensions[DIRECT] = {}
-    found: str = request.param
-    return found
+        request.getfixturevalue("through_flask")
 
 
 @holds(st.dictionaries(st.sampled_from(["reason", "stream", "code"]), st.text(min_size=1)))
