@@ -20,7 +20,7 @@ from tests.system.traffic import ask, create, poll, post
 TOPIC = "orders.europe"
 GROUP = "billing"
 DEAD = f"{TOPIC}.dlq"
-STREAM = "shipments"
+STREAM, CONSUMER = "shipments", "worker"
 ANYBODY, STRANGER, USER = "anybody", "stranger", "anna"
 PASSWORD = "secret"
 BINARY = {"Content-Type": "application/octet-stream"}
@@ -61,7 +61,7 @@ PAGES = (
     Entry("streams", "/console/streams", "Streams"),
     Entry("streams-found", "/console/streams?q=none-of-these", "Streams"),
     Entry("stream", f"/console/streams/{STREAM}", STREAM),
-    Entry("consumer", f"/console/streams/{STREAM}/consumers/{GROUP}", GROUP),
+    Entry("consumer", f"/console/streams/{STREAM}/consumers/{CONSUMER}", CONSUMER),
     Entry("pipelines", "/console/pipelines", "Pipelines"),
     Entry("access", "/console/access", "Access"),
     Entry("access-topics", "/console/access/topics", "Access"),
@@ -110,12 +110,12 @@ def fill(site: Stack) -> None:
 
 def stream(site: Stack) -> None:
     """Make a stream of JetStream with two messages, and a consumer of it."""
-    durable = {"durable_name": GROUP, "ack_policy": "explicit"}
+    durable = {"durable_name": CONSUMER, "ack_policy": "explicit"}
     for path, body in (
         (f"api/STREAM.CREATE.{STREAM}", {"name": STREAM, "subjects": [f"{STREAM}.*"]}),
         (f"publish/{STREAM}.sent", {"id": 1}),
         (f"publish/{STREAM}.arrived", {"id": 1}),
-        (f"api/CONSUMER.CREATE.{STREAM}.{GROUP}", {"stream_name": STREAM, "config": durable}),
+        (f"api/CONSUMER.CREATE.{STREAM}.{CONSUMER}", {"stream_name": STREAM, "config": durable}),
     ):
         answer = ask(site, "POST", f"/jetstream/{path}", json.dumps(body).encode())
         assert answer.status == 200, answer.body

@@ -49,7 +49,7 @@ def pictured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
 
 def show_topics(page: Page) -> None:
     page.goto("/console/topics")
-    expect(page.get_by_role("table", name="Topics").get_by_role("row")).to_have_count(5)
+    expect(page.get_by_role("table", name="Topics").get_by_role("row")).to_have_count(6)
 
 
 def show_publish(page: Page) -> None:
@@ -75,7 +75,7 @@ def show_reset(page: Page) -> None:
 
 
 def show_settings(page: Page) -> None:
-    page.goto("/console/settings?q=stream")
+    page.goto("/console/settings?q=budget")
     expect(page.get_by_role("table", name="Settings")).to_be_visible()
 
 
