@@ -13,7 +13,7 @@ from router.errors import BackendUnavailableError, ForbiddenError
 from router.services.jetstream.calls import ZERO_BODIES, call_of
 from router.web.jetstream.forms import KINDS, Fault, Form, Writer
 from router.wire.nats.jetstream.errors import ErrorCode, error
-from router.wire.nats.jetstream.replies import ApiReply
+from router.wire.nats.jetstream.replies import AccountInfo, ApiReply
 from tests.unit.web.applications import HASHES, Site, header
 from tests.unit.web.jetstream.conftest import Open
 from tests.unit.web.jetstream.streams import FakeStreams
@@ -192,6 +192,16 @@ def test_lists_have_names_and_say_if_there_are_more(site: Site, streams: FakeStr
     assert call(site, "STREAM.LIST")[1]["total"] == 2000
     streams.answers("$JS.API.STREAM.NAMES", page | {"streams": None, "total": 0})
     assert call(site, "STREAM.LIST")[1]["streams"] == []
+
+
+def test_account_info_has_counts_in_both_forms(site: Site, streams: FakeStreams) -> None:
+    counts = AccountInfo(streams=3, consumers=2)
+    streams.answers("$JS.API.INFO", ApiReply("account_info", counts).to_json())
+    status, seed = call(site, "INFO")
+    assert (status, seed["type"]) == (200, f"{PREFIX}account_info")
+    assert (seed["streams"], seed["consumers"]) == (3, 2)
+    v1 = call(site, "INFO?form=v1")[1]
+    assert (v1["type"], v1["streams"]) == (f"{PREFIX}account_info_response", 3)
 
 
 def test_list_in_form_v1_has_descriptions(site: Site, streams: FakeStreams) -> None:
