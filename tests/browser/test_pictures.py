@@ -75,7 +75,7 @@ def show_reset(page: Page) -> None:
 
 
 def show_settings(page: Page) -> None:
-    page.goto("/console/settings?q=budget")
+    page.goto("/console/settings?q=heartbeat")
     expect(page.get_by_role("table", name="Settings")).to_be_visible()
 
 
