@@ -312,7 +312,10 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """What one partition holds; `first_entry` and `next_entry` bound its readable entries."""
+    """What one partition holds; `first_entry` and `next_entry` bound its readable entries.
+
+    `messages` are those that are left, `deleted` those between the bounds that were deleted.
+    """
 
     partition: int
     ledger: int = 0
@@ -321,6 +324,7 @@ class PartitionStats:
     messages: int = 0
     bytes: int = 0
     producers: int = 0
+    deleted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,12 +216,19 @@ def _preview_of_positions(group: Group, stats: TopicStats, to: tuple[Position, .
 
 
 def _left(partition: PartitionStats, position: Position) -> tuple[int, int]:
-    """Return the least and most messages from a position on: an entry is one or more of them."""
+    """Return the least and most messages from a position on: an entry is one or more of them.
+
+    Which entries those that were deleted are of is not known.
+    """
     if position.ledger < partition.ledger:
         return 0, partition.messages
     behind = max(0, partition.next_entry - max(position.entry, partition.first_entry))
     before = max(0, min(position.entry, partition.next_entry) - partition.first_entry)
-    return min(behind, partition.messages), max(0, partition.messages - before) if behind else 0
+    if not behind:
+        return 0, 0
+    stored = partition.messages + partition.deleted
+    least = max(0, min(behind, stored) - partition.deleted)
+    return least, min(partition.messages, max(0, stored - before))
 
 
 @lru_cache(maxsize=1_024)

@@ -118,9 +118,9 @@ def subscriptions_after(
 
 async def _partition_stats(partition: Partition) -> PartitionStats:
     ledger = partition.ledger
-    first, behind = ledger.first_entry, ledger.durable_entry
+    first, behind, deleted = ledger.first_entry, ledger.durable_entry, 0
     if ledger.deleted and ledger.messages > 0:
-        first, behind = await _live_bounds(ledger)
+        first, behind, deleted = await _live_bounds(ledger)
     return PartitionStats(
         partition=partition.index,
         ledger=ledger.id,
@@ -129,18 +129,24 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
         messages=ledger.messages,
         bytes=ledger.size_bytes,
         producers=len(partition.producers),
+        deleted=deleted,
     )
 
 
-async def _live_bounds(ledger: Ledger) -> tuple[int, int]:
-    """Return the first entry with a message that is left, and the one behind the last."""
+async def _live_bounds(ledger: Ledger) -> tuple[int, int, int]:
+    """Return the first entry with a message that is left, and the one behind the last.
+
+    The third number is how many messages between them are deleted.
+    """
+    deleted, end = ledger.deleted, ledger.durable_entry
     try:
-        first = await ledger.entry_of_number(ledger.first_live_number)
-        last = ledger.deleted.last_live(ledger.durable_number - 1)
-        behind = await ledger.entry_of_number(last) + 1
-    except OSError:
-        return ledger.first_entry, ledger.durable_entry  # reading reports it
-    return min(first, ledger.durable_entry), min(max(first, behind), ledger.durable_entry)
+        first = min(await ledger.entry_of_number(ledger.first_live_number), end)
+        last = await ledger.entry_of_number(deleted.last_live(ledger.durable_number - 1))
+        behind = min(max(first, last + 1), end)
+        numbers = await ledger.number_before(first), await ledger.number_before(behind)
+    except OSError:  # reading reports it
+        return ledger.first_entry, ledger.durable_entry, deleted.count
+    return first, behind, deleted.count_between(numbers[0], numbers[1] - 1)
 
 
 async def _subscription_stats(

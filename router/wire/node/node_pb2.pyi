@@ -353,7 +353,7 @@ class TopicStats(_message.Message):
     def __init__(self, info: _Optional[_Union[TopicInfo, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ...) -> None: ...
 
 class PartitionStats(_message.Message):
-    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers")
+    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers", "deleted")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -361,6 +361,7 @@ class PartitionStats(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    DELETED_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ledger: int
     first_entry: int
@@ -368,7 +369,8 @@ class PartitionStats(_message.Message):
     messages: int
     bytes: int
     producers: int
-    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ...) -> None: ...
+    deleted: int
+    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ...) -> None: ...
 
 class SubscriptionStats(_message.Message):
     __slots__ = ("name", "partition", "backlog", "consumers", "mark_delete", "durable")

@@ -19,10 +19,10 @@ from router.errors import (
     SubscriptionNotFoundError,
     TopicNotFoundError,
 )
-from router.model import Position, Subscription, TopicName
+from router.model import PartitionStats, Position, Subscription, TopicName
 from router.services.consume import partitions
 from router.services.group_details import GroupInspection
-from router.services.groups import Groups, Preview, moment, target
+from router.services.groups import Groups, Preview, _left, moment, target
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
 
 ABSENT = Subscription(TopicName.parse("absent"), "g")
@@ -291,3 +291,21 @@ def test_details_of_a_store_that_tells_no_cursors_say_why(
     found = GroupInspection(bench.backend, bench.node, 5).details(GROUP)
     assert (found.untold, found.members) == ("it has no administration", None)
     assert found.as_json()["trouble"].startswith("This node's broker does not answer")
+
+
+@given(
+    st.lists(st.lists(st.booleans(), min_size=1, max_size=4), min_size=1, max_size=8),
+    st.integers(-1, 9),
+)
+def test_messages_from_a_position_on_are_within_the_bounds(
+    entries: list[list[bool]], entry: int
+) -> None:
+    """Of each entry: which of its messages are left, and which were deleted."""
+    if not any(map(any, entries)):
+        return
+    first = next(n for n, one in enumerate(entries) if any(one))
+    behind = max(n for n, one in enumerate(entries) if any(one)) + 1
+    kept = [left for one in entries[first:behind] for left in one]
+    found = PartitionStats(0, 1, first, behind, sum(kept), deleted=kept.count(False))
+    least, most = _left(found, Position(1, entry, 0))
+    assert least <= sum(sum(one) for one in entries[max(0, entry) :]) <= most
