@@ -21,6 +21,7 @@ from router.web.jetstream.forms import Fault, Writer
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 from router.wire.nats.jetstream.errors import error as jetstream_error
 from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import is_literal
 
 MAX_BODY_BYTES: Final = 1 << 20
 """Of a call of the API, or of acknowledgements."""
@@ -132,8 +133,6 @@ def status_of(message: NatsMessage) -> tuple[int, str]:
 
 def check_subject(subject: str) -> str:
     """Return the subject of a message; raise BadRequestError for one that is not literal."""
-    tokens = subject.split(".")
-    plain = all(tokens) and not {"*", ">"} & {*tokens}
-    if not plain or any(character <= " " or character == "\x7f" for character in subject):
+    if not is_literal(subject) or any(c < " " or c == "\x7f" for c in subject):
         raise BadRequestError("The subject is not valid: words with dots between, no wildcards.")
     return subject

@@ -32,6 +32,7 @@ from router.web.jetstream.context import (
 from router.web.jetstream.forms import Fault, form_of
 from router.web.openapi import description as api
 from router.web.requests import BYTES, MILLISECONDS, Query
+from router.wire.nats.headers import read
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
@@ -220,8 +221,6 @@ def ack_fields(reply: str) -> dict[str, Any] | None:
 def _headers(block: bytes) -> dict[str, list[str]]:
     """Return the headers of a message by their names, each with its values."""
     found: dict[str, list[str]] = {}
-    for line in block.decode("utf-8", "replace").split("\r\n")[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            found.setdefault(name, []).append(value.strip())
+    for name, value in read(block):
+        found.setdefault(name, []).append(value)
     return found

@@ -23,6 +23,7 @@ from router.web.jetstream.context import (
 )
 from router.web.jetstream.forms import FORM_HEADER, Fault, Form, form_of
 from router.web.openapi import description as api
+from router.wire.nats.headers import build
 from router.wire.nats.message import NatsMessage
 
 HEADER_PREFIX: Final = "HTTP_NATS_"
@@ -87,19 +88,18 @@ class PublishViews:
 
 def message_headers(environ: WSGIEnvironment) -> bytes:
     """Return the headers of the message that a request publishes, as NATS writes them."""
-    pairs = [*_own_headers(environ), *tracing.of_request(environ).items()]
-    if not pairs:
-        return b""
-    lines = "".join(f"{name}: {value}\r\n" for name, value in pairs)
-    return b"NATS/1.0\r\n" + lines.encode("latin-1", "replace") + b"\r\n"
+    return build([*_own_headers(environ), *tracing.of_request(environ).items()])
 
 
 def _own_headers(environ: WSGIEnvironment) -> Iterator[tuple[str, str]]:
     for key, value in environ.items():
         if key in _NAMES:
-            yield _NAMES[key], value
+            name = _NAMES[key]
         elif key.startswith(HEADER_PREFIX) and key != FORM_HEADER:
-            yield key.removeprefix("HTTP_").replace("_", "-").title(), value
+            name = key.removeprefix("HTTP_").replace("_", "-").title()
+        else:
+            continue
+        yield name, value.encode("latin-1").decode(errors="replace")
 
 
 def _acknowledged(payload: bytes) -> Mapping[str, object]:

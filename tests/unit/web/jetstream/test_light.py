@@ -86,6 +86,7 @@ def test_headers_of_nats_are_those_of_the_message(site: Site, streams: FakeStrea
         "nats-msg-id": "17",
         "Nats-Expected-Last-Sequence": "9",
         "Nats-TTL": "1h",
+        "Nats-Colour": "gr\xc3\xbcn",  # UTF-8, as WSGI has it
         "KV-Operation": "DEL",
         "Nats-Api-Form": "seed",
         "X-Other": "no",
@@ -94,6 +95,7 @@ def test_headers_of_nats_are_those_of_the_message(site: Site, streams: FakeStrea
     publish(site, headers=given_headers)
     assert sorted(read(streams.asked[-1].message.headers)) == [
         ("KV-Operation", "DEL"),
+        ("Nats-Colour", "grün"),
         ("Nats-Expected-Last-Sequence", "9"),
         ("Nats-Msg-Id", "17"),
         ("Nats-TTL", "1h"),
