@@ -1,12 +1,14 @@
-"""The checkpoint of a subject index: a file beside the ledger's segments, written as a whole.
+"""The checkpoint of a subject index: a file in the data folder, written as a whole.
 
 It says up to which entry it goes, and what was deleted of that. A start that finds another set of
 deleted messages, a damaged file or none, builds the index from the log: the file is only a shortcut
-and is never trusted against the log.
+and is never trusted against the log. It is written when the broker ends, and now and then of an
+index that has grown, after everything that it says is on disk.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
 from array import array
 from dataclasses import dataclass
@@ -14,8 +16,12 @@ from pathlib import Path
 from struct import Struct, error
 from typing import Final
 
+import structlog
+
+from router.broker.nats.indexing import Indexer
+from router.broker.nats.stream_log import synced
 from router.broker.nats.subject_index import SubjectState
-from router.broker.storage import Ledger
+from router.broker.storage import Ledger, Store, StoreError
 from router.broker.storage.records import crc32c
 
 _MAGIC: Final = b"RSIX"
@@ -26,6 +32,12 @@ _NUMBERS: Final = 5
 """Of each subject: count, first, last, flags, places."""
 _NO_PLACES: Final = 1 << 32
 FOLDER: Final = "subjects"
+MIN_GROWTH_ENTRIES: Final = 1_000
+"""Entries behind the last checkpoint after which another one is worth its while."""
+MAX_LIVE_SUBJECTS: Final = 50_000
+"""Of an index that is written while it is used: a tenth of a second of the event loop."""
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +52,53 @@ class IndexCheckpoint:
     subjects: dict[str, SubjectState]
 
 
-def path_of(folder: Path, ledger_id: int) -> Path:
-    """Return the file of a ledger."""
-    return folder / FOLDER / f"{ledger_id}.idx"
+class IndexFile:
+    """The checkpoint of one ledger; `words` are what the subjects of its messages depend on."""
+
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.path = folder / FOLDER / f"{ledger.id}.idx"
+        self._ledger = ledger
+        self._saved_entry = 0
+
+    async def restore(self, indexer: Indexer, words: str) -> None:
+        """Give an indexer what the file holds, if that belongs to the ledger as it is."""
+        data = await asyncio.to_thread(_read, self.path)
+        found = load(data, self._ledger, _key(words)) if data else None
+        if found is not None:
+            indexer.index.restore(found.subjects, found.messages, found.bytes)
+            indexer.resume(found.position, found.unreadable, foreign=found.foreign)
+            self._saved_entry = found.position
+
+    def is_due(self, indexer: Indexer, min_growth_entries: int) -> bool:
+        """Return whether it is worth its while to write down an index that is in use."""
+        grown = self._ledger.next_entry - self._saved_entry
+        return grown >= min_growth_entries and len(indexer.index.subjects) <= MAX_LIVE_SUBJECTS
+
+    async def save(self, indexer: Indexer, words: str, store: Store) -> None:
+        """Write the index down, unless it is not complete."""
+        ledger, index = self._ledger, indexer.index
+        if not indexer.advance() or not indexer.has_all or index.overflowed:
+            return
+        position = ledger.next_entry
+        checkpoint = IndexCheckpoint(
+            position,
+            index.messages,
+            index.bytes,
+            indexer.unreadable,
+            indexer.foreign,
+            index.subjects,
+        )
+        data = dump(ledger, checkpoint, _key(words))
+        try:
+            await synced(store)
+            await asyncio.to_thread(_write, self.path, data)
+            self._saved_entry = position
+        except (OSError, StoreError) as failure:
+            _log.warning("nats-index-not-saved", ledger=ledger.id, reason=str(failure))
+
+    async def erase(self) -> None:
+        """Remove the file: the topic is deleted."""
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 
 def dump(ledger: Ledger, checkpoint: IndexCheckpoint, key: int) -> bytes:
@@ -111,7 +167,7 @@ def load(data: bytes, ledger: Ledger, key: int) -> IndexCheckpoint | None:
     return IndexCheckpoint(position, messages, size, unreadable, foreign, subjects)
 
 
-def write(path: Path, data: bytes) -> None:
+def _write(path: Path, data: bytes) -> None:
     """Write a file as a whole, or leave the one before. Raises OSError."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     new = path.with_suffix(".new")
@@ -123,7 +179,7 @@ def write(path: Path, data: bytes) -> None:
     new.replace(path)
 
 
-def read(path: Path) -> bytes:
+def _read(path: Path) -> bytes:
     """Return the bytes of a file, empty if there is none. Raises OSError."""
     try:
         return path.read_bytes()
@@ -139,6 +195,6 @@ def _deleted(ledger: Ledger) -> int:
     return crc32c(flat.tobytes(), 0) | ledger.deleted.count << 32 & 0x7FFFFFFF_00000000
 
 
-def digest(data: bytes) -> int:
-    """Return a number that differs for other bytes."""
-    return crc32c(data, 0)
+def _key(words: str) -> int:
+    """Return a number that differs for other words."""
+    return crc32c(words.encode(), 0)

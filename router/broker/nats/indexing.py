@@ -76,9 +76,9 @@ class Indexer:
         self._seen = self._gone()
 
     @property
-    def settled(self) -> bool:
-        """Return whether the index has the entries before `position`, and nothing else."""
-        return self.position == self._ledger.durable_entry and not self._ahead
+    def has_all(self) -> bool:
+        """Return whether the index has all that was appended, on disk or not."""
+        return self._ledger.next_entry - self.position == len(self._ahead)
 
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
@@ -226,7 +226,7 @@ class Indexer:
     def _check_gone(self) -> None:
         """Find out whether messages went that the index counts."""
         ledger = self._ledger
-        if ledger.next_entry - self.position != len(self._ahead):
+        if not self.has_all:
             return  # entries that are not in the index yet: looked at again when they are
         self._seen = self._gone()
         if self.index.messages + self._unreadable != ledger.messages:

@@ -20,9 +20,8 @@ import structlog
 
 from router.broker.delivery import Partition
 from router.broker.entries import Transcoder
-from router.broker.nats import index_checkpoint
 from router.broker.nats.duplicates import MessageIds, restore_ids
-from router.broker.nats.index_checkpoint import IndexCheckpoint
+from router.broker.nats.index_checkpoint import MIN_GROWTH_ENTRIES, IndexFile
 from router.broker.nats.indexing import Indexer, MessageObserver
 from router.broker.nats.interest import Interest
 from router.broker.nats.limits import Limits
@@ -31,7 +30,7 @@ from router.broker.nats.stored_messages import (
     EntryCache,
     MessageReader,
 )
-from router.broker.nats.stream_log import DeletionObserver, StreamLog
+from router.broker.nats.stream_log import DeletionObserver, StreamLog, synced
 from router.broker.nats.subject_index import SubjectBudget, SubjectIndex
 from router.broker.storage import Store, TopicRecord
 from router.model import TopicName
@@ -90,6 +89,7 @@ class Stream:
         self.log = log = StreamLog(context.store, ledger, reader, record.own_subject)
         self.limits = Limits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
+        self._file = IndexFile(context.folder, ledger)
         self._opening: asyncio.Task[None] | None = None
         self._stored: dict[Callable[[], None], None] = {}
         self.interest = Interest(log, partition, self.consumers, record.config.retention)
@@ -166,9 +166,7 @@ class Stream:
         """Return when all that was appended is on disk, counted, and within the limits."""
         await self.open()
         if self.ledger.durable_entry < self.ledger.next_entry:
-            stored = asyncio.Event()
-            self.context.store.after_sync(stored.set)
-            await stored.wait()
+            await synced(self.context.store)
         await self.log.catch_up()
         await self.interest.settle()
         await self.limits.settle()
@@ -289,13 +287,20 @@ class Stream:
         if (indexer := self.log.indexer) is not None:
             await indexer.close()
             if save and self.opened:
-                await self._save(indexer)
+                await self._file.save(indexer, self._words(), self.context.store)
             indexer.index.clear()
+
+    async def save(self, min_growth_entries: int = MIN_GROWTH_ENTRIES) -> None:
+        """Write the index down if it has grown by so many entries: a crash costs less then."""
+        indexer = self.log.indexer
+        if indexer is None or self.closed or not self.opened:
+            return
+        if self._file.is_due(indexer, min_growth_entries):
+            await self._file.save(indexer, self._words(), self.context.store)
 
     async def erase(self) -> None:
         """Remove what was written: the topic is deleted."""
-        file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
-        await asyncio.to_thread(file.unlink, missing_ok=True)
+        await self._file.erase()
 
     async def _open(self) -> None:
         if self.record.configured and self.log.indexer is None:
@@ -315,37 +320,12 @@ class Stream:
     async def _open_index(self) -> None:
         index = SubjectIndex(self.context.budget, self.config.max_msgs_per_subject)
         indexer = Indexer(self.ledger, self.log.reader, index)
-        file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
-        data = await asyncio.to_thread(index_checkpoint.read, file)
-        found = index_checkpoint.load(data, self.ledger, self._index_key()) if data else None
-        if found is not None:
-            index.restore(found.subjects, found.messages, found.bytes)
-            indexer.resume(found.position, found.unreadable, foreign=found.foreign)
+        await self._file.restore(indexer, self._words())
         self.log.indexer = indexer
 
-    async def _save(self, indexer: Indexer) -> None:
-        index = indexer.index
-        if not indexer.advance() or not indexer.settled or index.overflowed:
-            return
-        checkpoint = IndexCheckpoint(
-            indexer.position,
-            index.messages,
-            index.bytes,
-            indexer.unreadable,
-            indexer.foreign,
-            index.subjects,
-        )
-        data = index_checkpoint.dump(self.ledger, checkpoint, self._index_key())
-        file = index_checkpoint.path_of(self.context.folder, self.ledger.id)
-        try:
-            await asyncio.to_thread(index_checkpoint.write, file, data)
-        except OSError as failure:
-            _log.warning("nats-index-not-saved", stream=self.name, reason=str(failure))
-
-    def _index_key(self) -> int:
-        """Return a number that names what the subjects of messages depend on."""
-        words = "\n".join((self.record.own_subject, *sorted(self.config.subjects)))
-        return index_checkpoint.digest(words.encode())
+    def _words(self) -> str:
+        """Return what the subjects of messages depend on."""
+        return "\n".join((self.record.own_subject, *sorted(self.config.subjects)))
 
     def _open_ended(self, task: asyncio.Task[None]) -> None:
         self._opening = None

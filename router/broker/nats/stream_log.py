@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 from router.broker.nats.indexing import Indexer
 from router.broker.nats.stored_messages import MessageReader, StoredMessage
 from router.broker.nats.subject_index import SubjectIndex, SubjectState, stored_size
-from router.broker.storage import Ledger, Store
+from router.broker.storage import Ledger, Store, StoreError
 from router.wire.nats.subjects import matches
 
 SCAN_MESSAGES: Final = 1_000
@@ -334,6 +334,15 @@ class StreamLog:
             for observer in tuple(self.deletion_observers):
                 observer(ranges)
         return count
+
+
+async def synced(store: Store) -> None:
+    """Return when everything that was done is on disk; raise StoreError if the disk fails."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    store.after_sync(lambda: None if done.done() else done.set_result(None))
+    await asyncio.wait((done, store.failed), return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        raise StoreError("the store failed")
 
 
 class SubjectMatcher:

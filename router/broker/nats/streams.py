@@ -26,6 +26,7 @@ from router.broker.nats.authorization import Caller
 from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream, StreamContext, StreamRecord
+from router.broker.nats.stream_log import synced
 from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
 from router.broker.nats.stream_places import StreamPlaces
 from router.broker.nats.stream_records import StreamRecords
@@ -42,6 +43,8 @@ from router.wire.nats.subjects import is_literal, matches, overlaps
 
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
+SAVE_INTERVAL_SECONDS: Final = 300.0
+"""Between checkpoints of indexes."""
 NO_BOUND: Final = Policies(retention_ms=-1, retention_bytes=-1)
 
 _log = structlog.get_logger(__name__)
@@ -94,6 +97,7 @@ class Streams:
         self._routes.clear()
         if topics := self.records.topics():
             self._spawn(self._open_configured(topics))
+        self._spawn(self._save_indexes())
 
     async def close(self, *, save: bool = True) -> None:
         """Close all streams; `save`: their indexes are written down for the next start."""
@@ -116,10 +120,8 @@ class Streams:
         ]
 
     async def stored(self) -> None:
-        """Return when everything that was done is on disk."""
-        stored = asyncio.Event()
-        self._context.store.after_sync(stored.set)
-        await stored.wait()
+        """Return when everything that was done is on disk. Raises StoreError."""
+        await synced(self._context.store)
 
     # Finding.
 
@@ -314,6 +316,12 @@ class Streams:
                     await self._stream(topic, record).open()
             except (OSError, StoreError, RouterError, JetStreamError) as failure:
                 _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
+
+    async def _save_indexes(self) -> None:
+        while True:
+            await asyncio.sleep(SAVE_INTERVAL_SECONDS)
+            for stream in list(self._streams.values()):
+                await stream.save()
 
     def _check_overlap(self, config: StreamConfig) -> None:
         if self.overlapping(config.subjects, config.name):

@@ -137,6 +137,10 @@ class History(RuleBasedStateMachine):
 
         self.run(work())
 
+    @rule()
+    def save(self) -> None:
+        self.run(self.stream.save(min_growth_entries=0))
+
     @rule(killed=st.booleans())
     def start_again(self, killed: bool) -> None:
         async def work() -> None:
