@@ -97,6 +97,7 @@ soak: export SOAK_SLOW_POLLS = 1500
 soak: export SOAK_SLOW_POSTS = 20000
 soak: export SOAK_CROWD_POLLS = 900
 soak: export SOAK_KAFKA_KILLS = 100
+soak: export SOAK_NATS_KILLS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
 soak: export SOAK_OPENAPI_EXAMPLES = 100
@@ -104,7 +105,7 @@ soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100
 soak: export SOAK_TAIL_SECONDS = 30
 soak: servers .venv/installed-test
-	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/pipelines tests/browser \
+	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser \
 	    -k "crash or faults or fuzz or as_a_list_would or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
 

@@ -103,7 +103,7 @@ def _turn(server: Peer, measure: Measure, seconds: float) -> Figure:
 
 
 def show(title: str, unit: str, figures: dict[str, list[Figure]]) -> None:
-    """Print the medians of both servers, and the ratio of the first one's to the other's."""
+    """Print the medians of all servers, and the ratios of the first one's to the others'."""
     print(f"{title}, load average {os.getloadavg()[0]:.1f}")
     medians = []
     for name, found in figures.items():
@@ -111,8 +111,9 @@ def show(title: str, unit: str, figures: dict[str, list[Figure]]) -> None:
         cost = statistics.median(figure.cost for figure in found[1:])
         medians.append((value, cost))
         print(f"    {name:<14} {value:>12,.2f} {unit:<6} {cost:>9.2f} µs of processor time")
-    (ours, cost), (other, others_cost) = medians
-    print(f"    {'ratio':<14} {ours / other:>12.2f} {'':<6} {cost / others_cost:>9.2f}")
+    (ours, cost), *others = medians
+    for other, others_cost in others:
+        print(f"    {'ratio':<14} {ours / other:>12.2f} {'':<6} {cost / others_cost:>9.2f}")
 
 
 def _rate(load: Load) -> Measure:

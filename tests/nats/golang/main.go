@@ -1,7 +1,8 @@
 // Does with the Go clients of NATS, nats.go and jsm.go, what their users do.
 // Usage: golang schemas                 prints jsm.go's schemas of JetStream's API by their types
 //
-//	golang run URL [SCENARIO...]   runs scenarios at the same time; a line of JSON for each: {"name", "shows" or "error"}
+//		golang run URL [SCENARIO...]   runs scenarios at the same time; a line of JSON for each: {"name", "shows" or "error"}
+//	       golang load KIND URL SECONDS BYTES   publishes, consumes or fans out for bench/nats.py; a line of JSON
 package main
 
 import (
@@ -19,6 +20,8 @@ func main() {
 		schemas()
 	case "run":
 		run(os.Args[2], os.Args[3:])
+	case "load":
+		load(os.Args[2], os.Args[3], number(os.Args[4]), int(number(os.Args[5])))
 	}
 }
 
