@@ -46,6 +46,8 @@ _durations = st.sampled_from(
         3600 * SECOND_NS,
     ]
 )
+# A consumer that is gone within the test would be no difference.
+_thresholds = st.sampled_from([-1, 0, 60 * SECOND_NS, 3600 * SECOND_NS])
 _words = st.text(st.characters(codec="utf-8"), max_size=8)
 _names = st.sampled_from(["C", "C", "c.d", "a b", "x/y", "C>", "é", "n" * 256])
 _times = st.sampled_from(["2024-02-29T01:02:03Z", "2035-01-01T00:00:00.000000001Z"])
@@ -80,7 +82,7 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "deny_purge": _flags,
     "allow_rollup_hdrs": _flags,
     "consumer_limits": st.fixed_dictionaries(
-        {}, optional={"inactive_threshold": _durations, "max_ack_pending": _small_limits}
+        {}, optional={"inactive_threshold": _thresholds, "max_ack_pending": _small_limits}
     ),
     "allow_msg_ttl": _flags,
     "persist_mode": st.sampled_from(["", "default", "async"]),
@@ -125,7 +127,7 @@ CONSUMER_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "deliver_subject": st.sampled_from(["d", "d.e", "s.a", "d.*", "d e", "d..e", "*"]),
     "deliver_group": st.sampled_from(["", "g"]),
     "idle_heartbeat": _durations,
-    "inactive_threshold": _durations,
+    "inactive_threshold": _thresholds,
     "num_replicas": st.sampled_from([-1, 0, 1, 1, 3]),
     "mem_storage": _flags,
     "metadata": _metadata,

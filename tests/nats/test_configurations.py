@@ -38,7 +38,7 @@ from tests.servers.nats import Nats
 
 pytestmark = pytest.mark.slow
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @pytest.fixture(scope="module")
