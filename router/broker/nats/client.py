@@ -72,11 +72,13 @@ def credentials(options: dict[str, Any]) -> tuple[str, bytes]:
 class ClientCaller:
     """A client of the listener as one who asks; see authorization.Caller."""
 
-    __slots__ = ("_identity", "no_responders")
+    __slots__ = ("_identity", "no_responders", "unrestricted")
 
     def __init__(self, identity: Identity) -> None:
         self._identity = identity
         self.no_responders = False
+        authorizer = identity.authorizer
+        self.unrestricted = authorizer is None or identity.trusted or authorizer.open
 
     @property
     def name(self) -> str:
@@ -87,12 +89,6 @@ class ClientCaller:
     def administers(self) -> bool:
         """Return whether the client may administer this node."""
         return self._identity.administers
-
-    @property
-    def unrestricted(self) -> bool:
-        """Return whether no rights are checked at all."""
-        authorizer = self._identity.authorizer
-        return authorizer is None or self._identity.trusted or authorizer.open
 
     def authorize(self, topic: TopicName, right: Right) -> None:
         """Raise RouterError unless the client has the right on the topic."""
