@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -153,6 +155,20 @@ def test_a_client_that_left_takes_no_message(client: HttpClient, stack: Stack) -
     client.post("/jetstream/publish/LEFT.a", "for who stays")
     (found,) = client.fetch("LEFT/c", "?expires=5000")
     assert found["deliveries"] == 1
+
+
+def test_a_broker_that_is_killed_is_waited_for(client: HttpClient, stack: Stack) -> None:
+    client.stream("KILLED")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(HttpClient(stack).post, "/jetstream/fetch/KILLED/c?expires=60000")
+        wait_until(lambda: client.call("CONSUMER.INFO.KILLED.c")["num_waiting"] == 1)
+        os.kill(stack.broker(), signal.SIGKILL)
+        assert client.call("STREAM.INFO.KILLED")["config"]["subjects"] == ["KILLED.>"]
+        answer = waiting.result(10)
+    assert (answer.status, json.loads(answer.text)["messages"]) == (503, [])
+    assert json.loads(answer.text)["error"]["kind"] == "JetStreamUnavailable"
+    assert client.post("/jetstream/publish/KILLED.a", "on").text == "+OK stream=KILLED&sequence=1"
+    assert [one["value"] for one in client.fetch("KILLED/c", "?expires=5000")] == ["on"]
 
 
 def test_a_device_reads_one_line(client: HttpClient, stack: Stack) -> None:

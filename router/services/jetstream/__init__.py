@@ -26,7 +26,8 @@ class JetStreamRequest(NamedTuple):
     """A message, who sends it, and for how many replies and seconds it waits.
 
     The first reply with a status other than 100 ends the wait, too. `long_poll`: it waits for
-    messages that may not come, so it ends when the worker stops.
+    messages that may not come, so it ends when the worker stops. `reads`: it changes nothing, so it
+    is made again if the broker went away.
     """
 
     principal: Principal
@@ -35,6 +36,7 @@ class JetStreamRequest(NamedTuple):
     max_replies: int = 1
     seconds: float = 5.0
     long_poll: bool = False
+    reads: bool = False
 
 
 class WatchedClient(Client, Protocol):
@@ -95,6 +97,20 @@ class BrokerStreams:
         """Return the replies; see the protocol."""
         if asked.long_poll and self._stopping:
             return []
+        until = time.monotonic() + asked.seconds + self._timeout
+        while True:
+            try:
+                return (yield from self._once(asked, watch, until))
+            except LostError as error:
+                if asked.reads and time.monotonic() < until:
+                    continue
+                if asked.reads or asked.long_poll:
+                    raise
+                raise OutcomeUnknownError.because(error) from error
+
+    def _once(
+        self, asked: JetStreamRequest, watch: Watch, until: float
+    ) -> Steps[list[NatsMessage]]:
         call = self._road.begin(
             asked.principal,
             asked.message,
@@ -106,10 +122,8 @@ class BrokerStreams:
         if asked.long_poll:
             self._long_polls.add(call)
         try:
-            yield from self._wait(call, client, time.monotonic() + asked.seconds + self._timeout)
+            yield from self._wait(call, client, until)
             return call.result() if call.is_done() or not asked.long_poll else []
-        except LostError as error:
-            raise OutcomeUnknownError.because(error) from error
         finally:
             self._long_polls.discard(call)
             client.close()

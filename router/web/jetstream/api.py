@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
@@ -12,7 +13,7 @@ from flask import Response, request
 from router.errors import BackendTimeoutError
 from router.model import Principal
 from router.services.jetstream import API_PREFIX
-from router.services.jetstream.calls import Call, call_of
+from router.services.jetstream.calls import READS, Call, call_of
 from router.steps import run_blocking
 from router.web import forms as answers
 from router.web import requests
@@ -29,6 +30,7 @@ from router.web.openapi import description as api
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.message import NatsMessage
 
+_READS: Final = re.compile(rf"(?:{READS})|STREAM\.MSG\.GET\..*")
 MAX_OVERLAPS: Final = 16
 """Subjects of a refused stream whose streams are looked for."""
 
@@ -129,7 +131,8 @@ class ApiViews:
     ) -> bytes:
         """Return the answer of a call in the form `v1`."""
         message = NatsMessage(API_PREFIX + subject, payload=body)
-        replies = run_blocking(self._context.ask(environ, asked, message))
+        reads = _READS.fullmatch(subject) is not None
+        replies = run_blocking(self._context.ask(environ, asked, message, reads=reads))
         if not replies:
             raise BackendTimeoutError
         if status_of(replies[0])[0] == NO_RESPONDERS:

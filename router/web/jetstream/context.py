@@ -105,9 +105,11 @@ class JetStreamContext:
         *,
         max_replies: int = 1,
         seconds: float | None = None,
+        reads: bool = False,
     ) -> Steps[list[NatsMessage]]:
-        """Send a message and return its replies; `seconds`: those of a long poll.
+        """Send a message and return its replies.
 
+        `seconds`: those of a long poll; `reads`: it changes nothing.
         Raises what `JetStream.request` raises.
         """
         principal, administers = asked
@@ -118,6 +120,7 @@ class JetStreamContext:
             max_replies,
             self.options.timeout if seconds is None else seconds,
             long_poll=seconds is not None,
+            reads=reads,
         )
         watch = partial(offload.Watch, environ.get("gunicorn.socket"))
         return (yield from self.streams.request(request, watch))

@@ -83,8 +83,8 @@ def streams(wire: Wire) -> BrokerStreams:
     return BrokerStreams(NatsRoad(link, 1.0), 2.0)
 
 
-def asked(*, long_poll: bool = False, seconds: float = 5.0) -> JetStreamRequest:
-    return JetStreamRequest(Principal("anna"), True, MESSAGE, 3, seconds, long_poll)
+def asked(*, long_poll: bool = False, reads: bool = False) -> JetStreamRequest:
+    return JetStreamRequest(Principal("anna"), True, MESSAGE, 3, 5.0, long_poll, reads)
 
 
 def ended(steps: Any) -> Any:
@@ -125,6 +125,26 @@ def test_outcome_is_unknown_where_the_connection_goes(wire: Wire, streams: Broke
     next(steps)
     wire.waiting.pop(1).fail(LostError("gone"))
     with pytest.raises(OutcomeUnknownError, match="gone"):
+        next(steps)
+
+
+def test_what_changes_nothing_is_asked_again(wire: Wire, streams: BrokerStreams) -> None:
+    steps = streams.request(asked(reads=True))
+    next(steps)
+    wire.waiting.pop(1).fail(LostError("gone"))
+    next(steps)
+    wire.answer(2)
+    assert ended(steps) == []
+    assert len(wire.sent) == 2
+
+
+def test_a_poll_that_loses_the_broker_says_that_it_is_away(
+    wire: Wire, streams: BrokerStreams
+) -> None:
+    steps = streams.request(asked(long_poll=True))
+    next(steps)
+    wire.waiting.pop(1).fail(LostError("gone"))
+    with pytest.raises(LostError):
         next(steps)
 
 

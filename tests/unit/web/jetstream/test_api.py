@@ -323,6 +323,19 @@ def test_a_foreign_host_is_refused_in_the_type(site: Site, streams: FakeStreams)
     assert not streams.asked
 
 
+@pytest.mark.parametrize(
+    ("subject", "reads"),
+    [(name, False) for name in CHANGES if "NEXT" not in name]
+    + [(name, True) for name in ("INFO", "STREAM.INFO.S", "CONSUMER.LIST.S", "STREAM.MSG.GET.S")],
+)
+def test_only_what_changes_nothing_may_be_asked_again(
+    site: Site, streams: FakeStreams, subject: str, reads: bool
+) -> None:
+    streams.answers("$JS.API.", ApiReply(call_of(subject).type).to_json() | INFO)
+    call(site, subject)
+    assert streams.asked[-1].reads is reads
+
+
 def test_the_principal_of_a_request_is_handed_on(site: Site, streams: FakeStreams) -> None:
     streams.answers("$JS.API.", INFO)
     call(site, "STREAM.INFO.S")
