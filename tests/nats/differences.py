@@ -45,9 +45,6 @@ DIFFERENCES: Final[dict[str, Difference]] = {
         "a purge up to a sequence that is not there yet does not skip numbers",
     ),
     "life_of_a_stream": Difference({(14, 1, "streams"): []}, "an empty list is `[]`"),
-    "streams_that_cannot_be": Difference(
-        {(78, 1, "error"): [500, 10052]}, "mirrors and sources are refused with 10052"
-    ),
     "life_of_a_consumer": Difference(
         {
             (23, 1): _PAGE | {"type": "io.nats.jetstream.api.v1.consumer_names_response"},

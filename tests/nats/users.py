@@ -49,10 +49,10 @@ class RecordingClient(Client):  # type: ignore[misc, unused-ignore]
 class User:
     """What a scenario works with: a connection, JetStream on it, and a stream's name."""
 
-    def __init__(self, nc: RecordingClient) -> None:
+    def __init__(self, nc: RecordingClient, name: str = "") -> None:
         self.nc = nc
         self.js: JetStreamContext = nc.jetstream(timeout=CALL_SECONDS)
-        self.name = f"S-{uuid4().hex[:10]}"
+        self.name = name or f"S-{uuid4().hex[:10]}"
         self.subject = self.name.lower()
         """The first token of subjects that this user's stream may have."""
 
@@ -172,14 +172,15 @@ async def _ignore(_: Exception) -> None:
 
 
 @contextlib.asynccontextmanager
-async def connected(url: str) -> AsyncIterator[User]:
-    """Connect a user, whose stream is deleted in the end."""
+async def connected(url: str, name: str = "", *, last: bool = True) -> AsyncIterator[User]:
+    """Connect a user; in the end the stream is deleted, unless somebody goes on with it."""
     nc = RecordingClient()
     await nc.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=_ignore)
-    user = User(nc)
+    user = User(nc, name)
     try:
         yield user
     finally:
-        with contextlib.suppress(Exception):
-            await user.api("STREAM.DELETE.$")
+        if last:
+            with contextlib.suppress(Exception):
+                await user.api("STREAM.DELETE.$")
         await nc.close()
