@@ -97,7 +97,7 @@ class DurableLog(ConsumerLog):
         state.settle(done)
         if cursor.mark_delete >= 0:
             behind = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
-            state.pass_over(behind)
+            state.pass_over(behind, acknowledged=True)
 
     def delivered(self, message: StoredMessage) -> None:
         """Take note where a message that is delivered is stored."""

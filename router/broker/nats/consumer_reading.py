@@ -124,9 +124,10 @@ class MessageSource:
             message = await stream.read(sequence)
             if not state.listed or state.listed[0] != sequence:
                 continue
-            if message is not None and not self._log.is_acknowledged(message):
+            known = message is not None and self._log.is_acknowledged(message)
+            if message is not None and not known:
                 return message
-            state.pass_over(sequence)
+            state.pass_over(sequence, acknowledged=known)
         return await self._next_in_order()
 
     def taken(self, message: StoredMessage) -> None:
@@ -154,7 +155,7 @@ class MessageSource:
                     if not self._log.is_acknowledged(message):
                         return message
                     self.taken(message)
-                    state.pass_over(message.sequence)
+                    state.pass_over(message.sequence, acknowledged=True)
                     continue
                 self._ahead.popleft()
                 state.pass_over(message.sequence)

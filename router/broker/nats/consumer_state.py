@@ -187,8 +187,11 @@ class ConsumerState:
             self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(1))
         return Delivery(self._deliveries, 1)
 
-    def pass_over(self, sequence: int) -> None:
-        """Go on behind a message: it is not there any more, or none of this consumer's."""
+    def pass_over(self, sequence: int, *, acknowledged: bool = False) -> None:
+        """Go on behind a message: it is not there any more, or none of this consumer's.
+
+        `acknowledged`: it was delivered and acknowledged before the state was stored.
+        """
         if sequence < self.next_sequence:
             return
         self.next_sequence = sequence + 1
@@ -196,6 +199,8 @@ class ConsumerState:
             self.listed.popleft()
             if not self.listed:
                 self.next_sequence = max(self.next_sequence, self.resume + 1)
+        if acknowledged and not self._pending:
+            self.floor = SequencePair(self._deliveries, sequence)
 
     def acknowledge(self, sequence: int, consumer_sequence: int) -> list[int]:
         """Take an acknowledgement; return the sequences that it acknowledged.
