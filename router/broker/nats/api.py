@@ -15,10 +15,8 @@ import structlog
 
 from router.broker.nats.api_call import PREFIX, Api, ApiCall, Handler
 from router.broker.nats.authorization import Caller
-from router.broker.nats.failures import jetstream_error
+from router.broker.nats.failures import FAILURES, jetstream_error
 from router.broker.nats.hub import Hub, Request
-from router.broker.storage import StoreError
-from router.errors import RouterError
 from router.metrics import Sample
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, Result
@@ -75,7 +73,7 @@ class JetStreamApi:
         result: object = None
         try:
             result = api.handler(call)
-        except (JetStreamError, RouterError, StoreError) as failure:
+        except FAILURES as failure:
             result = failure
         if isawaitable(result):
             task = asyncio.get_running_loop().create_task(self._finish(api, call, result))
@@ -136,7 +134,7 @@ class JetStreamApi:
 async def _settled(work: object) -> Result | Exception | None:
     try:
         return await work  # type: ignore[misc, no-any-return]  # checked by isawaitable
-    except (JetStreamError, RouterError, StoreError) as failure:
+    except FAILURES as failure:
         return failure
 
 
@@ -144,7 +142,7 @@ async def _result(handler: Handler, call: ApiCall) -> Result | Exception | None:
     try:
         result = handler(call)
         return await result if isawaitable(result) else result
-    except (JetStreamError, RouterError, StoreError) as failure:
+    except FAILURES as failure:
         return failure
 
 

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream_log import StreamLog
+from router.broker.storage import DamagedError
 from router.wire.nats import headers
 
 MAX_IDS: Final = 500_000
@@ -50,7 +51,11 @@ async def restore_ids(ids: MessageIds, log: StreamLog, window_ns: int, now_ms: i
     ledger, since_ms = log.ledger, now_ms - window_ms
     last = await log.read(ledger.deleted.last_live(ledger.durable_number - 1) + 1)
     if window_ms > 0:
-        first = await ledger.number_before(await ledger.find_time(max(0, since_ms)))
+        try:
+            entry = await ledger.find_time(max(0, since_ms))
+        except DamagedError as damage:
+            entry = damage.first
+        first = await ledger.number_before(entry)
         async for messages in log.scan(first + 1, log.last_sequence):
             for message in messages:
                 if _KEY in message.headers:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.broker.storage import StoreError
+from router.broker.storage import DamagedError, StoreError
 from router.errors import (
     DiskFullError,
     RouterError,
@@ -19,7 +19,12 @@ _CODES: Final[tuple[tuple[type[Exception], ErrorCode], ...]] = (
     (DiskFullError, ErrorCode.STORAGE_RESOURCES_EXCEEDED),
     (StoreError, ErrorCode.STREAM_STORE_FAILED),
     (RouterError, ErrorCode.STREAM_GENERAL),
+    (DamagedError, ErrorCode.STREAM_GENERAL),
+    (OSError, ErrorCode.STREAM_GENERAL),
 )
+
+FAILURES: Final[tuple[type[Exception], ...]] = (JetStreamError, *(kind for kind, _ in _CODES))
+"""What a call may fail with."""
 
 
 def jetstream_error(failure: Exception) -> JetStreamError:

@@ -36,7 +36,7 @@ from router.broker.nats.publish_checks import (
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream
 from router.broker.nats.subject_index import stored_size
-from router.broker.storage import NATS_FORMAT, Store, StoreError, TopicRecord
+from router.broker.storage import NATS_FORMAT, DamagedError, Store, StoreError, TopicRecord
 from router.errors import DiskFullError, NotAllowedError, RouterError
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import PubAck
@@ -212,7 +212,7 @@ class Publisher:
             await stream.open()
             await stream.log.catch_up()
             await stream.log.resolve_all()
-        except (OSError, *_REFUSALS) as failure:
+        except (OSError, DamagedError, *_REFUSALS) as failure:
             _log.warning("nats-stream-not-open", stream=stream.name, reason=str(failure))
             refused = [one for one in self._pending if one.stream is stream]
             self._pending = [one for one in self._pending if one.stream is not stream]

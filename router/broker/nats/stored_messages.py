@@ -196,10 +196,11 @@ class MessageReader:
         deleted = self._ledger.deleted
         found: list[StoredMessage] = []
         for entry in entries:
-            for message in self.messages(entry):
-                if message.sequence <= number or (
-                    deleted and deleted.contains(message.sequence - 1)
-                ):
+            messages = self.messages(entry)
+            if messages and (passed := number + 1 - messages[0].sequence) > 0:
+                messages = messages[passed:]
+            for message in messages:
+                if deleted and deleted.contains(message.sequence - 1):
                     continue
                 max_bytes -= len(message.payload) + len(message.headers)
                 if found and max_bytes < 0:

@@ -32,7 +32,7 @@ from router.broker.nats.stored_messages import (
 )
 from router.broker.nats.stream_log import DeletionObserver, StreamLog, synced
 from router.broker.nats.subject_index import SubjectBudget, SubjectIndex
-from router.broker.storage import Store, TopicRecord
+from router.broker.storage import DamagedError, Store, TopicRecord
 from router.model import TopicName
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, error
@@ -174,7 +174,10 @@ class Stream:
     async def find_time(self, time_ns: int) -> int:
         """Return the first sequence stored at or after a time; the next one if there is none."""
         time_ms = -(-time_ns // NS_PER_MS)
-        entry = await self.ledger.find_time(max(0, time_ms))
+        try:
+            entry = await self.ledger.find_time(max(0, time_ms))
+        except DamagedError as damage:
+            entry = damage.first
         return await self.ledger.number_before(entry) + 1
 
     async def count(self, filters: Sequence[str], first_sequence: int) -> int:
@@ -373,6 +376,9 @@ class Stream:
             return None
         entry = ledger.cached(last)
         if entry is None:
-            entries = await ledger.read(last, 1, 1)
+            try:
+                entries = await ledger.read(last, 1, 1)
+            except DamagedError:
+                return None
             entry = entries[0] if entries else None
         return None if entry is None else entry.timestamp_ms * NS_PER_MS

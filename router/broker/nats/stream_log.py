@@ -122,6 +122,7 @@ class StreamLog:
                 found = [message for message in found if message.sequence <= last]
             if found:
                 yield found
+            await asyncio.sleep(0)  # what is in memory is read without a wait
 
     async def next_of_subject(self, sequence: int, filters: Sequence[str]) -> StoredMessage | None:
         """Return the first live message from a sequence on that matches a filter; none: all do."""

@@ -23,6 +23,7 @@ import structlog
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
 from router.broker.nats.authorization import Caller
+from router.broker.nats.failures import FAILURES
 from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import Stream, StreamContext, StreamRecord
@@ -30,19 +31,20 @@ from router.broker.nats.stream_log import synced
 from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
 from router.broker.nats.stream_places import StreamPlaces
 from router.broker.nats.stream_records import StreamRecords
-from router.broker.storage import StoreError, TopicRecord
+from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import ConflictError, RouterError
 from router.metrics import Sample
 from router.model import NO_PROPERTIES, NOT_PARTITIONED, Policies, TopicName
 from router.registry import NEW, AsyncRegistry
 from router.wire.nats.jetstream.config import StreamConfig
-from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.jetstream.stream_rules import checked_stream_update
 from router.wire.nats.subjects import is_literal, matches, overlaps
 
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
+INBOX: Final = "_INBOX."
 SAVE_INTERVAL_SECONDS: Final = 300.0
 """Between checkpoints of indexes."""
 NO_BOUND: Final = Policies(retention_ms=-1, retention_bytes=-1)
@@ -156,6 +158,8 @@ class Streams:
         except KeyError:
             pass
         stream = self._route(subject)
+        if subject.startswith(INBOX):
+            return stream  # hardly one comes again
         if len(self._routes) >= MAX_ROUTES:
             self._routes.clear()
         self._routes[subject] = stream
@@ -314,7 +318,7 @@ class Streams:
             try:
                 if record is not None:
                     await self._stream(topic, record).open()
-            except (OSError, StoreError, RouterError, JetStreamError) as failure:
+            except FAILURES as failure:
                 _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
 
     async def _save_indexes(self) -> None:
