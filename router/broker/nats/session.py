@@ -50,6 +50,7 @@ from router.wire.nats.subjects import is_literal, is_valid
 MAX_CONTROL_LINE_BYTES: Final = 4096
 MAX_SUBSCRIPTION_BYTES: Final = 1_024
 """What the subscriptions of a client may take in memory, about, on average."""
+NOT_STORED: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.")
 SLOW_CONSUMER: Final = "slow-consumer"
 _OK: Final = encode.ok()
 _PING: Final = encode.ping()
@@ -308,8 +309,9 @@ class NatsSession:
             self._confirm()
         origin = None if options.echo else self
         count = self._hub.publish(message, origin=origin, caller=self.caller)
-        # A subject with wildcards, which the protocol allows, names nothing that could be stored.
-        stream = self._server.stream_for(subject) if literal else None
+        # Calls and acknowledgements are stored nowhere, nor are subjects with wildcards.
+        stored = literal and not subject.startswith(NOT_STORED)
+        stream = self._server.stream_for(subject) if stored else None
         if stream is not None:
             self._stored_by().publish(stream, message)
         elif not count and options.no_responders:
