@@ -9,6 +9,7 @@ import pytest
 
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
+from tests.broker.nats_raw import RawNats
 from tests.broker.raw import RawClient
 from tests.ports import free_port
 from tests.processes import BrokerProcess
@@ -47,3 +48,19 @@ def test_clients_on_the_blacklist_are_refused_and_let_go(broker: BrokerProcess) 
     again.send("CONNECT", client_version="raw", protocol_version=20)
     assert again.expect("ERROR").error == pb.AuthorizationError
     again.close()
+
+
+def test_nats_clients_on_the_blacklist_are_refused_and_let_go(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    broker = BrokerProcess(tmp_path / "data", free_port(), broker_nats=address)
+    broker.start()
+    admin = RawClient(broker.url)
+    admin.shake_hands()
+    with RawNats(address).connect() as client:
+        record = npb.RegistryPut(kind="blacklist", name="127.0.0.0/8", value=b"{}")
+        assert not admin.ask("ADMIN", "ADMIN_RESPONSE", registry_put=record).code
+        assert client.lines() == ["-ERR 'Authorization Violation'", "closed"]
+    with RawNats(address) as client:
+        assert client.ask("PUB a 0", "") == ["-ERR 'Authorization Violation'", "closed"]
+    admin.close()
+    assert broker.stop() == 0
