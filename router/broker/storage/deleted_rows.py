@@ -25,7 +25,9 @@ def load(connection: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
 
 
 def save(connection: sqlite3.Connection, ledger: int, changes: Iterable[RangeChange]) -> None:
-    """Store what became of a ledger's ranges."""
+    """Store what became of a ledger's ranges, if the ledger is still there."""
+    if connection.execute("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone() is None:
+        return
     changes = tuple(changes)
     connection.executemany(
         "DELETE FROM deleted WHERE ledger_id = ? AND first_number = ?",

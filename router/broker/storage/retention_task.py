@@ -6,13 +6,14 @@ node's entries reach their segments while they are young.
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
 
 import structlog
 
-from router.broker.storage import rows
+from router.broker.storage import deleted_rows, rows
 from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.broker.storage.cursor_log import CursorLog
@@ -98,7 +99,15 @@ class RetentionTask:
                 if found := choose(ledger):
                     dropped[ledger] = found
             gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
-            await self._context.metadata.run(lambda c: rows.drop_segments(c, gone))
+            # Messages may have been deleted since the checkpoint: what goes because of it says so.
+            deleted = [(ledger.id, ledger.deleted.take_changes()) for ledger in dropped]
+
+            def drop(connection: sqlite3.Connection) -> None:
+                rows.drop_segments(connection, gone)
+                for ledger_id, changes in deleted:
+                    deleted_rows.save(connection, ledger_id, changes)
+
+            await self._context.metadata.run(drop)
             for ledger, segments in dropped.items():
                 # Not before: what a reader was told to be the first may not come back.
                 firsts = {segment.first_entry for segment in segments}

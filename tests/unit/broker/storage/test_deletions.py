@@ -140,6 +140,36 @@ def test_segments_without_messages_go_before_their_time_wherever_they_stand(fold
     run(work())
 
 
+def test_what_goes_was_deleted_on_disk_before(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages are deleted between the checkpoint of a sweep and the removal of segments."""
+
+    async def work() -> None:
+        async with killed(folder, BIG_JOURNAL) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [payload(n) for n in range(60)])
+            checkpoint = store._sweep._checkpoint
+
+            async def then_delete(now_ms: int) -> None:
+                await checkpoint(now_ms)
+                gone = ledger.segments[2]
+                store.delete_messages(ledger, [(gone.first_index, gone.next_index - 1)])
+
+            monkeypatch.setattr(store._sweep, "_checkpoint", then_delete)
+            await store._checkpointer.checkpoint()
+            first = ledger.segments[0]
+            store.delete_messages(ledger, [(first.first_index, first.next_index - 1)])
+            await store.retain(NOW_MS)
+            (gap,) = ledger.gaps()
+            with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection:
+                rows = connection.execute("SELECT first_number, last_number FROM deleted")
+                assert gap in rows.fetchall()
+        assert check(folder / "data") == []
+
+    run(work())
+
+
 def test_a_topic_whose_messages_are_all_deleted_takes_no_space(folder: Path) -> None:
     async def work() -> None:
         async with opened(folder) as store:
