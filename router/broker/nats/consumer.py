@@ -208,6 +208,7 @@ class Consumer:
             self._settle(ack)
         elif kind.name == "-NAK":
             self._refuse(ack, kind)
+            self._schedule()
         elif kind.name == "+WPI":
             self.state.extend(ack.sequence, self._context.now_ns())
         self.log.changed()
@@ -216,7 +217,6 @@ class Consumer:
             return
         if reply:
             self.log.after(lambda: self._hub.publish(NatsMessage(reply)))
-        self._schedule()
 
     def confirm_flow(self, subject: str) -> None:
         """Take the answer to a flow control request."""

@@ -75,6 +75,7 @@ class DurableLog(ConsumerLog):
         self._record = record
         self._state = state
         self._places: dict[int, EntryPlace] = {}
+        self._left: dict[int, int] = {}
         self._last: EntryPlace | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause_seconds = NOTE_SECONDS
@@ -105,11 +106,17 @@ class DurableLog(ConsumerLog):
         self._places[message.sequence] = self._last = place
 
     def acknowledged(self, sequences: Iterable[int]) -> None:
-        """Journal that messages are acknowledged."""
+        """Journal that messages are acknowledged; those of one turn of the loop go together."""
         for sequence in sequences:
             place = self._places.pop(sequence, None)
-            if place is not None:
-                self._store.acknowledge(self._record, _ack(place))
+            if place is None:
+                continue
+            if not self._left:
+                asyncio.get_running_loop().call_soon(self._journal)
+            left = self._left.get(place.entry)
+            if left is None:
+                left = (1 << place.messages) - 1
+            self._left[place.entry] = left & ~(1 << place.position)
 
     def is_acknowledged(self, message: StoredMessage) -> bool:
         """Return whether a message was acknowledged before the last start."""
@@ -119,6 +126,7 @@ class DurableLog(ConsumerLog):
 
     def after(self, done: Callable[[], object]) -> None:
         """Call when all acknowledgements so far are durable."""
+        self._journal()
         self._store.after_sync(done)
 
     def changed(self) -> None:
@@ -129,15 +137,24 @@ class DurableLog(ConsumerLog):
 
     def flush(self) -> None:
         """Write the state down now, if it changed."""
+        self._journal()
         if self._timer is not None:
             self._timer.cancel()
             self._write()
 
     def close(self) -> None:
         """Write nothing any more."""
+        self._journal()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+
+    def _journal(self) -> None:
+        """Have the cursor take the acknowledgements that came since the last call."""
+        acknowledged, self._left = self._left, {}
+        for entry, left in acknowledged.items():
+            ack = Ack(entry, ack_set=tuple(words(left))) if left else Ack(entry)
+            self._store.acknowledge(self._record, ack)
 
     def _write(self) -> None:
         self._timer = None
@@ -177,14 +194,6 @@ async def _find(ledger: Ledger, number: int) -> EntryPlace | None:
     if not before <= number < behind:
         return None
     return EntryPlace(entry, number - before, behind - before)
-
-
-def _ack(place: EntryPlace) -> Ack:
-    """Return the acknowledgement of one message."""
-    if place.messages == 1:
-        return Ack(place.entry)
-    left = (1 << place.messages) - 1 & ~(1 << place.position)
-    return Ack(place.entry, ack_set=tuple(words(left)))
 
 
 def _ack_all(place: EntryPlace, *, itself: bool) -> Ack:
