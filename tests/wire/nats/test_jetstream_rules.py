@@ -17,6 +17,7 @@ from router.wire.nats.jetstream.errors import JetStreamError
 from router.wire.nats.jetstream.requests import ConsumerCreateRequest, StreamConfigRequest
 from router.wire.nats.jetstream.stream_rules import (
     check_stream_create,
+    check_stream_update,
     checked_stream,
     checked_stream_update,
 )
@@ -45,7 +46,7 @@ STREAMS: list[tuple[dict[str, Any], int, str]] = [
     ({"num_replicas": 2}, 10074, "replicas"),
     ({"num_replicas": 6}, 10052, "replicas"),
     ({"max_age": -1}, 10052, "max age can not be negative"),
-    ({"max_age": SECOND // 20}, 10052, ">= 100ms"),
+    ({"max_age": SECOND // 20}, 10052, "max age needs"),
     ({"duplicate_window": -1}, 10052, "duplicates window can not be negative"),
     ({"duplicate_window": SECOND // 20}, 10052, "duplicates window needs"),
     ({"max_age": SECOND, "duplicate_window": 2 * SECOND}, 10052, "larger then max age"),
@@ -53,6 +54,7 @@ STREAMS: list[tuple[dict[str, Any], int, str]] = [
     ({"discard_new_per_subject": True}, 10052, "requires discard new"),
     ({"discard_new_per_subject": True, "discard": "new"}, 10052, "max msgs per subject"),
     ({"persist_mode": "async", "storage": "memory"}, 10052, "file storage"),
+    ({"persist_mode": "async", "num_replicas": 2}, 10052, "replicated"),
     ({"subjects": ["a..b"]}, 10052, "invalid subject"),
     ({"subjects": ["a.*", "a.b"]}, 10052, "overlaps"),
     ({"subjects": [">"]}, 10052, "capturing all"),
@@ -77,7 +79,14 @@ def test_what_a_new_stream_can_not_be(members: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("name", "code"), [("T", 10056), ("a/b", 10128)])
 def test_names_of_a_new_stream(name: str, code: int) -> None:
     config = StreamConfig(name="S" if code == 10056 else name)
-    assert refusal(check_stream_create, name, StreamConfigRequest(config))[0] == code
+    request = StreamConfigRequest(config)
+    assert refusal(check_stream_create, name, request)[0] == code
+
+
+def test_an_update_has_the_name_of_its_subject() -> None:
+    request = StreamConfigRequest(StreamConfig(name="S"))
+    assert check_stream_update("S", request).max_msgs == -1
+    assert refusal(check_stream_update, "T", request)[0] == 10056
 
 
 @pytest.mark.parametrize("subjects", [[">"], ["$JS.API.x"], ["$SYS.x"]])
