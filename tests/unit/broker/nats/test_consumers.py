@@ -12,9 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from router.access.permissions import Right
 from router.broker.storage.disk import Disk
-from router.errors import SubscriptionBusyError
-from router.model import Policies
+from router.errors import ForbiddenError, SubscriptionBusyError
+from router.model import Policies, TopicName
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import (
     STREAM,
@@ -293,6 +294,48 @@ def test_topic_that_no_client_configured_has_consumers(tmp_path: Path) -> None:
         assert payloads(await served.pull("c")) == [b"2", b"3"]
 
     run(tmp_path, first, second)
+
+
+class Restricted:
+    """A caller with some rights on every topic."""
+
+    name = "restricted"
+    administers = unrestricted = False
+    no_responders = True
+
+    def __init__(self, *rights: Right) -> None:
+        self._rights = rights
+
+    def may(self, topic: TopicName, right: Right) -> bool:
+        del topic
+        return right in self._rights
+
+    def authorize(self, topic: TopicName, right: Right) -> None:
+        if not self.may(topic, right):
+            raise ForbiddenError(f"no right to {right.value} {topic}")
+
+
+def test_consumers_need_rights_on_the_topic(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served)
+        [message] = await served.pull("c", 1)
+        api, viewer = served.server.api, Restricted(Right.VIEW)
+        for caller, code in ((Restricted(), 10059), (viewer, 10051)):
+            reply = await api.answer(caller, "CONSUMER.DELETE.S.c", b"")
+            assert reply is not None
+            assert reply.to_json()["error"]["err_code"] == code
+        shown = await api.answer(viewer, "CONSUMER.INFO.S.c", b"")
+        assert shown is not None
+        assert shown.to_json()["name"] == "c"
+        served.hub.publish(NatsMessage(message.reply), caller=viewer)
+        assert (await served.info("c"))["num_ack_pending"] == 1
+        asked = NatsMessage("$JS.API.CONSUMER.MSG.NEXT.S.c")
+        [refused] = await served.server.request(viewer, asked, 1, 5)
+        assert refused.headers.startswith(b"NATS/1.0 503")
+        served.hub.publish(NatsMessage(message.reply), caller=Restricted(Right.SUBSCRIBE))
+        assert (await served.info("c"))["num_ack_pending"] == 0
+
+    run(tmp_path, test)
 
 
 class HeldDisk(Disk):
