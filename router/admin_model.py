@@ -138,7 +138,10 @@ class EntryChoice:
 
 @dataclass(frozen=True, slots=True)
 class StoredEntry:
-    """An entry of a partition; `payload`: its metadata too, as the Pulsar protocol has them."""
+    """An entry of a partition; `payload`: its metadata too, as the Pulsar protocol has them.
+
+    Where messages of it are deleted, the payload has the others, and the id is of the last of them.
+    """
 
     message_id: Position
     payload: bytes

@@ -218,6 +218,8 @@ def test_administration_counts_and_shows_what_is_left(app: Flask) -> None:
     assert first in peeked("subscription/s/position/1")[1]
     status, text = peeked("examinemessage?initialPosition=latest&messagePosition=1")
     assert (status, last in text, "n98" in text) == (200, True, False)
+    shown = client.get(f"{base}/lastMessageId").get_json()
+    assert (shown["entryId"], shown["batchIndex"]) == (len(MIXED) - 2, 0)
 
 
 def test_a_kafka_consumer_gets_what_is_left_at_its_offsets(kafka_address: str) -> None:

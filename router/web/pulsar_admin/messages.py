@@ -119,7 +119,10 @@ class MessageViews(ResourceViews):
         (partition,) = self._inspection.one(name).partitions
         found = self._administration.read_entry(name, EntryChoice(latest=True))
         if found is not None:
-            return answer(message_id(found.message_id, _last_of_batch(found.payload)))
+            last = found.message_id.batch_index
+            if last < 0:
+                last = _last_of_batch(found.payload)
+            return answer(message_id(found.message_id, last))
         place = Position(partition.ledger, partition.next_entry - 1, partition.partition)
         return answer(message_id(place))
 

@@ -235,14 +235,15 @@ class CursorRequests:
         try:
             ledger_id = partition.ledger.id
             payload = await self._transcoder.transcoded(ledger_id, [entry], PULSAR_FORMAT)
-            live = partition.ledger.live_messages(entry)
+            live, last = partition.ledger.live_messages(entry), -1
             if live is not None:
+                last = live.bit_length() - 1
                 payload = await self._transcoder.left(entry, payload, PULSAR_FORMAT, live)
         except UnreadableEntryError as failure:
             raise ReadFailedError(f"the entry {entry.entry_id}: {failure}") from failure
         if len(payload) > MAX_MESSAGE_SIZE:
             raise ReadFailedError(f"the entry {entry.entry_id} is too large to be shown")
-        place = Position(partition.ledger.id, entry.entry_id, partition.index)
+        place = Position(partition.ledger.id, entry.entry_id, partition.index, last)
         found = StoredEntry(place, payload, entry.timestamp_ms, entry.index)
         response.entry.CopyFrom(conversions.STORED_ENTRY.encode(found))
 
