@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ NO_RESPONDERS: Final = 503
 MAX_PAGES: Final = 1000
 """Pages of one list that are read; each has 256 streams or consumers."""
 
+_PARTITION: Final = re.compile(r"-partition-\d+\Z", re.ASCII)
 _CONFLICTS: Final = frozenset(
     {ErrorCode.STREAM_NAME_EXIST, ErrorCode.STREAM_SUBJECT_OVERLAP, ErrorCode.CONSUMER_NAME_EXIST}
 )
@@ -43,8 +45,8 @@ def stream_name(text: str) -> str:
 
 
 def topic_of_stream(stream: str) -> str:
-    """Return the short name of a stream's topic."""
-    return stream.replace("%2E", ".").replace("%25", "%")
+    """Return the short name of a stream's topic, which may have several partitions."""
+    return _PARTITION.sub("", stream).replace("%2E", ".").replace("%25", "%")
 
 
 class StreamCalls:

@@ -84,6 +84,13 @@ def test_a_file_that_is_no_object_is_refused() -> None:
         assert result.exit_code == status.BAD_SETTING
 
 
+def test_names_of_streams_are_those_of_their_topics() -> None:
+    assert management.stream_name("a.b") == management.stream_name("a%2Eb") == "a%2Eb"
+    assert management.topic_of_stream("a%2Eb") == "a.b"
+    assert management.topic_of_stream("a%252Eb") == "a%2Eb"
+    assert management.topic_of_stream("a%2Eb-partition-12") == "a.b"
+
+
 def test_lists_are_read_to_their_end() -> None:
     names = [f"s{number}" for number in range(7)]
 
