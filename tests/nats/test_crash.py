@@ -99,6 +99,7 @@ async def everything(js: JetStreamContext) -> dict[str, list[tuple[int, int]]]:
         return bool(await raised(js.account_info()) == "ok")
 
     await until(answers, PATIENCE)
+    js = JetStreamContext(js._nc, timeout=PATIENCE)
     config = ConsumerConfig(ack_policy=AckPolicy.NONE)
     pull = await js.pull_subscribe("", "reader", STREAM, config)
     left = (await js.stream_info(STREAM)).state.messages
@@ -118,6 +119,8 @@ def test_acknowledged_publishes_survive_kills_of_the_broker(folder: Path) -> Non
     stack.start()
     asyncio.run(_kill_under_load(stack))
     assert stack.stop() == 0
+    lines = (folder / "serve.log").read_text("utf-8").splitlines()
+    assert [line for line in lines if '"level": "error"' in line] == []
 
 
 async def _kill_under_load(stack: NatsStack) -> None:

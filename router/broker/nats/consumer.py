@@ -337,7 +337,8 @@ class Consumer:
     def _next_event(self) -> int | None:
         events = [self.state.next_deadline(), self._inactive_at()]
         events.append(self._deliveries.outlet.next_event())
-        if self.paused_ns:
+        # also of a pause that ended after delivering was tried, and before this
+        if self.paused_ns or self._deliveries.held:
             events.append(self.config.pause_until)
         return min((one for one in events if one is not None), default=None)
 

@@ -86,6 +86,8 @@ class Deliveries:
         self._rested = rested
         self._task: asyncio.Task[None] | None = None
         self._again = False
+        self.held = False
+        """Whether a pause kept from delivering when that was last tried."""
         self._last_time_ns = 0
 
     @property
@@ -97,7 +99,7 @@ class Deliveries:
     def wake(self) -> None:
         """Deliver what can be delivered."""
         if self._task is not None:
-            self._again = True
+            self._again, self.held = True, False
         elif self._is_ready():
             self._task = asyncio.get_running_loop().create_task(self._serve())
 
@@ -114,7 +116,8 @@ class Deliveries:
 
     def _is_ready(self) -> bool:
         """Return whether a client waits for messages and may get some."""
-        return not self.closed and self.outlet.ready and not self.paused_ns
+        self.held = self.paused_ns > 0
+        return not self.closed and self.outlet.ready and not self.held
 
     async def _serve(self) -> None:
         retry = False

@@ -39,7 +39,9 @@ class MessageIds:
         self._seen.pop(message_id, None)
         self._seen[message_id] = _Seen(sequence, time_ms)
         for _ in range(2):  # two for each that comes, so that the old ones go
-            oldest = next(iter(self._seen))
+            oldest = next(iter(self._seen), None)
+            if oldest is None:
+                break
             if self._seen[oldest].time_ms > since_ms and len(self._seen) <= MAX_IDS:
                 break
             del self._seen[oldest]
