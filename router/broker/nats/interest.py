@@ -3,19 +3,20 @@
 Theory of operation. A consumer says after each acknowledgement which message it was; those of one
 turn of the event loop are looked at together. On an interest stream a message is kept while a
 consumer needs it, or a durable subscription of another dialect has not acknowledged its entry; a
-message that none needs when it is stored goes at once. On a work queue a message goes when its
-consumer has acknowledged it.
+message that none needs when it is stored goes at once. Subscriptions say nothing when they
+acknowledge, so a stream that has some is looked through from time to time (`Streams`). On a work
+queue a message goes when its consumer has acknowledged it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Protocol
 
 import structlog
 
-from router.broker.delivery import Partition
+from router.broker.delivery import Partition, Subscription
 from router.broker.nats.stream_log import StreamLog
 from router.wire.nats.jetstream.policies import Retention
 
@@ -55,12 +56,17 @@ class Interest:
         if self._task is None:
             self._start()
 
-    def stored(self, messages: Iterable[tuple[int, str]]) -> None:
-        """Delete those of some new messages, by sequence and subject, that none needs."""
+    def stored(self, messages: Iterable[tuple[int, str]], entry: int) -> None:
+        """Delete those of the messages of a new entry, by sequence and subject, that none needs."""
         if self.retention is Retention.INTEREST:
             for sequence, subject in messages:
-                if not self.is_needed(sequence, subject):
+                if not self.is_needed(sequence, subject, entry):
                     self.acknowledged(sequence)
+
+    @property
+    def has_groups(self) -> bool:
+        """Return whether groups of other dialects hold messages back."""
+        return self.retention is Retention.INTEREST and any(self._groups())
 
     async def review(self) -> None:
         """Delete what none needs: a consumer has gone, or retention is by interest now.
@@ -73,16 +79,25 @@ class Interest:
         await log.catch_up()
         async for messages in log.scan(log.first_sequence, log.last_sequence):
             log.delete_messages(
-                [one for one in messages if not self.is_needed(one.sequence, one.subject)]
+                [
+                    one
+                    for one in messages
+                    if not self.is_needed(one.sequence, one.subject, one.entry)
+                ]
             )
 
-    def is_needed(self, sequence: int, subject: str) -> bool:
-        """Return whether a message is kept for a consumer, or for a group of another dialect."""
+    def is_needed(self, sequence: int, subject: str, entry: int) -> bool:
+        """Return whether a message is kept for a consumer, or for a group of another dialect.
+
+        `entry` is the one that holds it.
+        """
         if self.retention is Retention.LIMITS:
             return True
         if any(one.needs(sequence, subject) for one in self._consumers.values()):
             return True
-        return self.retention is Retention.INTEREST and self._is_needed_by_groups(sequence)
+        return self.retention is Retention.INTEREST and any(
+            not one.cursor.is_acked(entry) for one in self._groups()
+        )
 
     async def settle(self) -> None:
         """Return when what was acknowledged is deleted."""
@@ -109,7 +124,9 @@ class Interest:
             unneeded = []
             for sequence in sequences:
                 message = await log.read(sequence)
-                if message is not None and not self.is_needed(sequence, message.subject):
+                if message is not None and not self.is_needed(
+                    sequence, message.subject, message.entry
+                ):
                     unneeded.append(message)
             log.delete_messages(unneeded)
 
@@ -120,11 +137,8 @@ class Interest:
         if self._acknowledged and not task.cancelled():
             self._start()  # it was acknowledged when the task had ended already
 
-    def _is_needed_by_groups(self, sequence: int) -> bool:
-        """Return whether a durable subscription of another dialect has not acknowledged it."""
-        entry = self._partition.ledger.cached_entry_of_number(sequence - 1)
-        return any(
-            entry is None or not one.cursor.is_acked(entry)
-            for one in self._partition.subscriptions.values()
-            if one.durable and not one.passive and one.name not in self._consumers
-        )
+    def _groups(self) -> Iterator[Subscription]:
+        """Yield the subscriptions of other dialects that hold messages back."""
+        for one in self._partition.subscriptions.values():
+            if one.durable and not one.passive and one.name not in self._consumers:
+                yield one

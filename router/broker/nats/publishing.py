@@ -296,26 +296,27 @@ class Publisher:
         self._in_flight += entry.memory
         self._context.stored(len(payload))
 
-    def _stored(self, stream: Stream, entry: _Entry, _entry_id: int) -> None:
+    def _stored(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
         """Enforce what the messages brought about, and acknowledge them: they are on disk."""
         self._in_flight -= entry.memory
         if self._full:
             self._relieve()
         if entry.rollups:
-            task = asyncio.get_running_loop().create_task(self._roll_up(stream, entry))
+            task = asyncio.get_running_loop().create_task(self._roll_up(stream, entry, entry_id))
             self._context.tasks.add(task)
             task.add_done_callback(self._context.tasks.discard)
             return
-        self._acknowledge(stream, entry)
+        self._acknowledge(stream, entry, entry_id)
 
-    def _acknowledge(self, stream: Stream, entry: _Entry) -> None:
+    def _acknowledge(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
         if not stream.closed and stream.log.indexer is not None:
             stream.log.indexer.advance()
             stream.limits.enforce()
-            stream.interest.stored(
+            places = (
                 (sequence, message.subject)
                 for sequence, message in enumerate(entry.messages, entry.first)
             )
+            stream.interest.stored(places, entry_id)
         if stream.config.no_ack:
             return
         answer, head = self._answer, b'{"stream":%b,"seq":' % orjson.dumps(stream.name)
@@ -325,7 +326,7 @@ class Publisher:
                 answer(reply, b"%b%d}" % (head, sequence))
             sequence += 1
 
-    async def _roll_up(self, stream: Stream, entry: _Entry) -> None:
+    async def _roll_up(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
         try:
             for sequence, subject, rollup in entry.rollups:
                 if rollup == ROLLUP_ALL:
@@ -334,7 +335,7 @@ class Publisher:
                     await stream.log.delete_matching((subject,), sequence, sequence)
         except (OSError, StoreError) as failure:
             _log.error("nats-rollup-failed", stream=stream.name, reason=str(failure))
-        self._acknowledge(stream, entry)
+        self._acknowledge(stream, entry, entry_id)
 
     def _acknowledge_duplicate(self, stream: Stream, message: NatsMessage, sequence: int) -> None:
         """Acknowledge a message that is stored already, when that one is on disk."""

@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -382,3 +382,19 @@ class Stream:
                 return None
             entry = entries[0] if entries else None
         return None if entry is None else entry.timestamp_ms * NS_PER_MS
+
+
+class ConsumersPart(Protocol):
+    """What streams ask of the part that serves consumers."""
+
+    async def load(self, stream: Stream, /) -> None:
+        """Take in the stored consumers of a stream; called once, when it is opened."""
+        ...
+
+    async def configured(self, stream: Stream, /) -> None:
+        """Go on with another configuration of a stream."""
+        ...
+
+    def close(self, stream: Stream, /) -> Awaitable[None] | None:
+        """End the consumers of a stream: it is deleted, or the broker ends."""
+        ...

@@ -15,8 +15,9 @@ subject still leads to the stream, and the topic can be read as a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Sequence
+from itertools import count
+from typing import Any, Final
 
 import structlog
 
@@ -26,7 +27,7 @@ from router.broker.nats.authorization import Caller
 from router.broker.nats.failures import FAILURES
 from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
-from router.broker.nats.stream import Stream, StreamContext, StreamRecord
+from router.broker.nats.stream import ConsumersPart, Stream, StreamContext, StreamRecord
 from router.broker.nats.stream_log import synced
 from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
 from router.broker.nats.stream_places import StreamPlaces
@@ -45,27 +46,14 @@ from router.wire.nats.subjects import is_literal, matches, overlaps
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
 INBOX: Final = "_INBOX."
-SAVE_INTERVAL_SECONDS: Final = 300.0
-"""Between checkpoints of indexes."""
+SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.")
+"""What no stream may take."""
+MAINTENANCE_INTERVAL_SECONDS: Final = 15.0
+TURNS_PER_SAVE: Final = 20
+"""Of maintenance, between checkpoints of indexes."""
 NO_BOUND: Final = Policies(retention_ms=-1, retention_bytes=-1)
 
 _log = structlog.get_logger(__name__)
-
-
-class ConsumersPart(Protocol):
-    """What streams ask of the part that serves consumers."""
-
-    async def load(self, stream: Stream, /) -> None:
-        """Take in the stored consumers of a stream; called once, when it is opened."""
-        ...
-
-    async def configured(self, stream: Stream, /) -> None:
-        """Go on with another configuration of a stream."""
-        ...
-
-    def close(self, stream: Stream, /) -> Awaitable[None] | None:
-        """End the consumers of a stream: it is deleted, or the broker ends."""
-        ...
 
 
 class Streams:
@@ -99,7 +87,7 @@ class Streams:
         self._routes.clear()
         if topics := self.records.topics():
             self._spawn(self._open_configured(topics))
-        self._spawn(self._save_indexes())
+        self._spawn(self._maintain())
 
     async def close(self, *, save: bool = True) -> None:
         """Close all streams; `save`: their indexes are written down for the next start."""
@@ -153,6 +141,8 @@ class Streams:
 
     def for_subject(self, subject: str) -> Stream | None:
         """Return the stream that stores what is published to a literal subject."""
+        if subject.startswith(SERVICES):
+            return None
         try:
             return self._routes[subject]
         except KeyError:
@@ -321,11 +311,19 @@ class Streams:
             except FAILURES as failure:
                 _log.warning("nats-stream-not-open", topic=topic, reason=str(failure))
 
-    async def _save_indexes(self) -> None:
-        while True:
-            await asyncio.sleep(SAVE_INTERVAL_SECONDS)
+    async def _maintain(self) -> None:
+        for turn in count(1):
+            await asyncio.sleep(MAINTENANCE_INTERVAL_SECONDS)
             for stream in list(self._streams.values()):
-                await stream.save()
+                try:
+                    if stream.interest.has_groups and stream.opened:
+                        await stream.review_interest()
+                    if turn % TURNS_PER_SAVE == 0:
+                        await stream.save()
+                except FAILURES as failure:
+                    _log.warning(
+                        "nats-stream-not-maintained", stream=stream.name, reason=str(failure)
+                    )
 
     def _check_overlap(self, config: StreamConfig) -> None:
         if self.overlapping(config.subjects, config.name):
