@@ -104,10 +104,8 @@ class Streams:
         if not streams:
             return []
         pending = sum(one.num_pending for stream in streams for one in stream.consumers.values())
-        return [
-            ("router_nats_streams", (), float(len(streams))),
-            ("router_nats_pending_messages", (), float(pending)),
-        ]
+        named = {"router_nats_streams": len(streams), "router_nats_pending_messages": pending}
+        return [(name, (), float(value)) for name, value in named.items()]
 
     async def stored(self) -> None:
         """Return when everything that was done is on disk. Raises StoreError."""
