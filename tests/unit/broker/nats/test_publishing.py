@@ -121,6 +121,7 @@ CONDITIONS: list[tuple[dict[str, str], dict[str, Any]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarted", [False, True])
 def test_conditions_of_headers_hold_before_and_after_a_restart(
     tmp_path: Path, restarted: bool
