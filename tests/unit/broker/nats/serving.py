@@ -40,6 +40,7 @@ class Inbox(Subscriber):
     def __init__(self) -> None:
         self.messages: list[NatsMessage] = []
         self.full = False
+        self.waited_for = asyncio.Event()
         self._came = asyncio.Event()
         self._resume: list[Callable[[], None]] = []
 
@@ -53,6 +54,7 @@ class Inbox(Subscriber):
 
     def when_writable(self, resume: Callable[[], None]) -> None:
         self._resume.append(resume)
+        self.waited_for.set()
 
     def drain(self) -> None:
         """Take more again."""

@@ -107,6 +107,24 @@ def test_pending_messages_come_again_with_their_counts_after_a_crash(tmp_path: P
     run(tmp_path / "b", after)
 
 
+def test_acknowledgements_behind_the_note_survive_a_crash(tmp_path: Path) -> None:
+    async def before(served: Serving) -> None:
+        await ten(served)
+        messages = await served.pull("c", 5)
+        served.server.streams.find("S").consumers["c"].log.flush()
+        for place in (1, 3):
+            await served.acknowledge(messages[place])
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        info = await served.info("c")
+        assert (info["num_ack_pending"], info["delivered"]["consumer_seq"]) == (3, 5)
+        assert payloads(await served.pull("c")) == [b"6", b"7", b"8", b"9", b"10"]
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
 def test_acknowledgement_of_all_before_survives_a_crash(tmp_path: Path) -> None:
     async def before(served: Serving) -> None:
         await ten(served, ack_policy="all")
@@ -375,6 +393,8 @@ def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> Non
         inbox.full = True
         served.hub.subscribe("in", inbox)
         served.ask("c", "in", batch=10)
+        async with asyncio.timeout(10):
+            await inbox.waited_for.wait()
         assert (await served.info("c"))["num_waiting"] == 1
         assert not inbox.messages
         inbox.drain()
