@@ -13,7 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
+from router.broker.storage import Commit
 from router.broker.storage.disk import Disk
+from router.broker.topics.maintenance import Maintenance
+from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
 from router.model import Policies, TopicName
 from router.wire.nats.message import NatsMessage
@@ -314,6 +317,31 @@ def test_topic_that_no_client_configured_has_consumers(tmp_path: Path) -> None:
     run(tmp_path, first, second)
 
 
+def test_consumer_that_is_not_used_is_kept(tmp_path: Path) -> None:
+    """Positions that other dialects only commit go when they are not used for long."""
+
+    async def first(served: Serving) -> None:
+        await ten(served)
+
+    async def second(served: Serving) -> None:
+        partition = served.topics.opened(STREAM)
+        assert partition is not None
+        await partition.subscribe("positions", 0, passive=True)
+        for name in ("c", "positions"):
+            record = partition.subscriptions[name].record
+            assert record is not None
+            record.last_used_ms = 0
+        served.server.topics.live_members.replace(STREAM, "c", ())
+        await Maintenance(served.topics).maintain()
+        assert list(partition.subscriptions) == ["c"]
+
+    run(tmp_path, first, second)
+
+
+def _forget(topic: str, subscription: str | None) -> None:
+    del topic, subscription
+
+
 class Restricted:
     """A caller with some rights on every topic."""
 
@@ -461,6 +489,8 @@ def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None
         assert partition is not None
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
             await partition.subscribe("c", 0)
+        with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
+            await GroupOffsets(served.topics, _forget).commit(partition, "c", Commit(9))
         assert partition.subscriptions["c"].passive
         await partition.subscribe("other", 0)
 
