@@ -324,6 +324,7 @@ def test_consumer_that_is_not_used_is_kept(tmp_path: Path) -> None:
         await ten(served)
 
     async def second(served: Serving) -> None:
+        await served.info("c")
         partition = served.topics.opened(STREAM)
         assert partition is not None
         await partition.subscribe("positions", 0, passive=True)
