@@ -47,7 +47,7 @@ class Limits:
 
     def enforce(self) -> bool:
         """Delete what is beyond a limit; return whether that is done, else a task goes on."""
-        if self._step():
+        if self._is_done():
             return True
         if self._task is None and not self._closed:
             self._task = asyncio.get_running_loop().create_task(self._run())
@@ -77,8 +77,8 @@ class Limits:
 
     async def _run(self) -> None:
         try:
-            while not self._closed and not self._step():
-                # What the step needs is on disk, or there is more to do than one step may.
+            while not self._closed and not self._is_done():
+                # What is needed is on disk, or there is more to do than one step may.
                 await self._log.catch_up()
                 await self._delete_of_subjects()
                 oldest = await self._log.read_from(
@@ -89,6 +89,11 @@ class Limits:
         except (OSError, StoreError) as error:
             _log.warning("nats-limits-delayed", ledger=self._log.ledger.id, reason=str(error))
             self._set_timer(MAX_TIMER_SECONDS)
+
+    def _is_done(self) -> bool:
+        """Do what is quick; return whether all is counted and nothing is beyond a limit."""
+        log = self._log
+        return log.ledger.discarded or (log.is_current() and self._step())
 
     def _step(self) -> bool:
         """Delete what is in memory; return whether nothing is beyond a limit."""

@@ -104,7 +104,7 @@ def _check_headers(stream: Stream, subject: str, block: bytes, next_sequence: in
         since_ms = stream.context.now_ms() - stream.config.duplicate_window // NS_PER_MS
         if sequence := stream.ids.find(message_id, since_ms):
             raise DuplicateMessage(sequence)
-    _check_last_of_subject(stream, subject, block)
+    _check_last_of_subject(stream, subject, block, next_sequence)
     expected = first(block, "Nats-Expected-Last-Sequence")
     if expected is not None and _number(expected) != next_sequence - 1:
         raise error(ErrorCode.STREAM_WRONG_LAST_SEQUENCE, seq=next_sequence - 1)
@@ -114,24 +114,24 @@ def _check_headers(stream: Stream, subject: str, block: bytes, next_sequence: in
     return Conditions(message_id, _rollup(stream, block))
 
 
-def _check_last_of_subject(stream: Stream, subject: str, block: bytes) -> None:
+def _check_last_of_subject(stream: Stream, subject: str, block: bytes, next_sequence: int) -> None:
     text = headers.first(block, "Nats-Expected-Last-Subject-Sequence")
     pattern = headers.first(block, "Nats-Expected-Last-Subject-Sequence-Subject")
     if text is None:
         if pattern:
             raise error(ErrorCode.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID)
         return
-    last = _last_sequence(stream, pattern or subject)
+    last = _last_sequence(stream, pattern or subject, next_sequence)
     if _number(text) != last:
         raise error(ErrorCode.STREAM_WRONG_LAST_SEQUENCE, seq=last)
 
 
-def _last_sequence(stream: Stream, pattern: str) -> int:
-    """Return the last sequence of a subject or of all that match, what was appended included."""
+def _last_sequence(stream: Stream, pattern: str, next_sequence: int) -> int:
+    """Return the last sequence of a subject or of all that match, all before the next included."""
     index = stream.index
     if index is None:
         bounds = stream.log.bounds((pattern,))
-        last = stream.ledger.deleted.last_live(stream.ledger.next_index - 1) + 1
+        last = stream.ledger.deleted.last_live(next_sequence - 2) + 1
         return last if bounds is not None and last >= bounds[0] else 0
     if index.overflowed:
         raise error(ErrorCode.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY)

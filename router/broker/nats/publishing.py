@@ -242,6 +242,10 @@ class Publisher:
             try:
                 found = check_message(stream, message, entry.next_sequence)
             except DuplicateMessage as duplicate:
+                if duplicate.sequence >= entry.first:
+                    # That message is on disk no sooner than this entry.
+                    self._append(stream, entry, now_ms)
+                    entry = _Entry(entry.next_sequence)
                 self._acknowledge_duplicate(stream, message, duplicate.sequence)
             except JetStreamError as refusal:
                 self._refuse(stream, message, refusal)
@@ -310,7 +314,6 @@ class Publisher:
 
     def _acknowledge(self, stream: Stream, entry: _Entry, entry_id: int) -> None:
         if not stream.closed and stream.log.indexer is not None:
-            stream.log.indexer.advance()
             stream.limits.enforce()
             places = (
                 (sequence, message.subject)
@@ -335,7 +338,8 @@ class Publisher:
                     await stream.log.delete_matching((subject,), sequence, sequence)
         except (OSError, StoreError) as failure:
             _log.error("nats-rollup-failed", stream=stream.name, reason=str(failure))
-        self._acknowledge(stream, entry, entry_id)
+        # What was deleted does not come back once this is acknowledged.
+        self._context.store.after_sync(partial(self._acknowledge, stream, entry, entry_id))
 
     def _acknowledge_duplicate(self, stream: Stream, message: NatsMessage, sequence: int) -> None:
         """Acknowledge a message that is stored already, when that one is on disk."""

@@ -336,7 +336,7 @@ class Stream:
             _log.error("nats-stream-not-opened", stream=self.name, reason=str(failure))
 
     def _on_stored(self) -> None:
-        if self.log.is_current() and not self.closed:
+        if not self.closed:
             self.limits.enforce()
         for callback in tuple(self._stored):
             callback()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,7 +14,16 @@ import pytest
 from router.broker.delivery import Access, Producer
 from router.broker.nats.publishing import MAX_ENTRY_MESSAGES
 from router.broker.storage import NATS_FORMAT
-from tests.unit.broker.nats.streaming import Anyone, Clock, Rig, check_index, everything, streaming
+from router.model import Policies, TopicName
+from tests.unit.broker.nats.streaming import (
+    DEADLINE_SECONDS,
+    Anyone,
+    Clock,
+    Rig,
+    check_index,
+    everything,
+    streaming,
+)
 
 Test = Callable[[Rig], Awaitable[None]]
 
@@ -171,8 +181,22 @@ def test_the_second_of_two_equal_ids_in_one_read_is_a_duplicate(tmp_path: Path) 
         await rig.create("S", "s")
         replies = [rig.send("s", b"", {"Nats-Msg-Id": "x"}) for _ in range(2)]
         rig.publisher.flush()
+        assert not rig.answers, "acknowledged before it is on disk"
         assert await rig.answer(replies[0]) == ok(1)
         assert await rig.answer(replies[1]) == {"stream": "S", "seq": 1, "duplicate": True}
+
+    with_streams(tmp_path, test)
+
+
+def test_the_second_of_two_in_one_read_expects_the_first_of_a_plain_topic(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        topic = TopicName.parse("persistent://public/default/p")
+        await rig.topics.create(topic, 0, Policies(), {})
+        fields = {f"{EXPECTED}Last-Subject-Sequence": "0"}
+        replies = [rig.send("p", b"", fields) for _ in range(2)]
+        rig.publisher.flush()
+        assert await rig.answer(replies[0]) == ok(1, "p")
+        assert await rig.answer(replies[1]) == refused(10071, "p")
 
     with_streams(tmp_path, test)
 
@@ -267,6 +291,34 @@ def test_a_rollup_leaves_itself(tmp_path: Path) -> None:
         assert await rig.publish("s.1", b"", {"Nats-Rollup": "all"}) == ok(32)
         assert [one.sequence for one in await everything(stream)] == [32]
         await check_index(stream)
+
+    with_streams(tmp_path, test)
+
+
+def test_what_an_acknowledged_rollup_deleted_stays_deleted_after_a_crash(tmp_path: Path) -> None:
+    async def before(rig: Rig) -> None:
+        await rig.create("S", "s", allow_rollup_hdrs=True)
+        for _ in range(3):
+            await rig.publish("s")
+        await rig.publish("s", b"", {"Nats-Rollup": "sub"})
+        shutil.copytree(tmp_path / "data", tmp_path / "copy" / "data")
+
+    async def after(rig: Rig) -> None:
+        stream = await rig.streams.open("S")
+        assert [one.sequence for one in await everything(stream)] == [4]
+
+    with_streams(tmp_path, before)
+    with_streams(tmp_path / "copy", after)
+
+
+def test_a_limit_holds_for_large_entries_of_other_dialects(tmp_path: Path) -> None:
+    async def test(rig: Rig) -> None:
+        stream = await rig.create("S", "s", max_msgs=3)
+        for _ in range(5):
+            await rig.append_foreign(stream, "s", "s", value=bytes(20_000))
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            while stream.ledger.messages > 3:  # noqa: ASYNC110 - a thread is waited for
+                await asyncio.sleep(0.01)
 
     with_streams(tmp_path, test)
 
