@@ -204,6 +204,8 @@ class Consumer:
     def acknowledge(self, ack: AckSubject, payload: bytes, reply: str) -> None:
         """Take an acknowledgement of any kind; a requested one is answered once it is durable."""
         kind = read_ack(payload)
+        if kind.name != "+NXT" and ack.sequence >= self.state.next_sequence:
+            return  # not delivered, as far as is known after a crash: it will be, again
         if kind.name in ("+ACK", "+TERM", "+NXT"):
             self._settle(ack)
         elif kind.name == "-NAK":

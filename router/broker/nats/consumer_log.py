@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from router.broker.delivery import Partition
@@ -81,8 +81,8 @@ class DurableLog(ConsumerLog):
         self._pause_seconds = NOTE_SECONDS
         self._restored_to = 0
 
-    async def restore(self, ledger: Ledger) -> None:
-        """Take over what the cursor has acknowledged since the note was written.
+    async def restore(self, ledger: Ledger) -> list[int]:
+        """Take over what the cursor has acknowledged since the note was written, and return it.
 
         Raises OSError, DamagedError where the log cannot be read.
         """
@@ -98,7 +98,9 @@ class DurableLog(ConsumerLog):
         state.settle(done)
         if cursor.mark_delete >= 0:
             behind = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
+            done += _live(ledger, state.next_sequence - 1, behind)
             state.pass_over(behind, acknowledged=True)
+        return done
 
     def delivered(self, message: StoredMessage) -> None:
         """Take note where a message that is delivered is stored."""
@@ -177,6 +179,14 @@ class DurableLog(ConsumerLog):
             return True
         left = bits(cursor.ack_set(place.entry))
         return bool(left) and not left >> place.position & 1
+
+
+def _live(ledger: Ledger, first: int, end: int) -> Iterator[int]:
+    """Yield the sequences of the messages from a number to before another that are left."""
+    number = max(first, ledger.first_number)
+    while (number := ledger.deleted.first_live(number)) < end:
+        number += 1
+        yield number
 
 
 async def start_place(partition: Partition, sequence: int) -> int:

@@ -128,6 +128,8 @@ class MessageSource:
             if message is not None and not known:
                 return message
             state.pass_over(sequence, acknowledged=known)
+            if known:
+                stream.acknowledged(sequence)
         return await self._next_in_order()
 
     def taken(self, message: StoredMessage) -> None:
@@ -156,6 +158,7 @@ class MessageSource:
                         return message
                     self.taken(message)
                     state.pass_over(message.sequence, acknowledged=True)
+                    stream.acknowledged(message.sequence)
                     continue
                 self._ahead.popleft()
                 state.pass_over(message.sequence)

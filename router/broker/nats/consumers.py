@@ -273,13 +273,15 @@ class Consumers:
         text = note or record.properties[STATE_PROPERTY]
         state = ConsumerState.load(ack_rules(config, stream), text)
         log = DurableLog(self._store, record, state)
-        await log.restore(stream.ledger)
+        acknowledged = await log.restore(stream.ledger)
         state.trim(stream.first_sequence)
         if state.resume >= state.next_sequence:
             listed = await stream.last_of_subjects(config.filters)
             state.begin_with([one for one in listed if one <= state.resume], state.resume)
         shown = ConsumerRecord(stream, config.durable_name, record.created_ms * NS_PER_MS)
         await self._start(Consumer(self._context, shown, config, state, log))
+        for sequence in acknowledged:
+            stream.acknowledged(sequence)
 
     async def _update(self, consumer: Consumer, config: ConsumerConfig) -> None:
         stream = consumer.stream

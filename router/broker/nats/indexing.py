@@ -36,12 +36,16 @@ _log = structlog.get_logger(__name__)
 
 
 class Indexer:
-    """Keeps the index of one ledger; entries before `position` are in it."""
+    """Keeps the index of one ledger; entries before `position` are in it.
+
+    `taken` counts the entries that were read for it, as those of other dialects are.
+    """
 
     def __init__(self, ledger: Ledger, reader: MessageReader, index: SubjectIndex) -> None:
         self.index = index
         self.position = ledger.first_entry
         self.foreign = False
+        self.taken = 0
         self.added: dict[MessageObserver, None] = {}
         self.removed: dict[MessageObserver, None] = {}
         self.reset: dict[Callable[[], None], None] = {}
@@ -210,6 +214,7 @@ class Indexer:
                 continue
             size = stored_size(message.subject, message.headers, message.payload)
             self.add(message.subject, message.sequence, size)
+        self.taken += 1
         self.position = entry.entry_id + 1
         if 0 < self._rebuilt_to <= self.position:
             self._rebuilt_to = 0

@@ -4,8 +4,9 @@ Theory of operation. A consumer says after each acknowledgement which message it
 turn of the event loop are looked at together. On an interest stream a message is kept while a
 consumer needs it, or a durable subscription of another dialect has not acknowledged its entry; a
 message that none needs when it is stored goes at once. Subscriptions say nothing when they
-acknowledge, so a stream that has some is looked through from time to time (`Streams`). On a work
-queue a message goes when its consumer has acknowledged it.
+acknowledge, so a stream that has some is looked through from time to time (`Streams`), and so is
+what other dialects published. On a work queue a message goes when its consumer has acknowledged it.
+Nothing is deleted before all consumers of the stream are restored.
 """
 
 from __future__ import annotations
@@ -46,14 +47,22 @@ class Interest:
         self._partition = partition
         self._consumers = consumers
         self._acknowledged: set[int] = set()
+        self._held = True
+        self._taken = self._reviewed_to = 0
         self._task: asyncio.Task[None] | None = None
+
+    def begin(self) -> None:
+        """Delete from now on: all consumers are there, and say what they need."""
+        self._held = False
+        if self._acknowledged and self._task is None:
+            self._start()
 
     def acknowledged(self, sequence: int) -> None:
         """Delete a message, soon, if it is kept for no consumer any more."""
         if self.retention is Retention.LIMITS:
             return
         self._acknowledged.add(sequence)
-        if self._task is None:
+        if self._task is None and not self._held:
             self._start()
 
     def stored(self, messages: Iterable[tuple[int, str]], entry: int) -> None:
@@ -63,21 +72,29 @@ class Interest:
                 if not self.is_needed(sequence, subject, entry):
                     self.acknowledged(sequence)
 
-    @property
-    def has_groups(self) -> bool:
-        """Return whether groups of other dialects hold messages back."""
-        return self.retention is Retention.INTEREST and any(self._groups())
+    async def maintain(self) -> None:
+        """Delete what none needs where nothing was said of it. Raises OSError.
 
-    async def review(self) -> None:
+        Groups of other dialects say nothing, nor do those that publish in other dialects.
+        """
+        indexer, last = self._log.indexer, self._log.last_sequence
+        if indexer is None or self.retention is not Retention.INTEREST:
+            return
+        groups, taken = any(self._groups()), indexer.taken
+        if groups or taken != self._taken:
+            await self.review(1 if groups else self._reviewed_to + 1)
+            self._taken, self._reviewed_to = taken, last
+
+    async def review(self, first: int = 1) -> None:
         """Delete what none needs: a consumer has gone, or retention is by interest now.
 
-        Raises OSError.
+        `first` is the sequence to begin at. Raises OSError.
         """
         if self.retention is not Retention.INTEREST:
             return
         log = self._log
         await log.catch_up()
-        async for messages in log.scan(log.first_sequence, log.last_sequence):
+        async for messages in log.scan(max(first, log.first_sequence), log.last_sequence):
             log.delete_messages(
                 [
                     one

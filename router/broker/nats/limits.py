@@ -37,7 +37,7 @@ class Limits:
         self._log = log
         self._config = config
         self._now_ms = now_ms
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Task[bool] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -70,12 +70,15 @@ class Limits:
             self._task.cancel()
             await asyncio.wait((self._task,))
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[bool]) -> None:
         self._task = None
         if not task.cancelled() and (error := task.exception()) is not None:
             _log.error("nats-limits-failed", ledger=self._log.ledger.id, reason=str(error))
+        elif not task.cancelled() and task.result():
+            self.enforce()  # more may have come when the task had ended already
 
-    async def _run(self) -> None:
+    async def _run(self) -> bool:
+        """Enforce the limits; return False if the log cannot be read."""
         try:
             while not self._closed and not self._is_done():
                 # What is needed is on disk, or there is more to do than one step may.
@@ -89,6 +92,8 @@ class Limits:
         except (OSError, StoreError) as error:
             _log.warning("nats-limits-delayed", ledger=self._log.ledger.id, reason=str(error))
             self._set_timer(MAX_TIMER_SECONDS)
+            return False
+        return True
 
     def _is_done(self) -> bool:
         """Do what is quick; return whether all is counted and nothing is beyond a limit."""

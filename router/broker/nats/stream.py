@@ -228,8 +228,6 @@ class Stream:
 
         return cancel
 
-    # State.
-
     async def state(
         self, *, deleted_details: bool = False, subjects_filter: str = ""
     ) -> StreamState:
@@ -314,9 +312,10 @@ class Stream:
             await restore_ids(self.ids, self.log, window, now_ms)
             await self.log.catch_up()
         if self.loader is not None:
-            loader, self.loader = self.loader, None
-            await loader(self)
+            await self.loader(self)
+            self.loader = None
         self.opened = True
+        self.interest.begin()
         self.ledger.listeners.add(self._on_stored)
         self.limits.enforce()
 

@@ -314,8 +314,8 @@ class Streams:
             await asyncio.sleep(MAINTENANCE_INTERVAL_SECONDS)
             for stream in list(self._streams.values()):
                 try:
-                    if stream.interest.has_groups and stream.opened:
-                        await stream.review_interest()
+                    if stream.opened:
+                        await stream.interest.maintain()
                     if turn % TURNS_PER_SAVE == 0:
                         await stream.save()
                 except FAILURES as failure:

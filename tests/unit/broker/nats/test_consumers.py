@@ -19,8 +19,10 @@ from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
 from router.model import Policies, TopicName
+from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import (
+    CALLER,
     STREAM,
     Inbox,
     Serving,
@@ -252,6 +254,52 @@ def test_messages_of_interest_wait_for_each_consumer_over_a_restart(tmp_path: Pa
     run(tmp_path, first, second)
 
 
+@pytest.mark.parametrize("retention", ["workqueue", "interest"])
+def test_messages_acknowledged_before_a_crash_leave_the_stream(
+    tmp_path: Path, retention: str
+) -> None:
+    async def before(served: Serving) -> None:
+        await served.stream(retention=retention)
+        await served.consumer("c")
+        await served.publish(*(b"%d" % place for place in range(5)))
+        for message in await served.pull("c", 3):
+            stream = served.server.streams.find("S")
+            stream.acknowledged = lambda sequence: None  # the crash comes before they are deleted
+            await served.acknowledge(message)
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        assert payloads(await served.pull("c")) == [b"3", b"4"]
+        state = (await served.call("STREAM.INFO.S"))["state"]
+        assert state["messages"] == 2
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
+def test_an_acknowledgement_that_a_crash_makes_void_has_no_answer(tmp_path: Path) -> None:
+    taken: list[NatsMessage] = []
+
+    async def before(served: Serving) -> None:
+        await ten(served)
+        taken.extend(await served.pull("c", 1))
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def after(served: Serving) -> None:
+        await served.info("c")
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.hub.publish(NatsMessage(taken[0].reply, "in"), caller=CALLER)
+        await served.stored()
+        assert not inbox.messages
+        again = await served.pull("c", 1)
+        assert payloads(again) == payloads(taken)
+        assert not status_code((await served.acknowledge(again[0])).headers)
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
 def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
     async def first(served: Serving) -> None:
         await served.stream(retention="interest")
@@ -263,8 +311,9 @@ def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
         await served.store.change_subscription(record, {**record.properties, "nats.consumer": "?"})
 
     async def second(served: Serving) -> None:
-        reply = await served.call("STREAM.INFO.S")
-        assert "cannot be restored" in reply["error"]["description"]
+        for _ in range(2):
+            reply = await served.call("STREAM.INFO.S")
+            assert "cannot be restored" in reply["error"]["description"]
 
     run(tmp_path, first, second)
 

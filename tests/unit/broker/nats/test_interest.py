@@ -96,3 +96,47 @@ def test_a_work_queue_deletes_what_its_consumer_acknowledged(tmp_path: Path) -> 
             await check_index(stream)
 
     asyncio.run(run())
+
+
+def test_what_other_dialects_publish_without_interest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAINTENANCE_INTERVAL_SECONDS", 0.01)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s.*", retention="interest")
+            stream.consumers["one"] = Needing("s.a")
+            for expected in ([1], [1, 3]):
+                await rig.append_foreign(stream, "s.a", "s.b")
+                async with asyncio.timeout(10):
+                    while await left(stream) != expected:  # noqa: ASYNC110 - a timer is waited for
+                        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_deleted_before_all_consumers_are_restored(tmp_path: Path) -> None:
+    class Consumers:
+        """A consumer that needs nothing is restored a while before one that needs a message."""
+
+        async def load(self, stream: Stream) -> None:
+            stream.acknowledged(1)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            stream.consumers["two"] = Needing("s")
+
+        async def configured(self, stream: Stream) -> None: ...
+
+        def close(self, stream: Stream) -> None: ...
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s", retention="interest")
+            stream.consumers["two"] = Needing("s")
+            await rig.publish("s")
+        async with streaming(tmp_path) as rig:
+            rig.streams.consumers = Consumers()
+            assert await left(await rig.streams.open("S")) == [1]
+
+    asyncio.run(run())
