@@ -68,6 +68,9 @@ class IndexFile:
             indexer.index.restore(found.subjects, found.messages, found.bytes)
             indexer.resume(found.position, found.unreadable, foreign=found.foreign)
             self._saved_entry = found.position
+        elif data:
+            # Not at a later start either, when the log has grown beyond the place that it names.
+            await self.erase()
 
     def is_due(self, indexer: Indexer, min_growth_entries: int) -> bool:
         """Return whether it is worth its while to write down an index that is in use."""
@@ -188,10 +191,12 @@ def _read(path: Path) -> bytes:
 
 
 def _deleted(ledger: Ledger) -> int:
-    """Return a number that differs for other sets of deleted messages."""
+    """Return a number that differs for other sets of messages that were deleted or given up."""
     flat = array("Q")
     for span in ledger.deleted.ranges(ledger.first_number):
         flat.extend(span)
+    for hole in ledger.holes:
+        flat.extend((hole.first, hole.last))
     return crc32c(flat.tobytes(), 0) | ledger.deleted.count << 32 & 0x7FFFFFFF_00000000
 
 

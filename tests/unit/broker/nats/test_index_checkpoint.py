@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from router.broker.nats import index_checkpoint
 from router.broker.nats.indexing import Indexer
 from router.broker.storage import Entry
+from router.broker.storage.rows import Hole
 from tests.unit.broker.nats.streaming import Anyone, Rig, check_index, streaming
 
 
@@ -94,6 +96,40 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path: Path) -> None:
             saved(tmp_path).write_bytes(broken)
             async with streaming(tmp_path) as rig:
                 await check_index(await rig.streams.open("S"))
+
+    asyncio.run(run())
+
+
+def test_a_checkpoint_that_goes_beyond_the_log_is_not_believed_later(tmp_path: Path) -> None:
+    """A power cut in relaxed mode, or a repair, took entries; others have their numbers now."""
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            await rig.create("S", "s.>")
+            await rig.publish("s.kept")
+        shutil.copytree(tmp_path, tmp_path / "before")
+        async with streaming(tmp_path) as rig:
+            await rig.publish("s.lost")
+        file = saved(tmp_path).read_bytes()
+        saved(tmp_path / "before").write_bytes(file)
+        for subject in ("s.a", "s.b"):
+            async with streaming(tmp_path / "before", killed=True) as rig:
+                await check_index(await rig.streams.open("S"))
+                await rig.publish(subject)
+
+    asyncio.run(run())
+
+
+def test_a_checkpoint_from_before_a_repair_is_not_believed(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            await fill(rig)
+            ledger = (await rig.streams.open("S")).ledger
+            key = index_checkpoint._key("S\ns.>")
+        data = saved(tmp_path).read_bytes()
+        assert index_checkpoint.load(data, ledger, key) is not None
+        ledger.holes.append(Hole(0, 0, "damage"))
+        assert index_checkpoint.load(data, ledger, key) is None
 
     asyncio.run(run())
 
