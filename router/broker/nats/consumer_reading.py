@@ -175,8 +175,11 @@ class MessageSource:
             return False
         filters = self.matches.filters
         if filters and self._sparse:
+            # The index may lack what other dialects published.
+            await stream.log.catch_up()
             found = await stream.next_of_subject(first, filters)
             messages = [] if found is None else [found]
+            last = last if found is None else found.sequence
             self._sparse = found is None or found.sequence - first >= SPARSE
         else:
             messages = await stream.read_from(first, AHEAD_MESSAGES, AHEAD_BYTES)
@@ -189,7 +192,7 @@ class MessageSource:
             return True
         if messages:
             self._ahead.extend(messages)
-            self._read_to = max(messages[-1].sequence, last if not self._sparse else 0)
+            self._read_to = last
             return True
         state.pass_over(last)
         self._read_to = last

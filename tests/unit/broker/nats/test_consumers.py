@@ -13,12 +13,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
-from router.broker.storage import Commit
+from router.broker.entries import ENTRY_FORMATS
+from router.broker.storage import PULSAR_FORMAT, Commit
 from router.broker.storage.disk import Disk
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
-from router.model import Policies, TopicName
+from router.model import Message, Policies, TopicName
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import (
@@ -316,6 +317,33 @@ def test_unreadable_consumer_keeps_messages_of_interest(tmp_path: Path) -> None:
             assert "cannot be restored" in reply["error"]["description"]
 
     run(tmp_path, first, second)
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_consumer_of_few_subjects_misses_nothing(tmp_path: Path, foreign: bool) -> None:
+    """What comes after a message that is not its own is looked up in the index."""
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c", filter_subject="s.a")
+        stream, inbox = served.server.streams.find("S"), Inbox()
+        consumer = stream.consumers["c"]
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=100)
+        for turn in range(1, 4):
+            await served.publish(b"x", subject="s.b")
+            async with asyncio.timeout(10):
+                while consumer.state.next_sequence <= stream.last_sequence:  # noqa: ASYNC110
+                    await asyncio.sleep(0)
+            if foreign:
+                own = Message(value=bytes(20_000), properties={"Nats-Subject": "s.a"})
+                payload = ENTRY_FORMATS[PULSAR_FORMAT].from_messages([own] * 3, 0)
+                stream.ledger.append(payload, PULSAR_FORMAT, 3, 1, lambda _: None)
+            else:
+                await served.publish(b"1", b"2", b"3")
+            await inbox.until(3 * turn)
+
+    run(tmp_path, test)
 
 
 def test_consumers_are_counted(tmp_path: Path) -> None:
