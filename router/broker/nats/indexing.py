@@ -54,7 +54,6 @@ class Indexer:
         self._ahead: set[int] = set()
         self._seen = self._gone()
         self._unreadable = 0
-        self._rebuilt_to = 0
         self._work: asyncio.Task[None] | None = None
 
     def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
@@ -70,14 +69,14 @@ class Indexer:
         return self._unreadable
 
     def restart(self) -> None:
-        """Build the index again from nothing; observers of `reset` are called when that is done."""
-        self._rebuilt_to = self._ledger.durable_entry
+        """Build the index again from nothing; observers hear of that, then of each message."""
         self.index.clear()
         self._ahead.clear()
         self._unreadable = 0
         self.foreign = False
         self.position = self._ledger.first_entry
         self._seen = self._gone()
+        self._recount()
 
     @property
     def has_all(self) -> bool:
@@ -87,7 +86,7 @@ class Indexer:
     def add(self, subject: str, sequence: int, size: int) -> None:
         """Count a message that is appended; `appended` follows with its entry."""
         self.index.add(subject, sequence, size)
-        if self.added and not self._rebuilt_to:
+        if self.added:
             for observer in tuple(self.added):
                 observer(sequence, subject)
 
@@ -216,9 +215,6 @@ class Indexer:
             self.add(message.subject, message.sequence, size)
         self.taken += 1
         self.position = entry.entry_id + 1
-        if 0 < self._rebuilt_to <= self.position:
-            self._rebuilt_to = 0
-            self._recount()
 
     def _recount(self) -> None:
         for observer in tuple(self.reset):

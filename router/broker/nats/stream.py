@@ -211,8 +211,8 @@ class Stream:
     ) -> Callable[[], None]:
         """Call back with what enters and leaves the index; of a stream without one, nothing.
 
-        `reset` is called where that was not said of each: all is deleted, or the index was built
-        again. Returns what ends the calls.
+        `reset` is called where nothing is left: all is deleted, or what comes is said once more.
+        Returns what ends the calls.
         """
         indexer = self.log.indexer
         if indexer is None:

@@ -557,6 +557,26 @@ def test_purged_messages_are_not_counted(tmp_path: Path) -> None:
     run(tmp_path, test)
 
 
+@pytest.mark.parametrize("number", [2, 6])
+def test_messages_that_other_dialects_delete_are_not_counted(tmp_path: Path, number: int) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c", filter_subject="s.a")
+        for subject in ("s.a", "s.b") * 3:
+            await served.publish(b"v", subject=subject)
+        ledger = served.server.streams.find("S").ledger
+        await served.store.delete_before(ledger, number)
+        await served.call("STREAM.INFO.S")
+        left = 3 - number // 2
+        assert (await served.info("c"))["num_pending"] == left
+        assert len(await served.pull("c")) == left
+        await served.publish(b"1", b"2")
+        assert (await served.info("c"))["num_pending"] == 2
+        assert payloads(await served.pull("c")) == [b"1", b"2"]
+
+    run(tmp_path, test)
+
+
 def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None:
     async def first(served: Serving) -> None:
         await ten(served)
