@@ -49,7 +49,10 @@ _durations = st.sampled_from(
 # A consumer that is gone within the test would be no difference.
 _thresholds = st.sampled_from([-1, 0, 60 * SECOND_NS, 3600 * SECOND_NS])
 _words = st.text(st.characters(codec="utf-8"), max_size=8)
-_names = st.sampled_from(["C", "C", "c.d", "a b", "x/y", "C>", "é", "n" * 256])
+_ephemeral_names = st.sampled_from(["C", "C", "c.d", "a b", "x/y", "C>", "é"])
+# A name of 256 letters is too long; nats-server says so of durable ones, and of others what its
+# file system says.
+_names = _ephemeral_names | st.just("n" * 256)
 _times = st.sampled_from(["2024-02-29T01:02:03Z", "2035-01-01T00:00:00.000000001Z"])
 _flags = st.booleans()
 _metadata = st.dictionaries(
@@ -93,7 +96,7 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
 
 CONSUMER_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "durable_name": _names,
-    "name": _names,
+    "name": _ephemeral_names,
     "description": _words | st.just("d" * 4097),
     "deliver_policy": st.sampled_from(
         [
