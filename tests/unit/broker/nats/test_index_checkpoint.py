@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -146,5 +147,31 @@ def test_a_stream_of_other_subjects_counts_foreign_messages_again(tmp_path: Path
             await check_index(stream)
             assert stream.index is not None
             assert stream.index.subjects["elsewhere"].count == 1
+
+    asyncio.run(run())
+
+
+def test_an_index_that_is_begun_again_while_the_log_is_read_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s")
+            indexer, prepared = stream.log.indexer, stream.log.reader.prepared
+            assert indexer is not None
+            await rig.publish("s")
+            places: list[int] = []
+
+            async def prepare(entries: Sequence[Entry]) -> None:
+                places.append(indexer.position)
+                if len(places) == 1:
+                    indexer.restart()
+                await prepared(entries)
+
+            monkeypatch.setattr(stream.log.reader, "prepared", prepare)
+            for _ in range(3):
+                await rig.append_foreign(stream, "s", value=bytes(20_000))
+            await check_index(stream)
+            assert places[0] > places[1] == 0
 
     asyncio.run(run())

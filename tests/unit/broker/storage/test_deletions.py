@@ -219,11 +219,19 @@ def test_a_deleted_topic_has_nothing_to_delete(folder: Path) -> None:
     run(work())
 
 
-def test_a_repair_of_the_journal_keeps_deletions_before_the_damage(folder: Path) -> None:
+@pytest.mark.parametrize("before", [[], [(4, 6)]])
+def test_a_repair_of_the_journal_keeps_deletions_before_the_damage(
+    folder: Path, before: list[tuple[int, int]]
+) -> None:
+    """`before`: what was deleted before the last checkpoint."""
+
     async def work() -> None:
-        async with killed(folder, StoreOptions(reserve=0)) as store:
+        async with opened(folder, StoreOptions(reserve=0)) as store:
             ledger = await one_ledger(store)
             await fill(store, ledger, [payload(n) for n in range(10)])
+            store.delete_messages(ledger, before)
+        async with killed(folder, StoreOptions(reserve=0)) as store:
+            ledger = await one_ledger(store)
             store.delete_messages(ledger, [(3, 4)])
             await synced(store)
             await fill(store, ledger, [payload(n) for n in range(10, 20)], each=True)
@@ -240,7 +248,7 @@ def test_a_repair_of_the_journal_keeps_deletions_before_the_damage(folder: Path)
     async def after() -> None:
         async with opened(folder) as store:
             ledger = await one_ledger(store)
-            assert spans(ledger) == [(3, 4)]
+            assert spans(ledger) == ([(3, 6)] if before else [(3, 4)])
 
     run(after())
 

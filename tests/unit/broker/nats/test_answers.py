@@ -1,0 +1,92 @@
+"""What a call of the API was answered is on disk: a crash right behind the answer keeps it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.broker.nats.serving import Serving, crash, payloads, run
+
+Step = Callable[[Serving], Awaitable[Any]]
+
+
+async def left(served: Serving) -> int:
+    """Return how many messages the stream has."""
+    state = (await served.call("STREAM.INFO.S"))["state"]
+    count: int = state["messages"]
+    return count
+
+
+async def config(served: Serving, subject: str) -> dict[str, Any]:
+    """Return the configuration that a call shows."""
+    found: dict[str, Any] = (await served.call(subject))["config"]
+    return found
+
+
+async def refusal(served: Serving, subject: str) -> int:
+    """Return the code of the error that a call is answered with."""
+    code: int = (await served.call(subject))["error"]["err_code"]
+    return code
+
+
+CALLS: list[tuple[str, dict[str, Any], Step, Any]] = [
+    ("STREAM.PURGE.S", {}, left, 0),
+    ("STREAM.PURGE.S", {"filter": "s.a"}, left, 1),
+    ("STREAM.PURGE.S", {"seq": 3}, left, 2),
+    ("STREAM.PURGE.S", {"keep": 1}, left, 1),
+    ("STREAM.MSG.DELETE.S", {"seq": 2}, left, 3),
+    ("STREAM.DELETE.S", {}, lambda served: refusal(served, "STREAM.INFO.S"), 10059),
+    ("CONSUMER.DELETE.S.c", {}, lambda served: refusal(served, "CONSUMER.INFO.S.c"), 10014),
+    (
+        "CONSUMER.PAUSE.S.c",
+        {"pause_until": "2100-01-01T00:00:00Z"},
+        lambda served: served.pull("c"),
+        [],
+    ),
+]
+
+
+@pytest.mark.parametrize(("subject", "body", "look", "expected"), CALLS)
+def test_what_a_call_did_survives_a_crash(
+    tmp_path: Path, subject: str, body: dict[str, Any], look: Step, expected: object
+) -> None:
+    async def before(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c")
+        await served.publish(b"1", b"2", b"3")
+        await served.publish(b"4", subject="s.b")
+        reply = await served.call(subject, **body)
+        crash(tmp_path / "a", tmp_path / "b")
+        assert "error" not in reply
+
+    async def after(served: Serving) -> None:
+        assert await look(served) == expected
+
+    run(tmp_path / "a", before)
+    run(tmp_path / "b", after)
+
+
+def test_what_is_made_or_changed_survives_a_crash(tmp_path: Path) -> None:
+    async def made(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c", max_deliver=3)
+        crash(tmp_path / "a", tmp_path / "b")
+
+    async def changed(served: Serving) -> None:
+        await served.publish(b"1", b"2")
+        assert (await config(served, "CONSUMER.INFO.S.c"))["max_deliver"] == 3
+        await served.call("STREAM.UPDATE.S", name="S", subjects=["s.>"], max_msgs=1)
+        await served.consumer("c", max_deliver=4)
+        crash(tmp_path / "b", tmp_path / "c")
+
+    async def after(served: Serving) -> None:
+        assert (await config(served, "STREAM.INFO.S"))["max_msgs"] == 1
+        assert (await config(served, "CONSUMER.INFO.S.c"))["max_deliver"] == 4
+        assert payloads(await served.pull("c")) == [b"2"]
+
+    run(tmp_path / "a", made)
+    run(tmp_path / "b", changed)
+    run(tmp_path / "c", after)
