@@ -35,6 +35,8 @@ from router.wire.nats.jetstream.replies import ConsumerInfo, SequencePair
 from router.wire.nats.message import NatsMessage
 
 FLOW_PREFIX: Final = "$JS.FC."
+MIN_TIMER_NS: Final = 10_000_000
+"""Between two times that a consumer's timer fires, however short its deadlines are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +97,7 @@ class Consumer:
         self._made_ns = context.now_ns()
         self._acknowledged_ns: int | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._timer_ns = 0
+        self._timer_ns = self._fired_ns = 0
         self._unwatch: list[Callable[[], object]] = []
         self._unwatch_interest: Callable[[], object] | None = None
         self._push: PushOutlet | None = None
@@ -310,7 +312,10 @@ class Consumer:
     def _schedule(self) -> None:
         """Have the timer fire when the first of all deadlines is reached."""
         due = None if self._deliveries.closed else self._next_event()
-        if due is None or (self._timer is not None and self._timer_ns <= due):
+        if due is None:
+            return
+        due = max(due, self._fired_ns + MIN_TIMER_NS)
+        if self._timer is not None and self._timer_ns <= due:
             return
         if self._timer is not None:
             self._timer.cancel()
@@ -321,7 +326,7 @@ class Consumer:
     def _fire(self) -> None:
         """Do what is due."""
         self._timer = None
-        now = self._context.now_ns()
+        self._fired_ns = now = self._context.now_ns()
         ended = self.state.tick(now)
         for sequence in ended:
             self._context.exhausted(self, sequence, self.config.max_deliver)

@@ -155,8 +155,8 @@ class Deliveries:
                 await asyncio.sleep(wait / NS_PER_SECOND)
                 continue
             if not self._send(message):
-                if (blocked := self.outlet.blocked) is not None:
-                    self._parts.hub.when_writable(blocked, self.wake)
+                for subject in self.outlet.blocked:
+                    self._parts.hub.when_writable(subject, self.wake)
                 return
             since_yield += 1
             if since_yield % MESSAGES_PER_YIELD == 0:

@@ -7,7 +7,7 @@ among those whose client takes what it is sent.
 A service is called for the subjects under a prefix, before subscribers, and only for what a caller
 publishes: what the broker itself sends to a reply subject never calls one.
 
-Nothing here waits. A subscriber that cannot take more is asked by `writable`, and says when it can
+Nothing here waits. A subscriber is asked by `writable` if it can take more, and says when it can
 (`when_writable`).
 """
 
@@ -185,16 +185,21 @@ class Hub:
         return any(self._receiving(subject, queue))
 
     def writable(self, subject: str) -> bool:
-        """Return whether all that receive a subject can take more now."""
-        return all(one.subscriber.writable for one in self._receiving(subject))
+        """Return whether what is sent to a subject is taken now; also if none receives it.
+
+        One of several receivers is enough: those that take nothing do not hold up the others, and
+        are cut off. One that would receive nearly everything says nothing of this subject.
+        """
+        receiving = self._addressed(subject)
+        return not receiving or any(one.subscriber.writable for one in receiving)
 
     def when_writable(self, subject: str, resume: Callable[[], None]) -> None:
-        """Call `resume` once when the first receiver that cannot take more can do so again."""
-        for one in self._receiving(subject):
-            if not one.subscriber.writable:
-                one.subscriber.when_writable(resume)
-                return
-        resume()
+        """Call `resume` when a subject is `writable` again; it may be called several times."""
+        if self.writable(subject):
+            resume()
+            return
+        for one in self._addressed(subject):
+            one.subscriber.when_writable(resume)
 
     def watch(
         self, subject: str, observer: InterestObserver, queue: str = ""
@@ -243,6 +248,11 @@ class Hub:
         for one in self._members.match(subject):
             if queue in {"", one.queue}:
                 yield one
+
+    def _addressed(self, subject: str) -> list[Subscription]:
+        """Return who receives a subject; those for nearly everything if there are no others."""
+        receiving = list(self._receiving(subject))
+        return [one for one in receiving if not one.subject.startswith(("*", ">"))] or receiving
 
     def _changed(self, subject: str, *, added: bool) -> None:
         """Call the observers of interest that has come or gone."""

@@ -55,8 +55,8 @@ class Outlet(Protocol):
         ...
 
     @property
-    def blocked(self) -> str | None:
-        """Return a subject whose subscriber cannot take more now."""
+    def blocked(self) -> list[str]:
+        """Return the subjects whose subscribers cannot take more now."""
         ...
 
     def choose(self, size: int, now_ns: int) -> str | None:
@@ -144,9 +144,9 @@ class PullQueue:
         return bool(self._waiting)
 
     @property
-    def blocked(self) -> str | None:
-        """Return the inbox of a request whose client cannot take more now."""
-        return next((one.reply for one in self._waiting if not self._can_write(one)), None)
+    def blocked(self) -> list[str]:
+        """Return the inboxes of the requests whose clients cannot take more now."""
+        return [one.reply for one in self._waiting if not self._can_write(one)]
 
     def add(self, reply: str, body: bytes, now_ns: int, available: int) -> bool:
         """Take a request; return False if it was refused or answered, by a status.

@@ -69,9 +69,9 @@ class PushOutlet:
         return self.bound
 
     @property
-    def blocked(self) -> str | None:
+    def blocked(self) -> list[str]:
         """Return the subject if its subscriber cannot take more now."""
-        return self.subject if self.ready else None
+        return [self.subject] if self.ready else []
 
     def choose(self, size: int, now_ns: int) -> str | None:
         """Return the subject if a message may go out now."""

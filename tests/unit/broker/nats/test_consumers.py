@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError
 from router.model import Message, Policies, TopicName
 from router.wire.nats.headers import status_code
+from router.wire.nats.jetstream.requests import ConsumerAction
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import (
     CALLER,
@@ -505,6 +507,68 @@ def test_client_that_cannot_take_more_gets_the_rest_later(tmp_path: Path) -> Non
         assert not inbox.messages
         inbox.drain()
         assert len(await inbox.until(10)) == 10
+
+    run(tmp_path, test)
+
+
+def test_each_client_that_could_take_no_more_is_served_when_it_can(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served)
+        inboxes = [Inbox(), Inbox()]
+        for number, inbox in enumerate(inboxes):
+            inbox.full = True
+            served.hub.subscribe(f"in{number}", inbox)
+            served.ask("c", f"in{number}", batch=2)
+        async with asyncio.timeout(10):
+            for inbox in inboxes:
+                await inbox.waited_for.wait()
+        inboxes[1].drain()
+        assert len(await inboxes[1].until(2)) == 2
+        assert not inboxes[0].messages
+
+    run(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("config", "request_body"),
+    [
+        ({"inactive_threshold": 1}, {"batch": 1}),
+        ({}, {"batch": 1, "expires": 60_000_000_000, "idle_heartbeat": 1}),
+        ({"ack_wait": 1, "max_ack_pending": 1}, {"batch": 100_000}),
+        ({"backoff": [1, 1], "max_ack_pending": 1}, {"batch": 100_000}),
+    ],
+)
+def test_deadlines_without_length_do_not_keep_the_broker_busy(
+    tmp_path: Path, config: dict[str, Any], request_body: dict[str, Any]
+) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        await served.publish(*([b"1"] if "max_ack_pending" in config else []))
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        # One that exists as long as a request waits for it.
+        await served.consumer("c", **{**config, "inactive_threshold": 0})
+        if "inactive_threshold" in config:
+            consumer = served.server.streams.find("S").consumers["c"]
+            served.ask("c", "in", **request_body)
+            await served.server.consumers.create(
+                consumer.stream, replace(consumer.config, **config), ConsumerAction.UPDATE
+            )
+        else:
+            served.ask("c", "in", **request_body)
+        consumer = served.server.streams.find("S").consumers["c"]
+        fired = 0
+        fire = consumer._fire
+
+        def counted() -> None:
+            nonlocal fired
+            fired += 1
+            fire()
+
+        consumer._fire = counted
+        await asyncio.sleep(0.2)
+        assert 0 < fired <= 25
+        assert len(inbox.messages) <= 25
 
     run(tmp_path, test)
 

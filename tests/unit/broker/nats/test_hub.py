@@ -175,6 +175,38 @@ def test_a_sender_waits_for_the_receiver_that_takes_no_more() -> None:
     assert resumed == ["at once", "later"]
 
 
+@pytest.mark.parametrize("pattern", [">", "*.a", "_INBOX.>"])
+def test_a_receiver_that_takes_no_more_holds_up_no_other(pattern: str) -> None:
+    hub, taker, stalled = Hub(), Taker(), Taker()
+    hub.subscribe(pattern, stalled)
+    hub.subscribe("_INBOX.a", taker)
+    stalled.ready = False
+    assert hub.writable("_INBOX.a")
+    taker.ready = False
+    resumed: list[str] = []
+    hub.when_writable("_INBOX.a", lambda: resumed.append("later"))
+    assert not resumed
+    taker.waiting.pop()()
+    assert resumed == ["later"]
+
+
+def test_a_member_that_takes_no_more_holds_up_no_other_of_its_group() -> None:
+    hub, taker, stalled = Hub(), Taker(), Taker()
+    hub.subscribe("in", stalled, "group")
+    hub.subscribe("in", taker, "group")
+    stalled.ready = False
+    assert hub.writable("in")
+
+
+def test_one_that_receives_everything_does_not_stand_in_for_a_slow_receiver() -> None:
+    hub, taker = Hub(), Taker()
+    hub.subscribe(">", Taker())
+    assert hub.writable("_INBOX.a")
+    hub.subscribe("_INBOX.a", taker)
+    taker.ready = False
+    assert not hub.writable("_INBOX.a")
+
+
 def test_a_request_without_a_receiver_is_answered_by_the_status_503() -> None:
     hub, taker = Hub(), Taker()
     hub.subscribe("r", taker)

@@ -200,7 +200,7 @@ def test_client_that_cannot_take_more_is_passed_over_and_stays() -> None:
     pulling.clients.full.add("a")
     assert pulling.give() == "b"
     assert pulling.give() is None
-    assert pulling.queue.blocked == "a"
+    assert pulling.queue.blocked == ["a"]
     pulling.clients.full.clear()
     assert pulling.give() == "a"
 
