@@ -28,4 +28,4 @@ def test_the_program_publishes_and_receives(tmp_path: Path) -> None:
     )
     assert process.stop() == 0
     assert done.stderr == ""
-    assert done.stdout.splitlines() == ["b'rain'", "1", "orders.new b'two pears'"]
+    assert done.stdout.splitlines() == ["b'rain'", "1", "fruit.new b'two pears'"]

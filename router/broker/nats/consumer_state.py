@@ -139,10 +139,6 @@ class ConsumerState:
         """Return the sequences of the pending messages in their order."""
         return self._pending.keys()
 
-    def is_pending(self, sequence: int) -> bool:
-        """Return whether a message is delivered and not acknowledged."""
-        return sequence in self._pending
-
     def needs(self, sequence: int) -> bool:
         """Return whether a message of this consumer's subjects still waits for it.
 

@@ -194,7 +194,7 @@ class NatsServer:
             received = self.hub.publish(request, caller=caller)
             stream = self.stream_for(request.subject)
             if stream is not None:
-                publisher = self.streams.publisher(caller, self.answer, _ignore, _ignore)
+                publisher = self.streams.publisher(self.answer, _ignore, _ignore)
                 publisher.publish(stream, request)
                 publisher.flush()
             elif not received:

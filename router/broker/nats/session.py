@@ -322,7 +322,6 @@ class NatsSession:
         if self._publisher is None:
             connection = self.connection
             self._publisher = self._server.streams.publisher(
-                self.caller,
                 self._server.answer,
                 lambda: connection.hold_reading(_STREAMS),
                 lambda: connection.release_reading(_STREAMS),

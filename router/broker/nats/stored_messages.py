@@ -27,7 +27,6 @@ MESSAGE_OVERHEAD_BYTES: Final = 300
 """What a message that is kept takes in memory besides its bytes, about."""
 READ_BYTES: Final = 256 << 10
 READ_ENTRIES: Final = 256
-INLINE_BYTES: Final = 64 << 10
 NS_PER_MS: Final = 1_000_000
 
 _log = structlog.get_logger(__name__)

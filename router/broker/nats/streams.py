@@ -184,13 +184,11 @@ class Streams:
 
     def publisher(
         self,
-        caller: Caller,
         answer: Callable[[str, bytes], None],
         hold: Callable[[], None],
         release: Callable[[], None],
     ) -> Publisher:
         """Return what stores the messages of a client; see Publisher."""
-        del caller
         return Publisher(self._publishing, answer, hold, release)
 
     # Changes; each is complete on disk on return.

@@ -27,7 +27,6 @@ class ErrorCode(IntEnum):
         member.description = description
         return member
 
-    ACCOUNT_RESOURCES_EXCEEDED = 10002, 400, "resource limits exceeded for account"
     BAD_REQUEST = 10003, 400, "bad request"
     CONSUMER_CREATE = 10012, 500, "{err}"
     CONSUMER_NAME_EXIST = 10013, 400, "consumer name already in use"
@@ -52,10 +51,8 @@ class ErrorCode(IntEnum):
         400,
         "consumer expected to be ephemeral but a durable name was set in request",
     )
-    INSUFFICIENT_RESOURCES = 10023, 503, "insufficient resources"
     INVALID_JSON = 10025, 400, "invalid JSON: {err}"
     MAXIMUM_CONSUMERS_LIMIT = 10026, 400, "maximum consumers limit reached"
-    MAXIMUM_STREAMS_LIMIT = 10027, 400, "maximum number of streams reached"
     MIRROR_CONSUMER_SETUP_FAILED = 10029, 500, "{err}"
     MIRROR_WITH_SOURCES = 10031, 400, "stream mirrors can not also contain other sources"
     MIRROR_WITH_SUBJECTS = 10034, 400, "stream mirrors can not contain subjects"
@@ -77,7 +74,6 @@ class ErrorCode(IntEnum):
     STREAM_REPLICAS_NOT_SUPPORTED = 10074, 500, "replicas > 1 not supported in non-clustered mode"
     NOT_ENABLED = 10076, 503, "JetStream not enabled"
     STREAM_STORE_FAILED = 10077, 503, "{err}"
-    CONSUMER_CONFIG_REQUIRED = 10078, 400, "consumer config required"
     CONSUMER_DELIVER_TO_WILDCARDS = 10079, 400, "consumer deliver subject has wildcards"
     CONSUMER_PUSH_MAX_WAITING = 10080, 400, "consumer in push mode can not set max waiting"
     CONSUMER_DELIVER_CYCLE = 10081, 400, "consumer deliver subject forms a cycle"
@@ -93,17 +89,10 @@ class ErrorCode(IntEnum):
         "consumer in pull mode requires explicit ack policy on workqueue stream",
     )
     CONSUMER_PULL_WITH_RATE_LIMIT = 10086, 400, "consumer in pull mode can not have rate limit set"
-    CONSUMER_MAX_WAITING_NEGATIVE = 10087, 400, "consumer max waiting needs to be positive"
     CONSUMER_HB_REQUIRES_PUSH = 10088, 400, "consumer idle heartbeat requires a push based consumer"
     CONSUMER_FC_REQUIRES_PUSH = 10089, 400, "consumer flow control requires a push based consumer"
-    CONSUMER_FILTER_NOT_SUBSET = (
-        10093,
-        400,
-        "consumer filter subject is not a valid subset of the interest subjects",
-    )
     CONSUMER_INVALID_POLICY = 10094, 400, "{err}"
     CONSUMER_INVALID_SAMPLING = 10095, 400, "failed to parse consumer sampling configuration: {err}"
-    STREAM_INVALID = 10096, 500, "stream not valid"
     STREAM_HEADER_EXCEEDS_MAXIMUM = 10097, 400, "header size exceeds maximum allowed of 64k"
     CONSUMER_WQ_REQUIRES_EXPLICIT_ACK = 10098, 400, "workqueue stream requires explicit ack"
     CONSUMER_WQ_MULTIPLE_UNFILTERED = (
@@ -118,7 +107,6 @@ class ErrorCode(IntEnum):
         "consumer must be deliver all on workqueue stream",
     )
     CONSUMER_NAME_TOO_LONG = 10102, 400, "consumer name is too long, maximum allowed is {max}"
-    CONSUMER_STORE_FAILED = 10104, 500, "error creating store for consumer: {err}"
     CONSUMER_DESCRIPTION_TOO_LONG = (
         10107,
         400,
@@ -133,7 +121,6 @@ class ErrorCode(IntEnum):
     STREAM_PURGE_FAILED = 10110, 500, "{err}"
     STREAM_ROLLUP_FAILED = 10111, 500, "{err}"
     CONSUMER_INVALID_DELIVER_SUBJECT = 10112, 400, "invalid push consumer deliver subject"
-    CONSUMER_MAX_REQUEST_BATCH_NEGATIVE = 10114, 400, "consumer max request batch needs to be > 0"
     CONSUMER_MAX_REQUEST_EXPIRES_TOO_SMALL = (
         10115,
         400,
@@ -145,16 +132,10 @@ class ErrorCode(IntEnum):
         "max deliver is required to be > length of backoff values",
     )
     STREAM_INFO_MAX_SUBJECTS = 10117, 500, "subject details would exceed maximum allowed"
-    NO_LIMITS = 10120, 400, "no JetStream default or applicable tiered limit present"
     CONSUMER_MAX_PENDING_ACK_EXCESS = (
         10121,
         400,
         "consumer max ack pending exceeds system limit of {limit}",
-    )
-    CONSUMER_MAX_REQUEST_BATCH_EXCEEDED = (
-        10125,
-        400,
-        "consumer max request batch exceeds server limit of {limit}",
     )
     CONSUMER_REPLICAS_EXCEEDS_STREAM = (
         10126,
@@ -178,11 +159,6 @@ class ErrorCode(IntEnum):
         "Consumer Durable and Name have to be equal if both are provided",
     )
     REPLICAS_COUNT_CANNOT_BE_NEGATIVE = 10133, 400, "replicas count cannot be negative"
-    CONSUMER_REPLICAS_SHOULD_MATCH_STREAM = (
-        10134,
-        400,
-        "consumer config replicas must match interest retention stream's replicas",
-    )
     CONSUMER_METADATA_LENGTH = 10135, 400, "consumer metadata exceeds maximum size of {limit}"
     CONSUMER_DUPLICATE_FILTER_SUBJECTS = (
         10136,
@@ -207,7 +183,6 @@ class ErrorCode(IntEnum):
         "consumer inactive threshold exceeds system limit of {limit}",
     )
     PEDANTIC = 10157, 400, "pedantic mode: {err}"
-    STREAM_DUPLICATE_MESSAGE_CONFLICT = 10158, 409, "duplicate message id is in process"
     CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP = (
         10159,
         400,
@@ -217,12 +192,6 @@ class ErrorCode(IntEnum):
         10160,
         400,
         "Provided priority group does not exist for this consumer",
-    )
-    CONSUMER_EMPTY_GROUP_NAME = 10161, 400, "Group name cannot be an empty string"
-    CONSUMER_INVALID_GROUP_NAME = (
-        10162,
-        400,
-        "Valid priority group name must match A-Z, a-z, 0-9, -_/=)+ and may not exceed 16 characters",  # noqa: E501
     )
     STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY = (
         10163,
@@ -235,12 +204,8 @@ class ErrorCode(IntEnum):
         400,
         "priority groups can not be used with push consumers",
     )
-    STREAM_MIN_LAST_SEQ = 10180, 412, "min last sequence"
-    CONSUMER_ACK_POLICY_INVALID = 10181, 400, "consumer ack policy invalid"
-    CONSUMER_REPLAY_POLICY_INVALID = 10182, 400, "consumer replay policy invalid"
     CONSUMER_ACK_WAIT_NEGATIVE = 10183, 400, "consumer ack wait needs to be positive"
     CONSUMER_BACKOFF_NEGATIVE = 10184, 400, "consumer backoff needs to be positive"
-    REQUIRED_API_LEVEL = 10185, 412, "JetStream minimum api level required"
     STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID = (
         10193,
         400,
@@ -257,40 +222,15 @@ class ErrorCode(IntEnum):
         "PinnedTTL cannot be set when PriorityPolicy is none",
     )
     CONSUMER_INVALID_RESET = 10204, 400, "invalid reset: {err}"
-    CONSUMER_ACK_FC_REQUIRES_PUSH = (
-        10218,
-        400,
-        "flow control ack policy requires a push based consumer",
-    )
-    CONSUMER_ACK_FC_REQUIRES_FC = 10219, 400, "flow control ack policy requires flow control"
-    CONSUMER_ACK_FC_REQUIRES_MAX_ACK_PENDING = (
-        10220,
-        400,
-        "flow control ack policy requires max ack pending",
-    )
-    CONSUMER_ACK_FC_REQUIRES_NO_ACK_WAIT = (
-        10221,
-        400,
-        "flow control ack policy requires unset ack wait",
-    )
-    CONSUMER_ACK_FC_REQUIRES_NO_MAX_DELIVER = (
-        10222,
-        400,
-        "flow control ack policy requires unset max deliver",
-    )
     NOT_EMPTY_REQUEST = 10038, 400, "expected an empty request payload"
     STREAM_CREATE = 10049, 500, "{err}"
     STREAM_DELETE = 10050, 500, "{err}"
     STREAM_GENERAL = 10051, 500, "{err}"
-    STREAM_SEQUENCE_NOT_MATCH = 10063, 503, "expected stream sequence does not match"
     STREAM_UPDATE = 10069, 500, "{err}"
-    CONSUMER_EXISTING_ACTIVE = 10105, 400, "consumer already exists and is still active"
-    STREAM_WRONG_LAST_SEQUENCE_CONSTANT = 10164, 400, "wrong last sequence"
     STREAM_TOO_MANY_REQUESTS = 10167, 429, "too many requests"
     MESSAGE_INCR_DISABLED = 10168, 400, "message counters is disabled"
     ATOMIC_PUBLISH_DISABLED = 10174, 400, "atomic publish is disabled"
     MESSAGE_SCHEDULES_DISABLED = 10188, 400, "message schedules is disabled"
-    BATCH_PUBLISH_DISABLED = 10205, 400, "batch publish is disabled"
 
 
 _BY_CODE: Final = {int(member): member for member in ErrorCode}

@@ -97,7 +97,6 @@ def _integer(low: int, high: int) -> Reader:
 int32 = _integer(-_MAX_INT32 - 1, _MAX_INT32)
 int64 = _integer(-MAX_INT64 - 1, MAX_INT64)
 uint64 = _integer(0, _MAX_UINT64)
-uint8 = _integer(0, 255)
 
 
 def boolean(value: object) -> bool:
