@@ -202,13 +202,14 @@ async def backoff(user: User) -> Any:
     await user.consumer("c", backoff=[100 * MS, 300 * MS, 500 * MS], max_deliver=4)
     counts: list[int] = []
     times: list[float] = []
+    start = time.monotonic()
     for _ in range(4):
         (message,) = await user.next("c", no_wait=False, expires=6_000 * MS)
         counts.append(token(message, 4))
-        times.append(time.monotonic())
-    gaps = [later - one for one, later in itertools.pairwise(times)]
-    expected = [0.1, 0.3, 0.5]
-    return [counts, [gap > least * 0.8 for gap, least in zip(gaps, expected, strict=True)]]
+        times.append(time.monotonic() - start)
+    # A message may come late, and the next one then comes sooner after it.
+    least = itertools.accumulate([0.1, 0.3, 0.5])
+    return [counts, [after > one * 0.9 for after, one in zip(times[1:], least, strict=True)]]
 
 
 @shows([["m1", "m2"], "408 Request Timeout", ["m3"], 2])
