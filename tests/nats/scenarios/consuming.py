@@ -124,8 +124,8 @@ async def delayed_nak_holds_up_nothing(user: User) -> Any:
     await user.fill(2)
     await user.consumer("c")
     (first,) = await user.next("c")
-    await user.nc.request(first.reply, b'-NAK {"delay": 500000000}', CALL_SECONDS)
     began = time.monotonic()
+    await user.nc.request(first.reply, b'-NAK {"delay": 500000000}', CALL_SECONDS)
     (second,) = await user.next("c")
     (again,) = await user.next("c", no_wait=False, expires=5_000 * MS)
     assert time.monotonic() - began > 0.4
@@ -161,8 +161,8 @@ async def in_progress(user: User) -> Any:
     (message,) = await user.next("c")
     for _ in range(4):
         await asyncio.sleep(0.25)
+        extended = time.monotonic()
         await user.nc.request(message.reply, b"+WPI", CALL_SECONDS)
-    extended = time.monotonic()
     nothing = await user.next("c")
     (again,) = await user.next("c", no_wait=False, expires=5_000 * MS)
     waited = time.monotonic() - extended
@@ -509,9 +509,9 @@ async def a_pause_ends_by_itself(user: User) -> Any:
     await user.stream()
     await user.fill(1)
     await user.consumer("c")
+    began = time.monotonic()
     later = _moment(1.5)
     await user.api("CONSUMER.PAUSE.$.c", {"pause_until": later})
-    began = time.monotonic()
     found = await user.next("c", no_wait=False, expires=8_000 * MS)
     return [payloads(found), time.monotonic() - began > 0.8]
 
