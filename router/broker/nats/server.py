@@ -228,7 +228,8 @@ class _Replies(Subscriber):
         self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def deliver(self, message: NatsMessage) -> None:
-        code = status_code(message.headers)
+        # Headers of a stored message may have a status as well; what acknowledges it tells them apart.
+        code = 0 if message.reply.startswith(_ACK) else status_code(message.headers)
         if self.complete.done() or code == HEARTBEAT:
             return
         self.received.append(message)

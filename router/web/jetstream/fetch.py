@@ -157,7 +157,10 @@ class _Pull:
             self._environ, self._asked, message, max_replies=batch, seconds=seconds
         )
         status, text = status_of(replies[-1]) if replies else (0, "")
-        found = [one for one in replies if not status_of(one)[0]]
+        # Headers of a stored message may have a status as well; it has what acknowledges it.
+        found = [
+            one for one in replies if one.reply.startswith(ACK_PREFIX) or not status_of(one)[0]
+        ]
         if found or not status or status in _NOTHING:
             return found
         if status == NO_RESPONDERS:

@@ -26,6 +26,7 @@ from router.wire.nats.jetstream.requests import ConsumerAction
 from router.wire.nats.message import NatsMessage
 from tests.unit.broker.nats.serving import (
     CALLER,
+    DEADLINE,
     STREAM,
     Inbox,
     Serving,
@@ -70,6 +71,20 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         assert payloads(await served.pull("c")) == [b"7", b"8", b"9", b"10"]
 
     run(tmp_path, first, second)
+
+
+def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        await served.consumer("c")
+        stored = NatsMessage("s.a", headers=b"NATS/1.0 404 none\r\n\r\n", payload=b"1")
+        assert len(await served.server.request(CALLER, stored, 1, DEADLINE)) == 1
+        await served.publish(b"2")
+        message = NatsMessage("$JS.API.CONSUMER.MSG.NEXT.S.c", payload=b'{"batch":2}')
+        found = await served.server.request(CALLER, message, 2, DEADLINE)
+        assert payloads(found) == [b"1", b"2"]
+
+    run(tmp_path, test)
 
 
 def test_acknowledged_messages_do_not_come_again_after_a_crash(tmp_path: Path) -> None:

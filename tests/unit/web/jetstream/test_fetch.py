@@ -53,6 +53,16 @@ def test_messages_are_shown_with_what_acknowledges_them(site: Site, streams: Fak
     ]
 
 
+def test_a_message_whose_headers_have_a_status_is_a_message(
+    site: Site, streams: FakeStreams
+) -> None:
+    headers = b"NATS/1.0 404 none\r\nA: b\r\n\r\n"
+    streams.answers(NEXT, [given(1, b"a", headers=headers), given(2, b"b")])
+    shown = fetch(site, "?batch=2")[1]["messages"]
+    assert [one["value"] for one in shown] == ["a", "b"]
+    assert shown[0]["headers"] == {"A": ["b"]}
+
+
 def test_what_is_no_text_is_in_base64(site: Site, streams: FakeStreams) -> None:
     streams.answers(NEXT, [given(1, b"\xff\x00")])
     (shown,) = fetch(site)[1]["messages"]
