@@ -228,7 +228,7 @@ class _Replies(Subscriber):
         self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def deliver(self, message: NatsMessage) -> None:
-        # Headers of a stored message may have a status as well; what acknowledges it tells them apart.
+        # Headers of a stored message may have a status as well; it has what acknowledges it.
         code = 0 if message.reply.startswith(_ACK) else status_code(message.headers)
         if self.complete.done() or code == HEARTBEAT:
             return
