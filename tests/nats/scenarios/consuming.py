@@ -159,6 +159,7 @@ async def in_progress(user: User) -> Any:
     await user.fill(1)
     await user.consumer("c", ack_wait=700 * MS)
     (message,) = await user.next("c")
+    extended = time.monotonic()
     for _ in range(4):
         await asyncio.sleep(0.25)
         extended = time.monotonic()
