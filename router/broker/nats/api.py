@@ -1,7 +1,8 @@
 """The JetStream API: the table of all calls, and how they are answered on any road.
 
 A call that no row serves has no answer, as at nats-server. Calls of one client run beside each
-other; each sees what was acknowledged before it was sent.
+other, at a pace that leaves time for other clients; each sees what was acknowledged before it was
+sent.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from router.broker.nats.api_call import PREFIX, Api, ApiCall, Handler
 from router.broker.nats.authorization import Caller
 from router.broker.nats.failures import FAILURES, jetstream_error
 from router.broker.nats.hub import Hub, Request
+from router.broker.nats.pacing import Pace
 from router.metrics import Sample
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, Result
@@ -34,6 +36,7 @@ class JetStreamApi:
     def __init__(self, hub: Hub) -> None:
         self.total = self.errors = 0
         self._hub = hub
+        self._pace = Pace()
         self._tasks: set[asyncio.Task[None]] = set()
         self._literal: dict[str, Api] = {}
         self._patterns: dict[str, list[tuple[list[str], Api]]] = {}
@@ -76,7 +79,8 @@ class JetStreamApi:
         except FAILURES as failure:
             result = failure
         if isawaitable(result):
-            task = asyncio.get_running_loop().create_task(self._finish(api, call, result))
+            work = self._pace.run(self._finish(api, call, result))
+            task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         else:

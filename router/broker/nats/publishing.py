@@ -14,6 +14,7 @@ MAX_IN_FLIGHT_BYTES of the client wait for the disk, or the disk does not keep u
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -50,6 +51,8 @@ MAX_IN_FLIGHT_BYTES: Final = 4 << 20
 """Of one client, appended and not on disk; more are not read."""
 MESSAGE_OVERHEAD_BYTES: Final = 256
 """What a message in flight takes in memory besides its bytes, about."""
+MAX_TURN_SECONDS: Final = 0.05
+"""After which the messages that are left wait for the next turn: checks may take long."""
 MAX_PRODUCERS: Final = 10_000
 """Streams that one client is a producer of."""
 
@@ -142,6 +145,7 @@ class Publisher:
                     break
                 batch = batches[stream] = []
             batch.append(message)
+        until = time.monotonic() + MAX_TURN_SECONDS
         for stream, batch in batches.items():
             try:
                 self._prepare(stream)
@@ -150,9 +154,9 @@ class Publisher:
                 for message in batch:
                     self._refuse(stream, message, refusal)
                 continue
-            unresolved = self._store(stream, batch)
-            if unresolved:
-                self._wait(stream, [_Pending(stream, message) for message in unresolved])
+            left = self._store(stream, batch, until)
+            if left:
+                self._wait(stream, [_Pending(stream, message) for message in left])
         if self._is_full():
             self._full = True
             self._context.store.pressure.add(self._relieve)
@@ -227,8 +231,11 @@ class Publisher:
             if not (self._waits or self._full or self._closed):
                 self._release()
 
-    def _store(self, stream: Stream, batch: list[NatsMessage]) -> list[NatsMessage]:
-        """Append messages to a stream; return those from the first on that has to wait."""
+    def _store(self, stream: Stream, batch: list[NatsMessage], until: float) -> list[NatsMessage]:
+        """Append messages to a stream; return those from the first on that has to wait.
+
+        After the time `until` only one is checked.
+        """
         now_ms = self._context.now_ms()
         entry = _Entry(stream.ledger.next_index + 1)
         checked = has_conditions(stream)
@@ -239,6 +246,9 @@ class Publisher:
             if not (checked or message.headers) and _knows(stream, message.subject):
                 _add(stream, entry, message, NO_CONDITIONS, now_ms)
                 continue
+            if place and time.monotonic() > until:
+                self._append(stream, entry, now_ms)
+                return batch[place:]
             try:
                 found = check_message(stream, message, entry.next_sequence)
             except DuplicateMessage as duplicate:

@@ -323,6 +323,27 @@ def test_a_limit_holds_for_large_entries_of_other_dialects(tmp_path: Path) -> No
     with_streams(tmp_path, test)
 
 
+def test_checks_that_take_long_leave_time_for_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One message is checked a turn then; order and acknowledgements are the same."""
+    monkeypatch.setattr("router.broker.nats.publishing.MAX_TURN_SECONDS", -1.0)
+
+    async def test(rig: Rig) -> None:
+        stream = await rig.create("S", "s.>")
+        name = "Nats-Expected-Last-Subject-Sequence"
+        replies = [
+            rig.send("s.x", b"%d" % place, {name: str(place), f"{name}-Subject": "*.x"})
+            for place in range(5)
+        ]
+        rig.publisher.flush()
+        assert stream.ledger.next_index == 1
+        assert [(await rig.answer(reply))["seq"] for reply in replies] == [1, 2, 3, 4, 5]
+        assert [one.payload for one in await everything(stream)] == [b"0", b"1", b"2", b"3", b"4"]
+
+    with_streams(tmp_path, test)
+
+
 def test_a_new_subject_beyond_the_bound_is_refused(tmp_path: Path) -> None:
     async def test(rig: Rig) -> None:
         stream = await rig.create("S", "s.*")

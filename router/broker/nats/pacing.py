@@ -1,0 +1,91 @@
+"""Lets work that computes for long take turns with everything else on the event loop.
+
+Theory of operation. The steps of all paced work, from one wait to the next, share MAX_TURN_SECONDS.
+When these are used up no step begins until as much time has passed again, so that the loop has half
+of the time for other clients, however many calls came at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Generator
+from typing import Any, Final, Generic, TypeVar
+
+MAX_TURN_SECONDS: Final = 0.02
+MAX_PAUSE_SECONDS: Final = 1.0
+
+T = TypeVar("T")
+
+
+class Pace:
+    """What the work that shares a pace has used; `run` it on one event loop."""
+
+    def __init__(self) -> None:
+        self._used = 0.0
+        self._reset_due = False
+        self._pause: asyncio.Future[None] | None = None
+
+    async def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Return what the work returns."""
+        return await _Paced(self, work)
+
+    async def turn(self) -> None:
+        """Return when a step may begin."""
+        while self._pause is not None:
+            await asyncio.wait((self._pause,))
+
+    def used(self, seconds: float) -> None:
+        """Count a step; what is used within one iteration of the loop adds up."""
+        loop = asyncio.get_running_loop()
+        self._used += seconds
+        if self._used > MAX_TURN_SECONDS and self._pause is None:
+            self._pause = loop.create_future()
+            loop.call_later(min(self._used, MAX_PAUSE_SECONDS), self._go_on, self._pause)
+        elif not self._reset_due:
+            self._reset_due = True
+            loop.call_soon(self._reset)
+
+    def _reset(self) -> None:
+        self._reset_due = False
+        if self._pause is None:
+            self._used = 0.0
+
+    def _go_on(self, pause: asyncio.Future[None]) -> None:
+        self._pause, self._used = None, 0.0
+        pause.set_result(None)
+
+
+class _Paced(Generic[T]):
+    """Work whose steps are counted."""
+
+    __slots__ = ("_pace", "_work")
+
+    def __init__(self, pace: Pace, work: Coroutine[Any, Any, T]) -> None:
+        self._pace = pace
+        self._work = work
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        pace, work, time = self._pace, self._work, asyncio.get_running_loop().time
+        failure: BaseException | None = None
+        try:
+            while True:
+                if failure is None:
+                    try:
+                        yield from pace.turn().__await__()
+                    except BaseException as thrown:  # noqa: BLE001 - it is the work's
+                        failure = thrown
+                began = time()
+                try:
+                    waits = work.send(None) if failure is None else work.throw(failure)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                finally:
+                    pace.used(time() - began)
+                failure = None
+                try:
+                    yield waits
+                except BaseException as thrown:  # noqa: BLE001 - it is the work's
+                    failure = thrown
+        finally:
+            work.close()
