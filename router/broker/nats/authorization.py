@@ -11,12 +11,13 @@ connections too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from router.access.permissions import Right
-from router.errors import RouterError
+from router.errors import ForbiddenError, RouterError
 from router.model import TopicName
+from router.wire.nats.subjects import overlaps
 
 CACHE_SECONDS: Final = 1.0
 MAX_CACHED_ANSWERS: Final = 2_000
@@ -61,6 +62,18 @@ class Caller(Protocol):
     def may(self, topic: TopicName, right: Right) -> bool:
         """Return whether the caller has the right on the topic."""
         ...
+
+
+def check_stream_subjects(caller: Caller, subjects: Iterable[str]) -> None:
+    """Raise ForbiddenError for subjects of a stream that would store the replies to others.
+
+    An inbox's name is the secret of its client, and publishing to it needs no right.
+    """
+    if caller.unrestricted or caller.administers:
+        return
+    for subject in subjects:
+        if overlaps(subject, f"{_INBOX}.>"):
+            raise ForbiddenError(f"Access denied: a stream with {subject} would take all inboxes.")
 
 
 class SubjectRights:

@@ -23,7 +23,7 @@ import structlog
 
 from router.access.authorizer import TOPIC_RECORDS, TopicRights
 from router.access.permissions import Right
-from router.broker.nats.authorization import Caller
+from router.broker.nats.authorization import Caller, check_stream_subjects
 from router.broker.nats.failures import FAILURES
 from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
@@ -198,6 +198,7 @@ class Streams:
 
         Raises JetStreamError 10058 if it has another configuration, 10065; RouterError, StoreError.
         """
+        check_stream_subjects(caller, config.subjects)
         async with self._changing:
             located = self.places.locate(config.name)
             if located is None:
@@ -226,6 +227,7 @@ class Streams:
             if stream.topic.partitions > 1:
                 raise error(ErrorCode.STREAM_INVALID_CONFIG, err="the topic has several partitions")
             new = checked_stream_update(stream.config, config, pedantic=pedantic)
+            check_stream_subjects(caller, set(new.subjects) - set(stream.config.subjects))
             self._check_overlap(new)
             return await self._configure(stream.topic, new, stream.created_ns)
 
