@@ -231,9 +231,9 @@ def _consumer(one: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shown(members: Mapping[str, Any]) -> dict[str, str]:
-    """Return members as a page shows them, without those that are empty."""
+    """Return members as a page shows them, without those that are empty, or a time that is none."""
     shown = {name: _text(value) for name, value in members.items()}
-    return {name: text for name, text in shown.items() if text}
+    return {name: text for name, text in shown.items() if text not in {"", management.NO_TIME}}
 
 
 def _text(value: Any) -> str:

@@ -123,6 +123,8 @@ def test_a_stream_is_shown_with_its_consumers(streams: Site) -> None:
     assert data["topic"] == "a.b"
     assert data["config"]["subjects"] == "<b>.*"
     assert data["config"]["metadata"] == "k = v"
+    assert data["state"]["last_seq"] == "3"
+    assert "last_ts" not in data["state"]  # the stream says no time
     assert data["consumers"][0] == {
         "name": "wor<i>ker",
         "kind": "pull",
