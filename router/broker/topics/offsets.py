@@ -17,6 +17,7 @@ import asyncio
 from collections.abc import Callable
 
 from router.broker.delivery import Partition, Subscription
+from router.broker.delivery.live_members import OWNER
 from router.broker.storage import Ack, Commit, Cursor, Ledger
 from router.broker.storage.cursors import bits, words
 from router.broker.topics.topics import Topics
@@ -83,8 +84,14 @@ class GroupOffsets:
         return Commit(number)
 
     async def delete(self, partition: Partition, name: str) -> None:
-        """Forget the position of a group; on disk on return."""
+        """Forget the position of a group; on disk on return.
+
+        Raises SubscriptionBusyError if another protocol keeps it for itself.
+        """
         if (subscription := partition.subscriptions.get(name)) is not None:
+            known = {} if subscription.record is None else subscription.record.properties
+            if OWNER in known:
+                partition.context.live_members.check_free(partition.topic_name, known)
             await partition.delete(subscription)
             self._forget(partition.topic_name, name)
 

@@ -668,6 +668,8 @@ def test_other_dialects_are_kept_out_of_the_subscription(tmp_path: Path) -> None
             await partition.subscribe("c", 0)
         with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
             await GroupOffsets(served.topics, _forget).commit(partition, "c", Commit(9))
+        with pytest.raises(SubscriptionBusyError, match="JetStream consumer"):
+            await GroupOffsets(served.topics, _forget).delete(partition, "c")
         assert partition.subscriptions["c"].passive
         await partition.subscribe("other", 0)
 
