@@ -233,7 +233,8 @@ class StreamLog:
             elif low > state.first:
                 state.last = low - 1
             else:
-                return
+                # None can be read, and looking again would not end.
+                state.last, state.last_exact = state.first, True
 
     def matcher(self, filters: Sequence[str]) -> SubjectMatcher:
         """Return what says whether subjects match any filter; none: all do."""

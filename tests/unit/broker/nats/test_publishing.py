@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import pytest
 
 from router.broker.delivery import Access, Producer
 from router.broker.nats.publishing import MAX_ENTRY_MESSAGES
+from router.broker.nats.stored_messages import StoredMessage
 from router.broker.storage import NATS_FORMAT
 from router.model import Policies, TopicName
 from tests.unit.broker.nats.streaming import (
@@ -215,6 +216,29 @@ def test_the_last_message_of_a_subject_may_have_been_deleted(tmp_path: Path) -> 
         assert not state.last_exact
         fields = {f"{EXPECTED}Last-Subject-Sequence": "11"}
         assert await rig.publish("s.a", b"", fields) == ok(13)
+
+    with_streams(tmp_path, test)
+
+
+def test_a_subject_whose_messages_cannot_be_read_holds_up_no_client(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(*_: int) -> AsyncIterator[list[StoredMessage]]:
+        none: list[list[StoredMessage]] = []
+        for found in none:
+            yield found
+
+    async def test(rig: Rig) -> None:
+        stream = await rig.create("S", "s")
+        for _ in range(12):
+            await rig.publish("s")
+        last = await stream.read(12)
+        assert last is not None
+        stream.log.delete_messages([last])
+        monkeypatch.setattr(stream.log, "scan", nothing)
+        fields = {f"{EXPECTED}Last-Subject-Sequence": "11"}
+        assert await rig.publish("s", b"", fields) == refused(10071)
+        assert await rig.publish("s") == ok(13)
 
     with_streams(tmp_path, test)
 
