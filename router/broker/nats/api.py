@@ -140,12 +140,18 @@ async def _settled(work: object) -> Result | Exception | None:
         return await work  # type: ignore[misc, no-any-return]  # checked by isawaitable
     except FAILURES as failure:
         return failure
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Not this call was cancelled, but what it waited for: the stream is closed.
+        return error(ErrorCode.STREAM_NOT_FOUND)
 
 
 async def _result(handler: Handler, call: ApiCall) -> Result | Exception | None:
     try:
         result = handler(call)
-        return await result if isawaitable(result) else result
+        return await _settled(result) if isawaitable(result) else result
     except FAILURES as failure:
         return failure
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.unit.broker.nats.serving import Serving, crash, payloads, run
+from tests.unit.broker.nats.serving import CALLER, Serving, crash, payloads, run
 
 Step = Callable[[Serving], Awaitable[Any]]
 
@@ -90,3 +91,19 @@ def test_what_is_made_or_changed_survives_a_crash(tmp_path: Path) -> None:
     run(tmp_path / "a", made)
     run(tmp_path / "b", changed)
     run(tmp_path / "c", after)
+
+
+def test_a_call_is_answered_when_its_stream_is_deleted_meanwhile(tmp_path: Path) -> None:
+    async def before(served: Serving) -> None:
+        await served.stream()
+
+    async def after(served: Serving) -> None:
+        calls = [asyncio.create_task(served.call("STREAM.INFO.S")) for _ in range(2)]
+        async with asyncio.timeout(10):
+            while served.server.streams.find("S")._opening is None:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        await served.server.streams.delete("S", CALLER)
+        for call in calls:
+            assert (await call)["error"]["err_code"] == 10059
+
+    run(tmp_path, before, after)
