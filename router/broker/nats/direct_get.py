@@ -111,6 +111,9 @@ class DirectGet:
         self._send_status(call, END_OF_BATCH, "EOB", end)
 
     async def _send_last(self, call: ApiCall, stream: Stream, request: MessageGetRequest) -> None:
+        if len(request.multi_last) > MAX_LAST:
+            self._send_status(call, TOO_MANY, "Too Many Results")
+            return
         up_to = request.up_to_seq or stream.last_sequence
         if request.up_to_time is not None:
             up_to = await stream.find_time(request.up_to_time) - 1

@@ -202,6 +202,7 @@ class Streams:
         async with self._changing:
             located = self.places.locate(config.name)
             if located is None:
+                caller.authorize(self._new_topic(config.name), Right.CREATE)
                 self._check_overlap(config)
                 topic = await self._create_topic(config.name, caller)
                 return await self._configure(topic, config, created_ns=0)
@@ -327,13 +328,15 @@ class Streams:
         if self.overlapping(config.subjects, config.name):
             raise error(ErrorCode.STREAM_SUBJECT_OVERLAP)
 
-    async def _create_topic(self, name: str, caller: Caller) -> TopicRecord:
-        """Create the topic of a stream with its owner, who is on record before it is there."""
-        topics, registry, known = self.topics, self._registry, kafka_name(name)
+    def _new_topic(self, name: str) -> TopicName:
+        known = kafka_name(name)
         if known is None:
             raise error(ErrorCode.STREAM_INVALID_CONFIG, err="a % in a name is written %25")
-        topic = topics.parse(known)
-        caller.authorize(topic, Right.CREATE)
+        return self.topics.parse(known)
+
+    async def _create_topic(self, name: str, caller: Caller) -> TopicRecord:
+        """Create the topic of a stream with its owner, who is on record before it is there."""
+        topics, registry, topic = self.topics, self._registry, self._new_topic(name)
         before = await registry.get(TOPIC_RECORDS, str(topic))
         if caller.name:
             version = NEW if before is None else before.version

@@ -13,11 +13,12 @@ is stored instead of for each subject.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
-from router.wire.nats.subjects import is_literal, matches
+from router.wire.nats.subjects import SubjectTrie, is_literal, matches
 
 MAX_PLACES: Final = 8
 """Places that a subject keeps in a stream that does not bound its messages."""
@@ -153,8 +154,17 @@ class SubjectIndex:
                 if (state := self.subjects.get(subject)) is not None:
                     yield subject, state
             return
+        found: Callable[[str], object]
+        if len(filters) == 1:
+            found = partial(matches, filters[0])
+        else:
+            # The cost of a subject does not grow with the filters.
+            trie: SubjectTrie[int] = SubjectTrie(max_cached=0)
+            for one in filters:
+                trie.insert(one, 0)
+            found = trie.match
         for subject, state in self.subjects.items():
-            if any(matches(one, subject) for one in filters):
+            if found(subject):
                 yield subject, state
 
     def bounds(self, filters: Sequence[str]) -> tuple[int, int] | None:

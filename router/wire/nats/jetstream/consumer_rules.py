@@ -30,6 +30,7 @@ from router.wire.nats.jetstream.stream_rules import (
     MAX_DESCRIPTION_BYTES,
     MAX_METADATA_BYTES,
     MAX_NAME_BYTES,
+    MAX_SUBJECTS,
     is_valid_name,
     metadata_bytes,
 )
@@ -331,7 +332,8 @@ def _check_filters(config: ConsumerConfig) -> None:
         raise error(ErrorCode.CONSUMER_DUPLICATE_FILTER_SUBJECTS)
     if "" in config.filter_subjects:
         raise error(ErrorCode.CONSUMER_EMPTY_FILTER)
-    filters = config.filters
+    if len(filters := config.filters) > MAX_SUBJECTS:
+        raise error(ErrorCode.STREAM_INVALID_CONFIG, err=f"more than {MAX_SUBJECTS} filters")
     for place, subject in enumerate(filters):
         if not is_valid(subject):
             raise error(ErrorCode.STREAM_INVALID_CONFIG, err="malformed subject")

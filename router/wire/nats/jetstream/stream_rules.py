@@ -23,6 +23,8 @@ from router.wire.nats.subjects import is_subset, is_valid, overlaps
 MAX_NAME_BYTES: Final = 255
 """How long the name of a stream or consumer may be."""
 
+MAX_SUBJECTS: Final = 500
+"""Of a stream, and filters of a consumer: each is compared with all others."""
 MAX_DESCRIPTION_BYTES: Final = 4 * 1024
 """How long a description may be."""
 
@@ -305,6 +307,8 @@ def _with_duplicate_window(config: StreamConfig, *, pedantic: bool) -> StreamCon
 def _with_subjects(config: StreamConfig) -> StreamConfig:
     if not config.subjects:
         return replace(config, subjects=(config.name,))
+    if len(config.subjects) > MAX_SUBJECTS:
+        raise _invalid(f"a stream has at most {MAX_SUBJECTS} subjects")
     for place, subject in enumerate(config.subjects):
         _check_subject(config, subject)
         for later in config.subjects[place + 1 :]:

@@ -1,0 +1,66 @@
+"""Long lists of subjects do not keep the broker busy, whoever sends them."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from router.access.permissions import Right
+from router.broker.nats.subject_index import SubjectBudget, SubjectIndex
+from router.wire.nats.jetstream.stream_rules import MAX_SUBJECTS
+from tests.unit.broker.nats.serving import CALLER, Serving, run
+from tests.unit.broker.nats.test_consumers import Restricted
+
+MANY = 20_000
+SECONDS = 3.0
+"""Compared with each other, so many would take minutes."""
+
+
+def test_long_lists_are_refused_at_once(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream(max_msgs=9)
+
+        async def code_of(call: str, body: Any) -> int:
+            began = time.monotonic()
+            reply = await served.server.api.answer(CALLER, call, json.dumps(body).encode())
+            assert time.monotonic() - began < SECONDS
+            assert reply is not None
+            return int(reply.to_json().get("error", {}).get("err_code", 0))
+
+        for count, code in ((MANY, 10052), (MAX_SUBJECTS + 1, 10052), (MAX_SUBJECTS, 0)):
+            subjects = [f"a{place}.*" for place in range(count)]
+            assert await code_of("STREAM.CREATE.Q", {"name": "Q", "subjects": subjects}) == code
+            config = {"name": "x", "filter_subjects": [f"s.{one}" for one in subjects]}
+            asked = {"stream_name": "S", "config": config}
+            assert await code_of("CONSUMER.CREATE.S.x", asked) == code
+
+    run(tmp_path, test)
+
+
+def test_who_may_create_no_stream_learns_nothing_of_others(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        codes = []
+        for subjects in (["s.a"], ["free.a"]):
+            body = json.dumps({"name": "NEW", "subjects": subjects}).encode()
+            caller = Restricted(*set(Right) - {Right.CREATE})
+            reply = await served.server.api.answer(caller, "STREAM.CREATE.NEW", body)
+            assert reply is not None
+            codes.append(reply.to_json()["error"]["err_code"])
+        assert codes[0] == codes[1] != 10065
+
+    run(tmp_path, test)
+
+
+def test_many_filters_cost_no_more_for_each_subject() -> None:
+    index = SubjectIndex(SubjectBudget(MANY))
+    for place in range(MANY):
+        index.add(f"s.{place}.x", place + 1, 1)
+    filters = [f"s.*.y{place}" for place in range(MAX_SUBJECTS)]
+    began = time.monotonic()
+    assert not list(index.matching(filters))
+    assert time.monotonic() - began < SECONDS
+    found = {subject for subject, _ in index.matching([*filters, "s.7.*", "s.8.>"])}
+    assert found == {"s.7.x", "s.8.x"}
