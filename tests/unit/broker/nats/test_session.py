@@ -357,3 +357,32 @@ def test_a_greeting_before_tls_says_that_tls_follows(tmp_path: Path) -> None:
 
     advertised = "nats://nats.example:4222,nats+ssl://nats.example:4223"
     run(tmp_path, test, router_broker_nats_advertised=advertised)
+
+
+def test_subscriptions_need_rights_and_receive_only_what_they_may(tmp_path: Path) -> None:
+    async def test(server: Serving, connect: Connect) -> None:
+        client = connect()
+        assert await client.ask(login(), "SUB > 1", "SUB other 2", "SUB _INBOX.> 3") == [
+            "-ERR 'Permissions Violation for Subscription to \"other\"'",
+            "-ERR 'Permissions Violation for Subscription to \"_INBOX.>\"'",
+        ]
+        for subject in ("other", "_INBOX.secret.1", "$JS.EVENT.x", "orders.a"):
+            server.hub.publish(NatsMessage(subject, payload=b"x"))
+        assert await client.ask() == ["MSG orders.a 1 1", "x"]
+
+    run(tmp_path, test, **users(tmp_path))
+
+
+def test_subscriptions_take_a_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(server: Serving, connect: Connect) -> None:
+        refused = "-ERR 'maximum subscriptions exceeded'"
+        long = ".".join("a" * 20)
+        client = connect()
+        assert await client.ask(QUIET, *(f"SUB {long} {place}" for place in range(3))) == [refused]
+        assert await client.ask("UNSUB 0", "UNSUB 1", f"SUB {long} 4") == []
+        monkeypatch.setattr("router.broker.nats.hub.MAX_SUBSCRIPTIONS_BYTES", 100)
+        assert await connect().ask(QUIET, "SUB a 1") == [refused]
+
+    run(tmp_path, test, router_nats_max_subscriptions="4")
