@@ -7,10 +7,13 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from router.access.permissions import Right
 from router.broker.nats.subject_index import SubjectBudget, SubjectIndex
 from router.wire.nats.jetstream.stream_rules import MAX_SUBJECTS
-from tests.unit.broker.nats.serving import CALLER, Serving, run
+from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, run
 from tests.unit.broker.nats.test_consumers import Restricted
 
 MANY = 20_000
@@ -64,3 +67,20 @@ def test_many_filters_cost_no_more_for_each_subject() -> None:
     assert time.monotonic() - began < SECONDS
     found = {subject for subject, _ in index.matching([*filters, "s.7.*", "s.8.>"])}
     assert found == {"s.7.x", "s.8.x"}
+
+
+def test_calls_beyond_the_bound_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("router.broker.nats.api.MAX_CALLS", 2)
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        for _ in range(3):
+            served.hub.publish(NatsMessage("$JS.API.STREAM.INFO.S", "in"), caller=CALLER)
+        codes = [json.loads(one.payload).get("error", {}) for one in await inbox.until(3)]
+        assert [one.get("err_code") for one in codes] == [10167, None, None]
+
+    run(tmp_path, test)
