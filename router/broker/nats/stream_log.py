@@ -2,7 +2,8 @@
 
 Theory of operation. A sequence is a message number plus 1. A stream without an index has one
 subject, `own_subject`. With one, a subject's first and last sequence and its count come from the
-index; where a deletion left only a bound of them, the log is read from that bound on.
+index; where a deletion left only a bound of them, the log is read from that bound on. All of the
+log is read if the index is `overflowed`, because it lacks subjects then.
 
 A message leaves the index in the same step in which the ledger learns that it is deleted, so that
 both always agree on what is live.
@@ -17,9 +18,15 @@ from typing import Final, NamedTuple
 
 from router.broker.nats.indexing import Indexer
 from router.broker.nats.stored_messages import MessageReader, StoredMessage
-from router.broker.nats.subject_index import SubjectIndex, SubjectState, stored_size
+from router.broker.nats.subject_index import (
+    SubjectIndex,
+    SubjectMatcher,
+    SubjectState,
+    stored_size,
+)
 from router.broker.storage import Ledger, Store, StoreError
-from router.wire.nats.subjects import matches
+from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.subjects import is_literal, matches
 
 SCAN_MESSAGES: Final = 1_000
 SCAN_BYTES: Final = 256 << 10
@@ -146,12 +153,22 @@ class StreamLog:
         return None  # each was replaced before it could be read
 
     async def last_sequences(self, filters: Sequence[str]) -> list[int]:
-        """Return the last sequence of each subject that matches a filter, in order."""
+        """Return the last sequence of each subject that matches a filter, in order.
+
+        Raises JetStreamError for wildcards if the index lacks subjects.
+        """
         index = self.index
         if index is None:
             bounds = self.bounds(filters)
             last = self.ledger.deleted.last_live(self.last_sequence - 1) + 1
             return [] if bounds is None or last < bounds[0] else [last]
+        if index.overflowed:
+            if not filters or not all(map(is_literal, filters)):
+                raise error(ErrorCode.STREAM_INFO_MAX_SUBJECTS)
+            seen: dict[str, int] = {}
+            async for messages in self.scan(self.first_sequence, self.last_sequence):
+                seen |= {one.subject: one.sequence for one in messages if one.subject in filters}
+            return sorted(seen.values())
         found = list(index.matching(filters))
         for subject, state in found:
             if not state.last_exact:
@@ -188,6 +205,8 @@ class StreamLog:
             if self.bounds(filters) is None or number >= end:
                 return 0
             return end - number - self.ledger.deleted.count_between(number, end - 1)
+        if index.overflowed:
+            return await self._count_by_reading(sequence, end, SubjectMatcher(filters).matches)
         count, unsure, last = 0, set(), 0
         for subject, state in index.matching(filters):
             if state.last > end:
@@ -203,17 +222,23 @@ class StreamLog:
             unsure.add(subject)
             last = max(last, min(state.last, end))
         if unsure:
-            async for messages in self.scan(sequence, last):
-                count += sum(message.subject in unsure for message in messages)
+            count += await self._count_by_reading(sequence, last, unsure.__contains__)
+        return count
+
+    async def _count_by_reading(self, first: int, last: int, counts: Callable[[str], bool]) -> int:
+        """Return how many live messages between two sequences have a subject that counts."""
+        count = 0
+        async for messages in self.scan(first, last):
+            count += sum(counts(message.subject) for message in messages)
         return count
 
     def bounds(self, filters: Sequence[str]) -> tuple[int, int] | None:
         """Return sequences around all messages that match a filter; None: there are none."""
         index = self.index
         if filters and ">" not in filters:
-            if index is not None:
+            if index is not None and not index.overflowed:
                 return index.bounds(filters)
-            if not any(matches(one, self.own_subject) for one in filters):
+            if index is None and not any(matches(one, self.own_subject) for one in filters):
                 return None
         return self.first_sequence, max(self.ledger.next_index, 1)
 
@@ -287,7 +312,7 @@ class StreamLog:
     async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
         """Delete the first `count` live messages below a sequence that match; return how many."""
         index = self.index
-        if index is not None:
+        if index is not None and not index.overflowed:
             states = list(index.matching(filters))
             if all(state.places is not None for _, state in states):
                 places = sorted(
@@ -345,26 +370,6 @@ async def synced(store: Store) -> None:
     await asyncio.wait((done, store.failed), return_when=asyncio.FIRST_COMPLETED)
     if not done.done():
         raise StoreError("the store failed")
-
-
-class SubjectMatcher:
-    """Whether subjects match any of some filters; none: all do. Answers are kept."""
-
-    def __init__(self, filters: Sequence[str]) -> None:
-        self._filters = () if ">" in filters else tuple(filters)
-        self._known: dict[str, bool] = {}
-
-    def matches(self, subject: str) -> bool:
-        """Return whether a subject matches."""
-        if not self._filters:
-            return True
-        known = self._known.get(subject)
-        if known is None:
-            if len(self._known) >= SCAN_MESSAGES:
-                self._known.clear()
-            known = any(matches(one, subject) for one in self._filters)
-            self._known[subject] = known
-        return known
 
 
 def place_of(message: StoredMessage) -> Place:

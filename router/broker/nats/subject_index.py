@@ -20,6 +20,8 @@ from typing import Final
 
 from router.wire.nats.subjects import SubjectTrie, is_literal, matches
 
+MAX_KNOWN_SUBJECTS: Final = 1_000
+"""Whose answers a matcher keeps."""
 MAX_PLACES: Final = 8
 """Places that a subject keeps in a stream that does not bound its messages."""
 MAX_BOUNDED_PLACES: Final = 64
@@ -190,6 +192,26 @@ class SubjectIndex:
         self._budget.used += len(subjects)
         self.messages, self.bytes = messages, size
         self.configure(self.limit)
+
+
+class SubjectMatcher:
+    """Whether subjects match any of some filters; none: all do. Answers are kept."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self._filters = () if ">" in filters else tuple(filters)
+        self._known: dict[str, bool] = {}
+
+    def matches(self, subject: str) -> bool:
+        """Return whether a subject matches."""
+        if not self._filters:
+            return True
+        known = self._known.get(subject)
+        if known is None:
+            if len(self._known) >= MAX_KNOWN_SUBJECTS:
+                self._known.clear()
+            known = any(matches(one, subject) for one in self._filters)
+            self._known[subject] = known
+        return known
 
 
 def _shrink(state: SubjectState, sequence: int) -> None:
