@@ -33,6 +33,12 @@ async def refusal(served: Serving, subject: str) -> int:
     return code
 
 
+async def paused(served: Serving) -> bool:
+    """Return whether the consumer is paused."""
+    found: bool = (await served.info("c"))["paused"]
+    return found
+
+
 CALLS: list[tuple[str, dict[str, Any], Step, Any]] = [
     ("STREAM.PURGE.S", {}, left, 0),
     ("STREAM.PURGE.S", {"filter": "s.a"}, left, 1),
@@ -44,8 +50,8 @@ CALLS: list[tuple[str, dict[str, Any], Step, Any]] = [
     (
         "CONSUMER.PAUSE.S.c",
         {"pause_until": "2100-01-01T00:00:00Z"},
-        lambda served: served.pull("c"),
-        [],
+        paused,
+        True,
     ),
 ]
 
