@@ -54,7 +54,7 @@ func goFetching(c *client) (any, error) {
 	rest := read(got(consumer.FetchNoWait(100)))
 	none := read(got(consumer.Fetch(1, jetstream.FetchMaxWait(200*time.Millisecond))))
 	_, waited := consumer.Next(jetstream.FetchMaxWait(100 * time.Millisecond))
-	beats := read(got(consumer.Fetch(1, jetstream.FetchMaxWait(600*time.Millisecond), jetstream.FetchHeartbeat(200*time.Millisecond))))
+	beats := read(got(consumer.Fetch(1, jetstream.FetchMaxWait(2500*time.Millisecond), jetstream.FetchHeartbeat(1200*time.Millisecond))))
 	return map[string]any{"three": three, "rest": rest, "none": none, "beats": beats,
 		"next": errors.Is(waited, nats.ErrTimeout)}, nil
 }
