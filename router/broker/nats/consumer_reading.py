@@ -20,39 +20,28 @@ from router.broker.nats.consumer_log import ConsumerLog
 from router.broker.nats.consumer_state import ConsumerState
 from router.broker.nats.stored_messages import StoredMessage
 from router.broker.nats.stream import Stream
+from router.broker.nats.subject_index import SubjectMatcher
 from router.wire.nats.jetstream.config import ConsumerConfig
 from router.wire.nats.jetstream.policies import DeliverPolicy
-from router.wire.nats.subjects import is_subset, matches
+from router.wire.nats.subjects import is_subset
 
 AHEAD_MESSAGES: Final = 256
 AHEAD_BYTES: Final = 256 << 10
 SPARSE: Final = 64
 """Messages that lie between two of the consumer, where its next one is looked up in the index."""
-_MAX_CACHED_SUBJECTS: Final = 10_000
 _MAX_SETTLES: Final = 10
 
 
-class SubjectFilter:
+class SubjectFilter(SubjectMatcher):
     """The subjects that a consumer gets; no filters: all."""
+
+    max_known = 10_000
 
     def __init__(self, filters: Sequence[str], stream_subjects: Sequence[str]) -> None:
         covers = bool(stream_subjects) and all(
             any(is_subset(subject, one) for one in filters) for subject in stream_subjects
         )
-        self.filters = () if covers or ">" in filters else tuple(filters)
-        self._known: dict[str, bool] = {}
-
-    def __call__(self, subject: str) -> bool:
-        """Return whether a message of a subject is the consumer's."""
-        if not self.filters:
-            return True
-        known = self._known.get(subject)
-        if known is None:
-            if len(self._known) >= _MAX_CACHED_SUBJECTS:
-                self._known.clear()
-            known = any(matches(one, subject) for one in self.filters)
-            self._known[subject] = known
-        return known
+        super().__init__(() if covers else filters)
 
 
 class MessageSource:

@@ -155,7 +155,7 @@ class DirectGet:
         matcher = stream.log.matcher(request.multi_last)
         async for messages in stream.log.scan(bounds[0] if bounds else 1, up_to):
             for message in messages:
-                if matcher.matches(message.subject):
+                if matcher(message.subject):
                     latest[message.subject] = message.sequence
         return sorted(latest.values())
 

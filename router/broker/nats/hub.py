@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from router.broker.nats.authorization import Caller
-from router.wire.nats.headers import status
+from router.wire.nats.headers import NO_RESPONDERS, status
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import SubjectTrie, is_literal, matches
 
@@ -28,7 +28,6 @@ MAX_SUBSCRIPTIONS_BYTES: Final = 256 << 20
 """Of all clients together, about; see `Hub.full`."""
 TOKEN_BYTES: Final = 128
 """What a token of a subscription's subject takes in memory, about."""
-NO_RESPONDERS: Final = 503
 INBOX: Final = "_INBOX."
 """What the subjects of replies begin with, of which hardly one is used again."""
 

@@ -363,7 +363,7 @@ class Publisher:
 
 
 def _knows(stream: Stream, subject: str) -> bool:
-    """Return whether a subject needs no room in the index."""
+    """Return whether a subject needs no entry in the index."""
     index = stream.index
     return index is None or subject in index.subjects
 

@@ -30,6 +30,7 @@ from router.broker.nats.client import (
 from router.broker.nats.hub import Subscriber, Subscription
 from router.broker.nats.publishing import Publisher
 from router.broker.nats.server import NatsServer
+from router.broker.nats.streams import SERVICES
 from router.broker.transport.connection import Connection
 from router.broker.transport.handshakes import Greeting
 from router.errors import RouterError, UnauthenticatedError
@@ -50,7 +51,6 @@ from router.wire.nats.subjects import is_literal, is_valid
 MAX_CONTROL_LINE_BYTES: Final = 4096
 MAX_SUBSCRIPTION_BYTES: Final = 1_024
 """What the subscriptions of a client may take in memory, about, on average."""
-NOT_STORED: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.")
 SLOW_CONSUMER: Final = "slow-consumer"
 _OK: Final = encode.ok()
 _PING: Final = encode.ping()
@@ -310,7 +310,7 @@ class NatsSession:
         origin = None if options.echo else self
         count = self._hub.publish(message, origin=origin, caller=self.caller)
         # Calls and acknowledgements are stored nowhere, nor are subjects with wildcards.
-        stored = literal and not subject.startswith(NOT_STORED)
+        stored = literal and not subject.startswith(SERVICES)
         stream = self._server.stream_for(subject) if stored else None
         if stream is not None:
             self._stored_by().publish(stream, message)

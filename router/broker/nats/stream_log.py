@@ -139,7 +139,7 @@ class StreamLog:
         matcher = SubjectMatcher(filters)
         async for messages in self.scan(max(sequence, bounds[0]), bounds[1]):
             for message in messages:
-                if matcher.matches(message.subject):
+                if matcher(message.subject):
                     return message
         return None
 
@@ -206,7 +206,7 @@ class StreamLog:
                 return 0
             return end - number - self.ledger.deleted.count_between(number, end - 1)
         if index.overflowed:
-            return await self._count_by_reading(sequence, end, SubjectMatcher(filters).matches)
+            return await self._count_by_reading(sequence, end, SubjectMatcher(filters))
         count, unsure, last = 0, set(), 0
         for subject, state in index.matching(filters):
             if state.last > end:
@@ -328,7 +328,7 @@ class StreamLog:
             return 0
         matcher = SubjectMatcher(filters)
         async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
-            found = [message for message in messages if matcher.matches(message.subject)]
+            found = [message for message in messages if matcher(message.subject)]
             found = found[: count - deleted]
             self.delete_messages(found)
             deleted += len(found)

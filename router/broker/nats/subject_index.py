@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
+from typing import ClassVar, Final
 
 from router.wire.nats.subjects import SubjectTrie, is_literal, matches
 
@@ -65,7 +65,7 @@ class SubjectIndex:
 
     `messages` and `bytes` count live messages; `limit` is how many a subject may have, and `over`
     are the subjects with more. `overflowed`: a message that could not be refused had a subject for
-    which there was no room, so that questions about subjects have no answer.
+    which the budget had no space, so that the index is not complete.
     """
 
     __slots__ = (
@@ -102,7 +102,7 @@ class SubjectIndex:
         return subject in self.subjects or self._budget.used < self._budget.limit
 
     def add(self, subject: str, sequence: int, size: int) -> None:
-        """Count a message; of one without room for its subject only the message is counted."""
+        """Count a message; its subject is left out if the budget has no space for it."""
         self.messages += 1
         self.bytes += size
         state = self.subjects.get(subject)
@@ -178,7 +178,7 @@ class SubjectIndex:
         return (first, last) if last else None
 
     def clear(self) -> None:
-        """Forget everything, and give the room back."""
+        """Forget everything, and release the budget."""
         self._budget.used -= len(self.subjects)
         self.subjects = {}
         self.over = {}
@@ -195,21 +195,23 @@ class SubjectIndex:
 
 
 class SubjectMatcher:
-    """Whether subjects match any of some filters; none: all do. Answers are kept."""
+    """Whether subjects match any of `filters`; none: all do. Answers are kept."""
+
+    max_known: ClassVar = MAX_KNOWN_SUBJECTS
 
     def __init__(self, filters: Sequence[str]) -> None:
-        self._filters = () if ">" in filters else tuple(filters)
+        self.filters = () if ">" in filters else tuple(filters)
         self._known: dict[str, bool] = {}
 
-    def matches(self, subject: str) -> bool:
+    def __call__(self, subject: str) -> bool:
         """Return whether a subject matches."""
-        if not self._filters:
+        if not self.filters:
             return True
         known = self._known.get(subject)
         if known is None:
-            if len(self._known) >= MAX_KNOWN_SUBJECTS:
+            if len(self._known) >= self.max_known:
                 self._known.clear()
-            known = any(matches(one, subject) for one in self._filters)
+            known = any(matches(one, subject) for one in self.filters)
             self._known[subject] = known
         return known
 

@@ -350,9 +350,9 @@ class Connection(asyncio.Protocol):
             self.release_reading(_BUSY)
 
     def _update_budget(self, *, finished: bool) -> None:
-        """Read the rest of a large frame only when the memory budget has room for it.
+        """Read the rest of a large frame only when the memory budget has space for it.
 
-        The room of a frame is not free before the disk has time for what came in it.
+        The memory of a frame is not free before the disk has time for what came in it.
         """
         budget = self._context.memory_budget
         self._owes_budget = self._unfinished and finished and bool(self._read_holds)

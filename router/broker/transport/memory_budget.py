@@ -2,10 +2,11 @@
 
 Theory of operation. A frame may have 5 MiB, and is handled when it is whole. A thousand producers
 that each send one at the same time would have the broker hold 5 GiB before it has seen a message.
-So the rest of a large frame is read only when the budget has room for all of it; the other
-connections are not read from until it is their turn. A connection that has room needs nothing else
-to finish its frame, so that the queue always moves. The alternative, to stop reading from all
-connections when there is too much, could stop them all in the middle of their frames, for ever.
+So the rest of a large frame is read only when the budget has space for all of it; the other
+connections are not read from until it is their turn. A connection that has reserved it needs
+nothing else to finish its frame, so that the queue always moves. The alternative, to stop reading
+from all connections when there is too much, could stop them all in the middle of their frames, for
+ever.
 
 What waits to be sent is bounded for each connection, and less for each if there are many.
 """
@@ -22,7 +23,7 @@ MAX_ARRIVING_BYTES: Final = 64 << 20
 MAX_UNSENT_BYTES: Final = 128 << 20
 MIN_HIGH_WATER_BYTES: Final = 64 << 10
 MAX_FRAME_SECONDS: Final = 120.0
-"""Time for the rest of a frame while others wait for its room."""
+"""Time for the rest of a frame while others wait for its memory."""
 
 
 class MemoryBudget:
@@ -38,7 +39,7 @@ class MemoryBudget:
         self._waiting: dict[object, tuple[int, Callable[[], None]]] = {}
 
     def reserve(self, owner: object, size: int, reserved: Callable[[], None]) -> bool:
-        """Reserve room for a frame; False: there is none now, and `reserved` is called later."""
+        """Reserve memory for a frame; False: there is none now, and `reserved` is called later."""
         if self._waiting or not self._fits(size):
             self._waiting[owner] = size, reserved
             return False
@@ -46,7 +47,7 @@ class MemoryBudget:
         return True
 
     def release(self, owner: object) -> None:
-        """Free the room of an owner, or its place in the queue."""
+        """Free the memory of an owner, or its place in the queue."""
         self._waiting.pop(owner, None)
         self._used -= self._held.pop(owner, (0, 0.0))[0]
         while self._waiting:
@@ -58,7 +59,7 @@ class MemoryBudget:
             reserved()
 
     def overdue(self, owner: object) -> bool:
-        """Return whether an owner holds room for too long while others wait."""
+        """Return whether an owner holds memory for too long while others wait."""
         if owner not in self._held or not self._waiting:
             return False
         return self._held[owner][1] <= self._clock() - MAX_FRAME_SECONDS

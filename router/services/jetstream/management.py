@@ -20,12 +20,11 @@ from router.errors import (
 from router.model import Principal
 from router.services.jetstream import API_PREFIX, JetStream, JetStreamRequest
 from router.steps import run_blocking
-from router.wire.nats.headers import status_code
+from router.wire.nats.headers import NO_RESPONDERS, status_code
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.jetstream.times import ZERO_TIME_NS, format_time
 from router.wire.nats.message import NatsMessage
 
-NO_RESPONDERS: Final = 503
 NO_TIME: Final = format_time(ZERO_TIME_NS)
 """What an answer has for a time that there is not, such as that of the first of no messages."""
 MAX_PAGES: Final = 1000

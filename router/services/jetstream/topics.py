@@ -34,7 +34,7 @@ from router.services.manage import NewTopic, Topics
 from router.services.publish import Outgoing, Publisher, Sender
 from router.services.read import Reading
 from router.steps import Steps
-from router.wire.nats.headers import MSG_ID, first, status
+from router.wire.nats.headers import MSG_ID, NO_RESPONDERS, first, status
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import (
@@ -63,7 +63,6 @@ from router.wire.nats.router_messages import read_message, write_message
 from router.wire.nats.subjects import matches
 
 MILLISECOND_NS: Final = 1_000_000
-NO_RESPONDERS: Final = 503
 _MISSING: Final[Mapping[str, str]] = {
     "stream_update": "changes of a stream",
     "stream_purge": "purges",

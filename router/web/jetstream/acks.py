@@ -15,7 +15,6 @@ from router.web.jetstream import light, shapes
 from router.web.jetstream.context import (
     FAILED,
     MAX_BODY_BYTES,
-    NO_RESPONDERS,
     FaultError,
     JetStreamContext,
     status_of,
@@ -23,6 +22,7 @@ from router.web.jetstream.context import (
 from router.web.jetstream.fetch import ack_fields
 from router.web.openapi import description as api
 from router.web.requests import MILLISECONDS, Query
+from router.wire.nats.headers import NO_RESPONDERS
 from router.wire.nats.message import NatsMessage
 
 MAX_TOKENS: Final = 1_000

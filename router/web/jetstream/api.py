@@ -20,13 +20,13 @@ from router.web import requests
 from router.web.jetstream import shapes
 from router.web.jetstream.context import (
     MAX_BODY_BYTES,
-    NO_RESPONDERS,
     FaultError,
     JetStreamContext,
     status_of,
 )
 from router.web.jetstream.forms import Fault, Form, form_of
 from router.web.openapi import description as api
+from router.wire.nats.headers import NO_RESPONDERS
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.message import NatsMessage
 

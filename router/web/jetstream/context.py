@@ -27,8 +27,6 @@ MAX_BODY_BYTES: Final = 1 << 20
 """Of a call of the API, or of acknowledgements."""
 FAILED: Final = "router.jetstream.failed"
 """Where a view leaves in the environment what a failure is about, as fields of `-ERR`."""
-NO_RESPONDERS: Final = 503
-"""The status of a message that nothing receives."""
 _STATUS: Final = re.compile(rb"NATS/1\.0 ([0-9]{3})(?: ([^\r\n]*))?")
 
 

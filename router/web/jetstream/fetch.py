@@ -24,7 +24,6 @@ from router.web import requests
 from router.web.front import Answer
 from router.web.jetstream import shapes
 from router.web.jetstream.context import (
-    NO_RESPONDERS,
     FaultError,
     JetStreamContext,
     status_of,
@@ -32,7 +31,7 @@ from router.web.jetstream.context import (
 from router.web.jetstream.forms import Fault, form_of
 from router.web.openapi import description as api
 from router.web.requests import BYTES, MILLISECONDS, Query
-from router.wire.nats.headers import read
+from router.wire.nats.headers import NO_RESPONDERS, read
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage

@@ -15,7 +15,6 @@ from router.web import bodies, requests, tracing
 from router.web.front import Answer
 from router.web.jetstream import light, shapes
 from router.web.jetstream.context import (
-    NO_RESPONDERS,
     FaultError,
     JetStreamContext,
     check_subject,
@@ -23,7 +22,7 @@ from router.web.jetstream.context import (
 )
 from router.web.jetstream.forms import FORM_HEADER, Fault, Form, form_of
 from router.web.openapi import description as api
-from router.wire.nats.headers import build
+from router.wire.nats.headers import NO_RESPONDERS, build
 from router.wire.nats.message import NatsMessage
 
 HEADER_PREFIX: Final = "HTTP_NATS_"

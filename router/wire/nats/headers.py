@@ -18,6 +18,8 @@ Pairs = Iterable[tuple[str, str]]
 VERSION: Final = b"NATS/1.0"
 MSG_ID: Final = "Nats-Msg-Id"
 SUBJECT: Final = "Nats-Subject"
+NO_RESPONDERS: Final = 503
+"""The status that answers a request which none receives."""
 
 _STATUS: Final = re.compile(rb"NATS/1\.0[ \t]*([0-9]{1,9})")
 _LINE_BREAKS: Final = re.compile(r"[\r\n]")
