@@ -100,6 +100,7 @@ soak: export SOAK_KAFKA_KILLS = 100
 soak: export SOAK_NATS_KILLS = 100
 soak: export SOAK_FUZZ_SECONDS = 900
 soak: export SOAK_HTTP_MUTATIONS = 200
+soak: export SOAK_PREPARED_ROUNDS = 10000
 soak: export SOAK_OPENAPI_EXAMPLES = 100
 soak: export SOAK_PIPELINE_KILLS = 250
 soak: export SOAK_SUPERVISED_KILLS = 100

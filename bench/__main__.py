@@ -6,8 +6,11 @@ import sys
 from collections.abc import Callable
 
 from bench import (
+    backups,
     clients,
+    copying,
     crowds,
+    growth,
     kafka,
     kafka_codec,
     logins,
@@ -33,7 +36,10 @@ SECTIONS: dict[str, Callable[[float], None]] = {
     "logins": logins.logins,
     "pulsar-client": clients.official,
     "sends": sends.sends,
+    "backups": backups.backups,
+    "growth": growth.growth,
     "offsets": offsets.offsets,
+    "copy": copying.copying,
     "nodes": nodes.nodes,
     "pulsar": pulsar.compare,
     "kafka": kafka.compare,

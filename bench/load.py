@@ -7,9 +7,11 @@ the client's own cost is the same for ours and for the floor. Only loopback, alw
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import cycle, islice
 from typing import cast
 
@@ -96,6 +98,14 @@ class Connection(asyncio.Protocol):
             self.done.set_result(None)
 
 
+class Shuffled(Connection):
+    """One that sends any of the requests each time: connections do not come to go in step."""
+
+    def next_request(self) -> bytes:
+        """Return one of the requests."""
+        return random.choice(self.requests)
+
+
 def run(
     port: int,
     requests: Sequence[bytes],
@@ -117,7 +127,8 @@ def run(
         started = time.perf_counter()
         made = [
             await loop.create_connection(
-                lambda first=first: make(
+                partial(
+                    make,
                     [requests[first]] if own else [*requests[first:], *requests[:first]],
                     result,
                     until,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import secrets
 import selectors
 import socket
 import statistics
@@ -32,8 +33,12 @@ def delivery(seconds: float) -> None:
         print(f"POST to waiting GET: {spread(deliveries(server.port, seconds))}")
 
 
-def deliveries(port: int, seconds: float) -> list[float]:
-    """Return the milliseconds from the start of a POST to a waiting GET's answer, for each."""
+def deliveries(port: int, seconds: float, topic: str = "d") -> list[float]:
+    """Return the milliseconds from the start of a POST to a waiting GET's answer, for each.
+
+    The group is a new one, which has nothing else to get.
+    """
+    path = f"/events/{topic}/g{secrets.token_hex(8)}/c"
     latencies: list[float] = []
     post = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     poll = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
@@ -43,19 +48,19 @@ def deliveries(port: int, seconds: float) -> list[float]:
 
     def publish() -> float:
         began = time.perf_counter()
-        post.request("POST", "/events/d", b"x" * 1024, {"Content-Type": "text/plain"})
+        post.request("POST", f"/events/{topic}", b"x" * 1024, {"Content-Type": "text/plain"})
         post.getresponse().read()
         return began
 
     publish()
-    poll.request("GET", "/events/d/g/c?timeout=0")
+    poll.request("GET", f"{path}?timeout=0")
     poll.getresponse().read()
     until = time.perf_counter() + seconds
     while time.perf_counter() < until:
         answered: list[float] = []
 
         def wait(answered: list[float] = answered) -> None:
-            poll.request("GET", "/events/d/g/c?timeout=20000")
+            poll.request("GET", f"{path}?timeout=20000")
             body = poll.getresponse().read()
             answered.append(time.perf_counter())
             assert len(body) > 1024, body[:80]

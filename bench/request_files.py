@@ -178,13 +178,15 @@ class Requests:
     """One request after the other on a connection that is kept."""
 
     def __init__(self, port: int) -> None:
-        self._client = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
         credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        self._headers = {"Authorization": f"Basic {credentials}", "Content-Type": "text/plain"}
+        self._fields = (
+            f"Host: 127.0.0.1\r\nAuthorization: Basic {credentials}\r\nContent-Type: text/plain\r\n"
+        )
 
     def close(self) -> None:
         """Close the connection."""
-        self._client.close()
+        self._socket.close()
 
     def post(self) -> None:
         """Publish one message."""
@@ -193,14 +195,17 @@ class Requests:
     def poll(self) -> None:
         """Receive one message, of those that were published before."""
         body = self._call(
-            "GET", "/events/files/group/consumer?from=earliest&limit=1&timeout=5000", None
+            "GET", "/events/files/group/consumer?from=earliest&limit=1&timeout=5000", b""
         )
         if body in {b"", b"[]"}:
             raise RuntimeError("the poll found no message")
 
-    def _call(self, method: str, path: str, body: bytes | None) -> bytes:
-        self._client.request(method, path, body, self._headers)
-        answer = self._client.getresponse()
+    def _call(self, method: str, path: str, body: bytes) -> bytes:
+        """Send head and body together: what crosses files must not depend on how they arrive."""
+        head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{self._fields}\r\n"
+        self._socket.sendall(head.encode() + body)
+        answer = http.client.HTTPResponse(self._socket, method=method)
+        answer.begin()
         found = answer.read()
         if answer.status != http.HTTPStatus.OK:
             raise RuntimeError(f"{method} {path}: {answer.status} {found[:200]!r}")

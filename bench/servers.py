@@ -45,6 +45,32 @@ class Server:
             found |= grown
         return sorted(found)
 
+    def broker(self) -> int:
+        """Return the process id of the router's broker."""
+        until = time.monotonic() + 5
+        while time.monotonic() < until:
+            for pid in self.tree():
+                with contextlib.suppress(OSError):
+                    if b"router.broker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                        return pid
+            time.sleep(0.05)
+        raise RuntimeError("there is no broker process")
+
+    def kill(self) -> None:
+        """Kill the whole tree at once, as a crash of the machine does; return when it is gone.
+
+        It is stopped first, so that no process of it replaces one that is killed already.
+        """
+        pids = self.tree()
+        for sent in (signal.SIGSTOP, signal.SIGKILL):
+            for pid in pids:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, sent)
+        self.process.wait(20)
+        until = time.monotonic() + 20
+        while any(_runs(pid) for pid in pids) and time.monotonic() < until:
+            time.sleep(0.002)
+
     def processor_seconds(self) -> float:
         """Return the processor time that the whole tree has used."""
         used = 0
@@ -63,6 +89,14 @@ class Server:
                     if line.startswith("Pss:"):
                         held += int(line.split()[1]) * 1024
         return held
+
+
+def _runs(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return False
+    return stat.rpartition(")")[2].split()[0] != "Z"
 
 
 def _await(port: int, path: str, process: subprocess.Popen[bytes]) -> None:
@@ -105,7 +139,7 @@ def _running(
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.wait(20)
+            process.wait(60)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(5)
@@ -114,15 +148,29 @@ def _running(
 @contextlib.contextmanager
 def router(root: Path = ROOT, **settings: str) -> Iterator[Server]:
     """Run the router of a source tree on an empty data folder; yield it when it is ready."""
+    with (
+        tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder,
+        router_on(folder, root, **settings) as server,
+    ):
+        yield server
+
+
+@contextlib.contextmanager
+def router_on(
+    folder: str | Path, root: Path = ROOT, ready: str = "/ready", **settings: str
+) -> Iterator[Server]:
+    """Run the router of a source tree on a data folder; yield it when it is ready.
+
+    With an empty `ready` it is yielded as soon as its port accepts connections.
+    """
     port, pulsar = free_port(), free_port()
-    with tempfile.TemporaryDirectory(prefix="bench-", dir=os.environ.get("BENCH_DIR")) as folder:
-        environ = {"ROUTER_LOG_LEVEL": "warning", "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0"}
-        environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
-        environ["PYTHONPATH"] = str(root)
-        command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
-        command += ["--data", folder, "--pulsar", f"127.0.0.1:{pulsar}"]
-        with _running(command, environ, port, "/ready", pulsar, root) as server:
-            yield server
+    environ = {"ROUTER_LOG_LEVEL": "warning", "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0"}
+    environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
+    environ["PYTHONPATH"] = str(root)
+    command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
+    command += ["--data", str(folder), "--pulsar", f"127.0.0.1:{pulsar}"]
+    with _running(command, environ, port, ready, pulsar, root) as server:
+        yield server
 
 
 @contextlib.contextmanager

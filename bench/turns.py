@@ -1,23 +1,32 @@
-"""Two source trees in turns: `python -m bench.turns OLD_TREE`, processor time for each operation.
+"""Two source trees in turns: `python -m bench.turns OLD_TREE [--only TEXT] [--wrk PROGRAM]`.
 
 Both routers run all the time and one of them is under load: what else the machine does falls on
 both. Processor time is that of all processes of a router; the load generator's is not counted.
 Printed are the medians of the turns, and the ratio of this tree to the old one.
+
+Rates depend on the load generator, which takes its time of the same cores. Python's takes about as
+much for a request as a router does; wrk (of Debian's package of that name) takes a tenth of it. So
+with `--wrk` the posts are measured with both, and rates of wrk's lines say more about the router.
 """
 
 from __future__ import annotations
 
+import argparse
+import re
 import statistics
-import sys
+import subprocess
+import tempfile
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
 import uvloop
 
 from bench import wire
-from bench.load import request, run
+from bench.load import Shuffled, request, run
 from bench.pulsar import LARGER, SINGLES
 from bench.servers import ROOT, Server, router
 
@@ -26,9 +35,16 @@ SECONDS = 2.5
 KIB = b"x" * 1024
 BATCH = (b"1.1024.k" + KIB + b"\n") * 100
 BACKLOG_ENTRIES = 4_000
+MANY_TOPICS = 1_000
 
 Measure = Callable[[Server], int]
 """Puts a router under load and returns how many operations that were."""
+
+WRK_SCRIPT = """
+wrk.method = "POST"
+wrk.body = string.rep("x", 1024)
+wrk.headers["Content-Type"] = "text/plain"
+"""
 
 _topics = count()
 
@@ -39,6 +55,27 @@ def _posts(connections: int) -> Measure:
         return len(run(server.port, requests, connections, SECONDS).latencies)
 
     return measure
+
+
+def _posts_by_wrk(program: str, connections: int) -> Measure:
+    def measure(server: Server) -> int:
+        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
+            script.write(WRK_SCRIPT)
+            script.flush()
+            command = [program, "-t1", f"-c{connections}", f"-d{round(SECONDS + 0.5)}s"]
+            command += ["-s", script.name, f"http://127.0.0.1:{server.port}/events/turns"]
+            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        if "Non-2xx" in said or "Socket errors" in said:
+            raise RuntimeError(said)
+        found = re.search(r"(\d+) requests in", said)
+        return int(found[1]) if found else 0
+
+    return measure
+
+
+def _many_topics(server: Server) -> int:
+    requests = [request("POST", f"/events/many-{n}", KIB) for n in range(MANY_TOPICS)]
+    return len(run(server.port, requests, 32, SECONDS, make=Shuffled).latencies)
 
 
 def _batches(server: Server) -> int:
@@ -76,6 +113,7 @@ MEASURES: dict[str, Measure] = {
     "POST 1 KiB, c=1": _posts(1),
     "POST 1 KiB, c=32": _posts(32),
     "POST 1 KiB, c=256": _posts(256),
+    "POST 1 KiB, 1,000 topics, c=32": _many_topics,
     "POST 100 x 1 KiB in cambria, c=8": _batches,
     "POST and the poll that gets it, c=1": _polls,
     "single SENDs of 1 KiB": _sends(SINGLES),
@@ -85,34 +123,67 @@ MEASURES: dict[str, Measure] = {
 }
 
 
+@dataclass
+class Figures:
+    """Of one router and one operation, an entry for each turn."""
+
+    costs: list[float] = field(default_factory=list)
+    """Processor time of an operation, in microseconds."""
+    rates: list[float] = field(default_factory=list)
+    """Operations a second."""
+
+    def note(self, done: int, used: float, took: float) -> None:
+        """Note a turn: its operations, seconds of processors and seconds."""
+        self.costs.append(used / max(1, done) * 1e6)
+        self.rates.append(done / took)
+
+    def spread(self) -> str:
+        """Return the lowest and the highest processor time."""
+        return f"{min(self.costs):.1f}-{max(self.costs):.1f}"
+
+
 def main() -> None:
     """Measure each operation on both trees in turns, and print the ratio of their medians."""
-    old = Path(sys.argv[1]).resolve()
+    options = argparse.ArgumentParser(prog="python -m bench.turns")
+    options.add_argument("old", type=Path, help="the source tree to compare with")
+    options.add_argument("--only", default="", help="measure what has this in its title")
+    options.add_argument("--wrk", metavar="PROGRAM", help="measure posts with wrk, too")
+    given = options.parse_args()
+    measures = dict(MEASURES)
+    if given.wrk:
+        for connections in (1, 32, 256):
+            title = f"POST 1 KiB, c={connections}, by wrk"
+            measures[title] = _posts_by_wrk(given.wrk, connections)
     with ExitStack() as stack:
-        servers = [stack.enter_context(router(tree)) for tree in (old, ROOT)]
-        for title, measure in MEASURES.items():
-            costs = _in_turns(servers, measure)
-            before, now = (statistics.median(cost) for cost in costs)
-            spread = " | ".join(f"{min(cost):.1f}-{max(cost):.1f}" for cost in costs)
-            print(
-                f"{title:<42} old {before:8.1f} us, new {now:8.1f} us, ratio {now / before:.3f}"
-                f" ({spread})",
-                flush=True,
-            )
+        servers = [stack.enter_context(router(tree)) for tree in (given.old.resolve(), ROOT)]
+        for title, measure in measures.items():
+            if given.only in title:
+                print(f"{title:<42} {_line(*_in_turns(servers, measure))}", flush=True)
 
 
-def _in_turns(servers: list[Server], measure: Measure) -> list[list[float]]:
-    costs: list[list[float]] = [[] for _ in servers]
+def _line(old: Figures, new: Figures) -> str:
+    before, now = statistics.median(old.costs), statistics.median(new.costs)
+    slower, faster = statistics.median(old.rates), statistics.median(new.rates)
+    return (
+        f"old {before:8.1f} us, new {now:8.1f} us, ratio {now / before:.3f}"
+        f" ({old.spread()} | {new.spread()})"
+        f" | old {slower:7.0f}/s, new {faster:7.0f}/s, ratio {faster / slower:.2f}"
+    )
+
+
+def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
+    figures = [Figures() for _ in servers]
     for turn in range(TURNS + 1):
         # The order changes, so that neither always runs behind the other.
-        pairs = list(zip(servers, costs, strict=True))
-        for server, cost in reversed(pairs) if turn % 2 else pairs:
-            before = server.processor_seconds()
+        pairs = list(zip(servers, figures, strict=True))
+        for server, noted in reversed(pairs) if turn % 2 else pairs:
+            before, began = server.processor_seconds(), time.perf_counter()
             done = measure(server)
+            took = time.perf_counter() - began
             used = server.processor_seconds() - before
             if turn:  # the first turn fills caches
-                cost.append(used / max(1, done) * 1e6)
-    return costs
+                noted.note(done, used, took)
+    return figures
 
 
 if __name__ == "__main__":

@@ -165,12 +165,7 @@ async def drain(url: str, load: Load, entries: int) -> Sent:
     topic, frame = new_topic(), load.frame()
     async with asyncio.timeout(PATIENCE), talking(url, topic, heard) as talker:
         await talker.produce(topic)
-        for number in range(entries):
-            talker.write(frame)
-            if number >= load.under_way:
-                await stored.acquire()
-        for _ in range(min(entries, load.under_way)):
-            await stored.acquire()
+        await _store(talker, frame, entries, load.under_way, stored)
         await talker.subscribe(topic, 1, subType=0)
         began = time.perf_counter()
         talker.send("FLOW", consumer_id=1, messagePermits=PERMITS)
@@ -178,3 +173,28 @@ async def drain(url: str, load: Load, entries: int) -> Sent:
         drained.seconds = time.perf_counter() - began
     drained.messages = entries * load.messages
     return drained
+
+
+async def fill(url: str, topic: str, load: Load, entries: int, seconds: float) -> None:
+    """Publish so many entries to a topic; raise TimeoutError if it takes longer."""
+    stored = asyncio.Semaphore(0)
+
+    def heard(frame: Frame) -> None:
+        assert frame.command.type == pb.BaseCommand.SEND_RECEIPT, frame.command
+        stored.release()
+
+    async with asyncio.timeout(seconds), talking(url, topic, heard) as talker:
+        await talker.produce(topic)
+        await _store(talker, load.frame(), entries, load.under_way, stored)
+
+
+async def _store(
+    talker: Talker, frame: bytes, entries: int, under_way: int, stored: asyncio.Semaphore
+) -> None:
+    """Send so many frames and wait for the receipts, each of which releases `stored` once."""
+    for number in range(entries):
+        talker.write(frame)
+        if number >= under_way:
+            await stored.acquire()
+    for _ in range(min(entries, under_way)):
+        await stored.acquire()

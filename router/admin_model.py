@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from router.model import NO_PROPERTIES, Policies, Position, Schema
+
+SUBSCRIPTION_OWNER: Final = "router.owner"
+"""A property of a subscription that is kept for something else than its subscribers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,3 +159,19 @@ class SchemaVersion:
     version: int
     schema: Schema
     created_ms: int
+
+
+class JournalCut(NamedTuple):
+    """Journal files by number, both included; of the last one so many bytes count."""
+
+    first: int
+    last: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class BackupCut:
+    """A state of a data folder that the broker holds for a backup; journal None: it has no log."""
+
+    id: int
+    journal: JournalCut | None

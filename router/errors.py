@@ -216,6 +216,10 @@ class PublishRefusedError(RouterError):
     retriable = True
 
 
+class EntryTooLargeError(PublishRefusedError):
+    """A message exceeds what the backend stores of one: it never will."""
+
+
 class PartialPublishError(RouterError):
     """Only some of the messages were stored."""
 

@@ -93,7 +93,12 @@ def configure(
 def begin(
     process: str, level: str, form: str, *, file: Path | None = None, stderr: bool = True
 ) -> None:
-    """Configure the log of a process that serves: with `json` all that it writes is JSON."""
+    """Configure the log of a process that serves: with `json` all that it writes is JSON.
+
+    A standard output that is closed is replaced by one that discards everything.
+    """
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - for the process
     configure(level, form, process=process, file=file, stderr=stderr)
     if form == "json":
         capture()

@@ -238,6 +238,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         "1, with the build of the broker and where messages live.",
         ("version", "build", "python", "backend"),
     ),
+    Family(
+        "router_backup_time_seconds",
+        "gauge",
+        "When the newest backup of the data folder was taken, since 1970.",
+        optional=True,
+    ),
     Family("router_broker_start_time_seconds", "gauge", "When the broker started, since 1970."),
     Family("router_processes", "gauge", "Processes, by kind.", ("process",)),
     Family(

@@ -10,8 +10,8 @@ counters `_bucket`, `_sum` and `_count`, buckets not yet accumulated.
 from __future__ import annotations
 
 import threading
-from bisect import bisect_left
-from collections import Counter, deque
+from bisect import bisect_left, bisect_right
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -73,11 +73,17 @@ class Metrics:
         """Count many values in a histogram, at less cost than one by one."""
         family = _family(name, "histogram")
         own = _labels(family, labels)
-        found = Counter(bisect_left(family.buckets, value) for value in values)
-        edges = (*(repr(float(edge)) for edge in family.buckets), "+Inf")
+        ranked = sorted(values)
+        below = [bisect_right(ranked, edge) for edge in family.buckets]
+        found = zip(
+            (*map(repr, map(float, family.buckets)), "+Inf"), (*below, len(ranked)), strict=True
+        )
+        counted = 0
         with self._lock:
-            for index, times in found.items():
-                self._add((f"{name}_bucket", (*own, ("le", edges[index]))), times)
+            for edge, upto in found:
+                if upto > counted:
+                    self._add((f"{name}_bucket", (*own, ("le", edge))), upto - counted)
+                    counted = upto
             self._add((f"{name}_sum", own), sum(values))
             self._add((f"{name}_count", own), len(values))
 

@@ -217,9 +217,9 @@ class CursorState:
     """Where a subscription stands on one partition.
 
     Everything up to and including `mark_delete` is acknowledged (None: nothing is), and so are the
-    `acknowledged` ranges behind it, ends included. A position without an index in its batch is the
-    whole batch. `backlog` counts the messages that are left. `used_ms` is when the subscription was
-    read or acknowledged last, in ms since 1970; 0: the store does not tell.
+    `acknowledged` ranges behind it, ends included. A position without an index is the whole batch.
+    `backlog` counts the messages that are left. `used_ms`: when it was read or acknowledged last,
+    in ms since 1970; 0: not known. `owner`: a JetStream consumer or the like, "": subscribers.
     """
 
     partition: int
@@ -227,6 +227,7 @@ class CursorState:
     acknowledged: tuple[tuple[Position, Position], ...] = ()
     backlog: int = 0
     used_ms: int = 0
+    owner: str = ""
 
 
 class SchemaType(IntEnum):

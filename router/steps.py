@@ -118,16 +118,50 @@ def run_blocking(steps: Steps[T]) -> T:
 
 DEFERRED: Final = "router.later"
 """In the environment of a request whose server takes a `DeferredResponse` for an answer."""
+REPEATED: Final = "router.repeated"
+"""There too, if a request from the same address had the same head: `DeferredResponse.prepared`."""
+BEGUN: Final = "router.begun"
+"""There too: what `Prepared.begin` began of this request. The application goes on with it."""
+
+
+class Client(Protocol):
+    """Is answered what `Prepared.begin` began; one of both is called, and neither waits."""
+
+    def answered(self, rest: bytes) -> None:
+        """Send a 200: all of it that is behind the server's own lines of the head."""
+        ...
+
+    def go_on(self) -> None:
+        """Have the application go on with the request in steps, by BEGUN in its environment."""
+        ...
+
+
+class Begun(Protocol):
+    """A request that `Prepared.begin` began."""
+
+    def leave(self) -> None:
+        """Give it up, as closing the steps of a request does."""
+        ...
+
+
+class Prepared(Protocol):
+    """What follows from a head: it begins the next requests that have it, from the same address."""
+
+    def begin(self, body: bytes, client: Client) -> Begun | None:
+        """Begin a request; None: nothing is done, the application is to answer it in steps."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
 class DeferredResponse:
     """An application's answer that is still to come: its steps return what WSGI's would have been.
 
-    `start_response` is called before they end.
+    `start_response` is called before they end. `prepared`: what may begin the next requests, if
+    REPEATED asked for it and the head allows it.
     """
 
     steps: Steps[Iterable[bytes]]
+    prepared: Prepared | None = None
 
     def __iter__(self) -> Iterator[bytes]:
         raise TypeError(f"{DEFERRED} was asked for: take the steps")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import pytest
 
-# A fixture, or the parameter of a fixture, by which a test uses what its group shares.
+# A fixture, or the parameter of a fixture (or one of several in a tuple), by which a test uses what
+# its group shares.
 GROUPS = {
     "spark": {"spark"},
     "pulsar": {"apache_pulsar", "apache"},
@@ -27,7 +28,9 @@ def group(item: pytest.Item) -> str:
     used = set(getattr(item, "fixturenames", ()))
     call = getattr(item, "callspec", None)
     if call is not None:
-        used |= {value for value in call.params.values() if isinstance(value, str)}
+        for value in call.params.values():
+            several = value if isinstance(value, tuple) else (value,)
+            used |= {one for one in several if isinstance(one, str)}
     for name, marks in GROUPS.items():
         if used & marks:
             return name

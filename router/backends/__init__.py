@@ -7,10 +7,10 @@ the node's broker process deals out for every backend alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from router.model import (
     CursorState,
@@ -80,6 +80,8 @@ class Batch:
 @dataclass(frozen=True, slots=True)
 class Receipt:
     """Where a batch begins; `stored` counts its messages (a duplicate's: the first append's).
+
+    The position of a duplicate is negative where the store does not know it any more.
 
     `flat`: each message is an entry of its own, the next one behind the last. `parts`: it could not
     be stored as one (it is too large, or its messages differ in time of delivery or schema).
@@ -181,6 +183,79 @@ class Schemas(Protocol):
         Raises IncompatibleSchemaError where it does not go together with the older ones,
         InvalidSchemaError, TopicNotFoundError.
         """
+        ...
+
+
+Settled = Callable[[int, BaseException | None], None]
+"""Takes what became of the batch at a place of a list: None: it is stored; never waits."""
+
+
+@runtime_checkable
+class JointBackend(Protocol):
+    """What a backend has besides if it carries batches for several partitions at once."""
+
+    def is_open(self, topic: TopicName, partition: int) -> bool:
+        """Return whether the partition exists, and a batch for it may go together with others.
+
+        The store has it open for appends of this process, and tells when it is deleted.
+        """
+        ...
+
+    def publish_many(self, batches: Sequence[Batch], timeout: float, settled: Settled) -> None:
+        """Store each batch, of one partition each and without a producer, or tell why not.
+
+        `settled` is called once for each batch, with what `Backend.publish` would have raised; for
+        some perhaps after the return, and by another thread: what fails or has to wait in one
+        partition holds up no other.
+        """
+        ...
+
+
+@runtime_checkable
+class Deduplicating(Protocol):
+    """What a backend has besides if its store drops repeats only where that is turned on."""
+
+    def deduplicates(self, topic: TopicName, timeout: float) -> bool:
+        """Return whether a batch with a producer's name and number is stored once in this topic.
+
+        Raises NotAllowedError where it cannot be asked.
+        """
+        ...
+
+    def deduplicate(self, topic: TopicName, timeout: float) -> None:
+        """Have named and numbered batches stored once in this topic from now on.
+
+        Raises NotAllowedError.
+        """
+        ...
+
+
+@runtime_checkable
+class FindsBatches(Protocol):
+    """What a backend has besides if its store shows which producer sent what it holds."""
+
+    def find_batch(
+        self,
+        topic: TopicName,
+        partition: int,
+        named: tuple[str, int],
+        behind: Position | None,
+        timeout: float,
+    ) -> Receipt | None:
+        """Return where a batch is stored, behind the entry of a position; None: nowhere.
+
+        `named`: its producer and its number. It may be there in part. Raises TopicNotFoundError,
+        BackendUnavailableError, BackendTimeoutError.
+        """
+        ...
+
+
+@runtime_checkable
+class IdentifiesTopics(Protocol):
+    """What a backend has besides if each topic has an id, another one if it is made again."""
+
+    def identities(self, topics: Sequence[TopicName], timeout: float) -> dict[TopicName, str]:
+        """Return the ids of the topics that are there."""
         ...
 
 

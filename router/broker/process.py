@@ -5,7 +5,7 @@ Theory of operation. One process serves a data folder; the lock in the folder de
 reaches it is served. It ends for one of the reasons that `Ending` lists: a signal; the last client
 of a broker that a command started (no `--stay`) left long enough ago, or a supervisor took the
 folder (router/supervised.py); the store failed. In all cases but the last it stops accepting, lets
-appends under way finish, and closes the store, so that the next start has nothing to recover. No
+appends under way finish, and closes the store, so that the next start has little to recover. No
 client can end it. After a failed write or sync it must not touch the store again: what the disk
 holds then is for recovery to find out.
 
@@ -125,6 +125,8 @@ def _run(folder: Path, settings: Settings, stay: bool) -> int:
 
 async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
     began = time.monotonic()
+    # Before the store, too: a start makes objects by the hundred thousand, and keeps them.
+    settle()
     # Before the store: a port that is taken should not cost a recovery.
     listeners = Listeners(LISTENERS, settings)
     async with AsyncExitStack() as stack:
@@ -135,7 +137,6 @@ async def _serve(folder: Path, settings: Settings, stay: bool) -> Ending:
             asyncio.get_running_loop().add_signal_handler(number, told.set)
         await broker.serve(folder)
         keep_loaded()
-        settle()
         seconds = round(time.monotonic() - began, 3)
         _log.info("broker-started", folder=str(folder), build=build_id(), seconds=seconds)
         if stay:

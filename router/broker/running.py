@@ -18,6 +18,7 @@ from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.nats.opening import join_streams
 from router.broker.nats.server import NatsServer
+from router.broker.node.backups import Backups
 from router.broker.node.counters import Counters
 from router.broker.node.leases import Leases
 from router.broker.node.registry import FileRegistry
@@ -100,6 +101,10 @@ class RunningBroker:
             nats=nats,
         )
         context.rpc.nats = nats
+        store = None if storage.topics is None else storage.topics.store
+        backups = await Backups.open(folder, file, store, time.time)  # noqa: TID251 - its clock
+        context.rpc.backups = backups
+        counters.observe(backups.collect)
         if nats is not None:
             join_streams(nats, storage.schemas, leases, folder)
             await nats.streams.load()

@@ -19,11 +19,10 @@ from router.broker.storage import Store, StoreOptions, TopicRecord
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.gauges import LogGauges
 from router.broker.topics.maintenance import Maintenance
-from router.broker.topics.namespaces import Namespaces, namespace_of
+from router.broker.topics.namespaces import Namespaces, namespace_in
 from router.broker.topics.schemas import SchemaPolicy, TopicSchemas
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.listening import has_log, remote_url
-from router.model import TopicName
 from router.schemas import Strategy
 from router.settings import Settings
 
@@ -54,7 +53,7 @@ class StorageMode(Protocol):
         ...
 
     async def close(self) -> None:
-        """End, with nothing left for the next start to recover."""
+        """End, with little left for the next start to recover."""
         ...
 
 
@@ -74,9 +73,7 @@ async def open_storage(folder: Path, settings: Settings, registry: FileRegistry)
     )
     await namespaces.load()
     topics = Topics(store, options, clock, ENTRY_FORMATS, namespaces)
-    await namespaces.adopt(
-        namespace_of(TopicName.parse(record.name)) for record in topics.records()
-    )
+    await namespaces.adopt(namespace_in(record.name) for record in topics.records())
     strategy = Strategy(settings.text("schemas.compatibility"))
     schemas = TopicSchemas(registry, partial(_schema_policy, namespaces, strategy), topics.now_ms)
     await schemas.load()
@@ -86,7 +83,7 @@ async def open_storage(folder: Path, settings: Settings, registry: FileRegistry)
 
 def _schema_policy(namespaces: Namespaces, strategy: Strategy, topic: TopicRecord) -> SchemaPolicy:
     """Return what a topic's namespace says of schemas, or else the settings."""
-    given = namespaces.policies(namespace_of(TopicName.parse(topic.name)))
+    given = namespaces.policies(namespace_in(topic.name))
     named = given.schema_compatibility
     return SchemaPolicy(
         Strategy(named) if named and named != "UNDEFINED" else strategy,

@@ -22,6 +22,8 @@ COMMANDS: Final = {
     "serve": "Start the broker and the HTTP server, and keep them alive.",
     "broker": "Run the broker alone, for Pulsar clients.",
     "check": "Try what `serve` needs, and read stored data.",
+    "backup": "Copy a data folder while its router runs.",
+    "restore": "Make a data folder of a backup.",
     "topics": "List, create, describe, delete topics.",
     "groups": "See where groups stand, move them, end them.",
     "streams": "List, add, edit, purge, remove streams of JetStream.",
@@ -31,6 +33,7 @@ COMMANDS: Final = {
     "bench": "Measure publishing, reading, and the time between them.",
     "context": "Name routers elsewhere, so that commands work there.",
     "completion": "Print the completion of a shell.",
+    "copy": "Copy topics, messages and groups to another store.",
     "user": "Add, remove, list the users of a file.",
     "token": "Make keys and tokens.",
     "zk": "See which node holds what, in ZooKeeper.",
@@ -64,6 +67,7 @@ class Commands(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command; its failures end with a sentence, no traceback, and their status."""
+        _fill_closed_streams()
         try:
             return super().invoke(ctx)
         except RouterError as error:
@@ -71,11 +75,25 @@ class Commands(click.Group):
             sys.exit(status.status_of(error))
         except BrokenPipeError:
             # As `yes | head`: silently. What is still in the buffer must not be written at exit.
-            with suppress(OSError, ValueError):
+            with suppress(AttributeError, OSError, ValueError):  # it may be closed
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(status.OUTPUT_CLOSED)
         except KeyboardInterrupt:
             sys.exit(status.INTERRUPTED)
+
+
+def _fill_closed_streams() -> None:
+    """Have no file take the place of a standard stream that is closed, as libraries write there.
+
+    What goes to standard error is lost then; `sys.stdout` stays None, as `sub` must not lose any.
+    """
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(2, "w", closefd=False)
 
 
 def sentence(error: RouterError) -> str:

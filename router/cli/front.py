@@ -26,14 +26,16 @@ RELOAD_SIGNAL: Final = signal.SIGUSR1
 # gunicorn's own exit statuses: a worker did not start, the application could not be loaded.
 BOOT_ERROR: Final = 3
 LOAD_ERROR: Final = 4
-# Imported once, before the workers are forked, and not again by each of them: half of what a worker
-# would load. None of these keeps an unpatched lock or thread over a wait; the rest must come after
-# gevent has patched the worker.
+# Imported once, while the broker opens its store, and not again by each worker: most of what a
+# worker would load. None of these keeps an unpatched lock or thread over a wait; the rest must come
+# after gevent has patched the worker.
 PRELOADED: Final = (
     "flask",
     "orjson",
     "passlib.context",
     "router.services.manage",
+    "router.web.pulsar_rest",
+    "router.wire.nats.jetstream.replies",
     "router.wire.pulsar",
 )
 

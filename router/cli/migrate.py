@@ -15,8 +15,8 @@ from router.cli.options import as_json, examples, settings_for, store, zookeeper
 from router.cli.store import Store, opened
 from router.errors import SettingError
 from router.migration import cipher
-from router.migration.moving import Standing, Step, compare, write
 from router.migration.original import ROOT, Original, read
+from router.services.record_moving import Standing, Step, compare, write
 
 SERVERS: Final = "config.zk.servers"
 ROOT_PROPERTY: Final = "config.zk.root"

@@ -10,9 +10,14 @@ from typing import Any
 import click
 
 
+def for_people() -> bool:
+    """Return whether standard output is a terminal; it may be closed."""
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
 def emit(value: Any) -> None:
     """Print a value as JSON: indented on a terminal, else on one line."""
-    indent = 2 if sys.stdout.isatty() else None
+    indent = 2 if for_people() else None
     click.echo(json.dumps(value, indent=indent, ensure_ascii=False))
 
 

@@ -34,6 +34,7 @@ from router.errors import (
 DONE: Final = os.EX_OK
 FAILED: Final = 1
 USAGE: Final = 2
+DIFFERS: Final = 3
 BAD_DATA: Final = os.EX_DATAERR
 NOT_FOUND: Final = os.EX_NOINPUT
 UNREACHABLE: Final = os.EX_UNAVAILABLE

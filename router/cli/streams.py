@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
@@ -117,7 +116,7 @@ def list_streams(there: Connection, subject: str, *, as_json: bool) -> None:
     from router.services.jetstream import management  # noqa: PLC0415 - `--help` does without
 
     found = list(management.streams(there.jetstream, subject))
-    header = STREAMS if sys.stdout.isatty() else ()
+    header = STREAMS if output.for_people() else ()
     output.respond(as_json, found, *output.table(header, [_stream_row(one) for one in found]))
 
 

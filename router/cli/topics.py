@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -38,7 +37,7 @@ def list_topics(there: Connection, *, as_json: bool) -> None:
     """Print all topics with their number of partitions; 0: not partitioned."""
     found = there.topics()
     # What another program reads has no header.
-    header = ("TOPIC", "PARTITIONS") if sys.stdout.isatty() else ()
+    header = ("TOPIC", "PARTITIONS") if output.for_people() else ()
     output.respond(
         as_json,
         [{"name": one.name, "partitions": one.partitions} for one in found],

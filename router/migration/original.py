@@ -24,6 +24,7 @@ from router.migration.cipher import Cipher
 from router.model import TopicName
 from router.services import keys
 from router.services.keys import ApiKey
+from router.services.record_moving import Found
 from router.services.rights import NO_OWNER, TopicRights
 
 ROOT: Final = "/fe3c/cambria/config"
@@ -39,16 +40,6 @@ class Tree(Protocol):
     def values(self, paths: list[str]) -> list[bytes | None]:
         """Return what these nodes hold, None for one that is not there."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """One record for our registry; `said` tells people about it, without secrets."""
-
-    kind: str
-    name: str
-    value: bytes
-    said: str = ""
 
 
 @dataclass(slots=True)

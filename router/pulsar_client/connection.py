@@ -57,6 +57,7 @@ _ANSWERS: Final = {
     pb.BaseCommand.ACK_RESPONSE: "ackResponse",
     pb.BaseCommand.GET_SCHEMA_RESPONSE: "getSchemaResponse",
     pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE: "getOrCreateSchemaResponse",
+    pb.BaseCommand.APPENDS_RESPONSE: "appendsResponse",
 }
 _PONG = encode(pb.BaseCommand(type=pb.BaseCommand.PONG, pong=pb.CommandPong()))
 _PING = encode(pb.BaseCommand(type=pb.BaseCommand.PING, ping=pb.CommandPing()))

@@ -7,24 +7,34 @@ flight for each partition and worker, which keeps the order and lets a slow disk
 instead of queues longer. The alternative, a thread that collects for a millisecond, makes every
 lone publisher wait and needs the thread.
 
+A backend may carry the appends of many partitions at once (`JointBackend`). Then they share one
+accumulator, named None, and each partition has an outcome of its own. Left out are large batches,
+and partitions whose last append is still under way in their own accumulator.
+
 A batch leader that has company first lets requests in that have arrived already (`YIELD_TO_LOOP`):
 clients that were answered together ask again together, and the leader would otherwise go alone.
 
 A backend that stored only the beginning of a joined append says how many messages that is. They are
 counted off over the requests in order, so that each request learns what is stored of its own.
 
-The one lock guards the accumulators and is never held over a call of the backend.
+A request enters an accumulator by an `Append`, which is called back once: when it leads, or when
+it has ended. Who waits in steps (`join`) is woken by that. Who does not need to wait, because all
+that is left is to write an answer, answers in the call: so one pass over the requests of a batch
+answers them all, in the greenlet or thread of their leader.
+
+The one lock guards the accumulators and is never held over a call of the backend, nor over anything
+that switches greenlets. So it is a native one: gevent's own costs each publish three times as much.
 """
 
 from __future__ import annotations
 
-import threading
+from _thread import RLock
+from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final
 
-from router.backends import Backend, Batch, Receipt
+from router.backends import Backend, Batch, JointBackend, Receipt
 from router.errors import (
     BackendTimeoutError,
     OutcomeUnknownError,
@@ -34,131 +44,67 @@ from router.errors import (
     from_code,
 )
 from router.metrics import Metrics
-from router.model import NOT_PARTITIONED, Message, TopicName
-from router.services.partitioning import partition_of
+from router.model import TopicName
+from router.services.batches import ENTRY_LIMITS, PublishBatch
 from router.steps import YIELD_TO_LOOP, Event, Steps
-
-T = TypeVar("T")
 
 MAX_BATCH_DELAY_SECONDS: Final = 0.002
 """Time that an append waits at most for requests that could join it."""
-# What a message costs in an entry beside its value; a key that is no UTF-8 travels as base64.
-_MESSAGE_OVERHEAD_BYTES: Final = 64
+MAX_JOINT_BYTES: Final = 64 * 1024
+"""A larger batch is appended by itself, however many partitions have something to append."""
+MAX_JOINT_PARTITIONS: Final = 500
+"""Whose appends go together, at most."""
+Place = tuple[TopicName, int]
+"""A topic, and the number of a partition."""
 
 
-@dataclass(frozen=True, slots=True)
-class BatchLimits:
-    """What one batch holds at most."""
+class Append(ABC):
+    """One request's part in the queue of a partition; a subclass says what `called` does."""
 
-    max_bytes: int
-    max_messages: int
+    __slots__ = ("accumulator", "batch", "deadline", "error", "is_leader", "place")
 
-
-ENTRY_LIMITS: Final = BatchLimits(4 * 1024 * 1024, 10_000)
-"""Of a batch that every store keeps as one append."""
-
-
-class PublishBatch:
-    """Messages for one partition, their bytes and those of the largest, what they weigh stored."""
-
-    __slots__ = ("largest", "messages", "size", "weight")
-
-    def __init__(self, messages: Sequence[Message]) -> None:
-        size = keys = largest = 0
-        for message in messages:
-            value, key, properties = message[:3]
-            # `Message.size`, most often without the call.
-            own = message.size() if key or properties else len(value)
-            size += own
-            if own > largest:  # noqa: PLR1730 - `max` takes three times as long
-                largest = own
-            if key:
-                keys += len(key)
-        self.messages = messages
-        self.size = size
-        self.largest = largest
-        self.weight = size + keys + _MESSAGE_OVERHEAD_BYTES * len(messages)
-
-    def fits(self, limits: BatchLimits) -> bool:
-        """Return whether it is within limits as a whole."""
-        return self.weight <= limits.max_bytes and len(self.messages) <= limits.max_messages
-
-
-def split(
-    messages: Sequence[Message],
-    limits: BatchLimits,
-    alone: Callable[[Message], bool] | None = None,
-) -> Iterator[PublishBatch]:
-    """Split messages into batches within limits, in order; a larger message is one by itself.
-
-    So is each message for which `alone` is true.
-    """
-    begin = total = 0
-    for at, message in enumerate(messages):
-        weight = message.size() + len(message.key or b"") + _MESSAGE_OVERHEAD_BYTES
-        single = alone is not None and alone(message)
-        full = total + weight > limits.max_bytes or at - begin == limits.max_messages
-        if at > begin and (single or full):
-            yield PublishBatch(messages[begin:at])
-            begin, total = at, 0
-        total += weight
-        if single:
-            yield PublishBatch(messages[at : at + 1])
-            begin, total = at + 1, 0
-    if begin < len(messages):
-        yield PublishBatch(messages[begin:])
-
-
-def parts(whole: PublishBatch, partitions: int, turn: int) -> list[tuple[int, PublishBatch]]:
-    """Part messages by partition, into batches that fit into an entry; order is kept in each."""
-    if partitions <= 1:
-        parted = [(0 if partitions else NOT_PARTITIONED, whole)]
-    else:
-        messages = whole.messages
-        places = (
-            turn % partitions if message.key is None else partition_of(message.key, partitions)
-            for message in messages
-        )
-        parted = [(at, PublishBatch(found)) for at, found in sorted(grouped(messages, places))]
-    batches = []
-    for partition, together in parted:
-        if together.fits(ENTRY_LIMITS):
-            batches.append((partition, together))
-        else:
-            batches += [(partition, one) for one in split(together.messages, ENTRY_LIMITS)]
-    return batches
-
-
-def grouped(items: Sequence[T], places: Iterable[int]) -> Iterable[tuple[int, list[T]]]:
-    """Return items by place, both in the order in which they come."""
-    found: dict[int, list[T]] = {}
-    for item, place in zip(items, places, strict=True):
-        found.setdefault(place, []).append(item)
-    return found.items()
-
-
-class _Append:
-    """One request's part in the queue of an accumulator."""
-
-    __slots__ = ("batch", "deadline", "done", "error", "is_leader")
+    accumulator: _Accumulator
+    place: Place
 
     def __init__(self, batch: PublishBatch, deadline: float) -> None:
         self.batch = batch
         self.deadline = deadline
-        self.done: Event | None = None
         self.is_leader = False
         self.error: RouterError | None = None
 
+    @abstractmethod
+    def called(self) -> None:
+        """Take note that it `is_leader`, or has ended with its `error`, None: it is stored.
 
-class _PartitionAccumulator:
-    """The appends of a partition: it exists while one is under way, `waiting` is behind it."""
+        Called once if another leads when it enters, in the leader's greenlet or thread; must not
+        wait, and raises nothing.
+        """
 
-    __slots__ = ("partition", "topic", "waiting")
 
-    def __init__(self, topic: TopicName, partition: int) -> None:
-        self.topic = topic
-        self.partition = partition
-        self.waiting: deque[_Append] = deque()
+class _WaitingAppend(Append):
+    """One that waits in steps."""
+
+    __slots__ = ("done",)
+
+    def __init__(self, batch: PublishBatch, deadline: float) -> None:
+        super().__init__(batch, deadline)
+        self.done = Event()
+
+    def called(self) -> None:
+        self.done.wake()
+
+
+class _Accumulator:
+    """The appends of a partition (`name`), or of many (None); it exists while one is under way.
+
+    `waiting` is behind it.
+    """
+
+    __slots__ = ("name", "waiting")
+
+    def __init__(self, name: Place | None) -> None:
+        self.name = name
+        self.waiting: deque[Append] = deque()
 
 
 class Appender:
@@ -168,8 +114,9 @@ class Appender:
         self._backend = backend
         self._metrics = metrics
         self._clock = clock
-        self._lock = threading.Lock()
-        self._accumulators: dict[tuple[TopicName, int], _PartitionAccumulator] = {}
+        self._lock = RLock()
+        self._accumulators: dict[Place | None, _Accumulator] = {}
+        self._joint = backend if isinstance(backend, JointBackend) else None
         self._last_joined = 1  # requests in the last append
         self._messages = self._bytes = 0  # stored, and not counted yet
         metrics.before_drain(self._count)
@@ -192,101 +139,172 @@ class Appender:
         Raises BackendTimeoutError if the turn comes too late, PartialPublishError with the count
         of this batch's messages that are stored, and what the backend raises.
         """
-        append = _Append(batch, deadline)
-        name = topic, partition
+        append = _WaitingAppend(batch, deadline)
+        self.enter(topic, partition, append)
+        return self.settle(append, None if append.is_leader else append.done)
+
+    def enter(self, topic: TopicName, partition: int, append: Append) -> None:
+        """Queue an append; one that `is_leader` then is not called: its steps are to be taken."""
+        place = append.place = topic, partition
         with self._lock:
+            name = None if self._may_join(place, append.batch) else place
             accumulator = self._accumulators.get(name)
             if accumulator is None:
-                accumulator = _PartitionAccumulator(topic, partition)
-                self._accumulators[name] = accumulator
+                accumulator = self._accumulators[name] = _Accumulator(name)
                 append.is_leader = True
             else:
-                append.done = Event()
                 accumulator.waiting.append(append)
+            append.accumulator = accumulator
+
+    def settle(self, append: Append, done: Event | None = None) -> Steps[None]:
+        """Take an append to its end, as `join` does; `done`: what wakes one that waits still."""
         try:
             # Without a bound of its own, which would cost more than the rest of the queue: the
             # append under way has one, and the next batch leader leaves out what came too late.
-            if append.done is not None:
-                yield append.done, None
+            if done is not None:
+                yield done, None
             # A lone publisher does not wait; among several the next are on their way already.
-            if append.is_leader and (accumulator.waiting or self._last_joined > 1):
+            if append.is_leader and (append.accumulator.waiting or self._last_joined > 1):
                 yield YIELD_TO_LOOP, MAX_BATCH_DELAY_SECONDS
         except BaseException:
-            self._leave(accumulator, append)
+            self.leave(append)
             raise
         if append.is_leader:
-            self._lead(accumulator, append)
-        elif append.error is not None:
+            settled = self._lead(append.accumulator, append)
+            if settled is not None:
+                yield settled, None
+        if append.error is not None:
+            error, append.error = append.error, None
             try:
-                raise append.error
+                raise error
             finally:
                 # Its traceback leads to this frame: from here it must not lead back to the error,
                 # or the messages would stay until the garbage collector comes by.
-                del append
+                del error
 
-    def _leave(self, accumulator: _PartitionAccumulator, append: _Append) -> None:
+    def leave(self, append: Append) -> None:
         """Give up waiting: what is still queued is not stored, and a leader hands on."""
+        accumulator = append.accumulator
         with self._lock:
             if append in accumulator.waiting:
                 accumulator.waiting.remove(append)
         if append.is_leader:
             self._hand_on(accumulator)
 
-    def _lead(self, accumulator: _PartitionAccumulator, leader: _Append) -> None:
-        late: list[_Append] = []
+    def _may_join(self, place: Place, batch: PublishBatch) -> bool:
+        """Return whether an append may go together with those of other partitions."""
+        return (
+            self._joint is not None
+            and batch.weight <= MAX_JOINT_BYTES
+            and place not in self._accumulators
+            and self._joint.is_open(*place)
+        )
+
+    def _lead(self, accumulator: _Accumulator, leader: Append) -> Event | None:
+        """Store what waits; return what the leader has to wait for then, None: for nothing."""
+        late: list[Append] = []
         joined = [leader]
+        joint = False
         try:
             with self._lock:
                 _take(accumulator.waiting, joined, late, self._clock())
-            self._store(accumulator, joined)
+            self._last_joined = len(joined)
+            joint = accumulator.name is None and any(
+                append.place != leader.place for append in joined
+            )
+            if joint:
+                return self._store_joint(joined)
+            self._store(leader.place, joined)
         except PartialPublishError as failure:
             _count_off(joined, failure)
             if leader.error is not None:
                 raise leader.error from failure
         except BaseException as failure:
-            for append in joined:
-                append.error = _copy_of(failure)
+            if not joint:
+                _fail(joined, failure)
             raise
         finally:
             self._hand_on(accumulator)
-            for append in late:
-                append.error = _too_late()
-            for append in (*late, *joined):
-                if append is not leader and append.done is not None:
-                    append.done.wake()
-            leader.error = None  # it was raised here, see `join`
+            if late:
+                _fail(late, _too_late())
+            for append in late if joint else (*late, *joined):
+                if append is not leader:
+                    append.called()
+            if not joint:
+                leader.error = None  # it was raised here, see `settle`
+        return None
 
-    def _store(self, accumulator: _PartitionAccumulator, joined: Sequence[_Append]) -> None:
-        self._last_joined = len(joined)
-        messages = joined[0].batch.messages
-        if len(joined) > 1:
-            messages = [message for append in joined for message in append.batch.messages]
-        deadline = max(append.deadline for append in joined)
-        batch = Batch(accumulator.topic, accumulator.partition, messages)
+    def _store(self, place: Place, joined: Sequence[Append]) -> None:
+        """Store the appends of one partition."""
+        batch = _batch(place, joined)
         try:
-            self._backend.publish(batch, self._left(deadline))
+            self._backend.publish(batch, self._left(_latest(joined)))
         except PartialPublishError as error:
-            stored = messages[: error.stored]
+            stored = batch.messages[: error.stored]
             self._note(len(stored), sum(message.size() for message in stored))
             raise
-        self._note(len(messages), sum([append.batch.size for append in joined]))
+        self._note_all(joined)
 
-    def _hand_on(self, accumulator: _PartitionAccumulator) -> None:
+    def _store_joint(self, joined: Sequence[Append]) -> Event | None:
+        """Store appends of several partitions; each ends with the failure of its own partition's.
+
+        The first is the leader's: what is returned wakes it if that is yet to end.
+        """
+        assert self._joint is not None
+        by_place: dict[Place, list[Append]] = {}
+        for append in joined:
+            by_place.setdefault(append.place, []).append(append)
+        parts = list(by_place.values())
+        left = set(range(len(parts)))
+        leader, ended = joined[0], Event()
+
+        def settled(number: int, failure: BaseException | None) -> None:
+            left.remove(number)
+            self._end(parts[number], failure)
+            for append in parts[number]:
+                if append is leader:
+                    ended.wake()
+                else:
+                    append.called()
+
+        try:
+            batches = [_batch(place, appends) for place, appends in by_place.items()]
+            self._joint.publish_many(batches, self._left(_latest(joined)), settled)
+        except BaseException as failure:
+            for number in list(left):
+                settled(number, failure)
+            raise
+        return ended if 0 in left else None
+
+    def _end(self, appends: Sequence[Append], failure: BaseException | None) -> None:
+        """Give the appends of one partition their outcome."""
+        if failure is None:
+            self._note_all(appends)
+        elif isinstance(failure, PartialPublishError):
+            _count_off(appends, failure)
+        else:
+            _fail(appends, failure)
+
+    def _hand_on(self, accumulator: _Accumulator) -> None:
         """Make the next in the queue the batch leader; without one the accumulator goes."""
         with self._lock:
             if not accumulator.waiting:
-                del self._accumulators[accumulator.topic, accumulator.partition]
+                del self._accumulators[accumulator.name]
                 return
             following = accumulator.waiting.popleft()
             following.is_leader = True
-        assert following.done is not None
-        following.done.wake()
+        following.called()
 
     def _note(self, messages: int, size: int) -> None:
         """Note what was stored, for the metrics."""
         with self._lock:
             self._messages += messages
             self._bytes += size
+
+    def _note_all(self, appends: Sequence[Append]) -> None:
+        """Note that the appends of a partition are stored."""
+        messages = sum([len(append.batch.messages) for append in appends])
+        self._note(messages, sum([append.batch.size for append in appends]))
 
     def _count(self) -> None:
         """Hand what was stored since the last call to the metrics."""
@@ -301,7 +319,7 @@ class Appender:
         return max(0.001, deadline - self._clock())
 
 
-def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], now: float) -> None:
+def _take(waiting: deque[Append], joined: list[Append], late: list[Append], now: float) -> None:
     """Take from the queue what fits into one entry, and what is too late for any.
 
     Raises BackendTimeoutError if the batch leader itself is too late.
@@ -309,22 +327,47 @@ def _take(waiting: deque[_Append], joined: list[_Append], late: list[_Append], n
     if joined[0].deadline <= now:
         raise _too_late()
     weight, messages = joined[0].batch.weight, len(joined[0].batch.messages)
+    places = {joined[0].place}
     while waiting:
-        if waiting[0].deadline <= now:
+        following = waiting[0]
+        if following.deadline <= now:
             late.append(waiting.popleft())
             continue
-        weight += waiting[0].batch.weight
-        messages += len(waiting[0].batch.messages)
-        if weight > ENTRY_LIMITS.max_bytes or messages > ENTRY_LIMITS.max_messages:
+        weight += following.batch.weight
+        messages += len(following.batch.messages)
+        places.add(following.place)
+        if (
+            weight > ENTRY_LIMITS.max_bytes
+            or messages > ENTRY_LIMITS.max_messages
+            or len(places) > MAX_JOINT_PARTITIONS
+        ):
             break
         joined.append(waiting.popleft())
+
+
+def _batch(place: Place, appends: Sequence[Append]) -> Batch:
+    """Return the messages of appends to one partition."""
+    messages = appends[0].batch.messages
+    if len(appends) > 1:
+        messages = [message for append in appends for message in append.batch.messages]
+    return Batch(*place, messages)
+
+
+def _latest(appends: Sequence[Append]) -> float:
+    return max([append.deadline for append in appends])
+
+
+def _fail(appends: Sequence[Append], failure: BaseException) -> None:
+    """Give each append a failure of its own."""
+    for append in appends:
+        append.error = _copy_of(failure)
 
 
 def _too_late() -> BackendTimeoutError:
     return BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
 
 
-def _count_off(joined: Sequence[_Append], failure: PartialPublishError) -> None:
+def _count_off(joined: Sequence[Append], failure: PartialPublishError) -> None:
     """Give each append its failure: they are stored in order, up to where the append failed."""
     left = failure.stored
     for append in joined:

@@ -8,10 +8,6 @@ enough for every store to keep each of them in one place, so that positions foll
 When an append fails, what is behind it in its partition is not tried: storing that would change the
 order of what is sent again. Other partitions go on.
 
-A message of `produce` is appended alone if it is to be delivered later or to some clusters only, as
-both are said of the whole append, or if it has a named producer on a topic that drops repeats,
-whose numbers are looked at one by one.
-
 A request that may be sent again (`publish` with an idempotency key, `produce` with an identity)
 does not join either: each of its appends carries a producer name made from what names the request,
 which the backend remembers with the entry, so that a repeat is found however late it comes. What a
@@ -20,34 +16,31 @@ key names must not change between tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
-from router.backends import Backend, Batch, Receipt
+from router.backends import Backend, Batch
 from router.errors import (
-    BadRequestError,
     MessageTooLargeError,
     NotAllowedError,
-    NotSupportedError,
     PartialPublishError,
     RouterError,
     SettingError,
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import Message, Position, Principal, TopicName
-from router.services.appending import (
-    ENTRY_LIMITS,
-    Appender,
-    BatchLimits,
-    PublishBatch,
-    grouped,
-    parts,
-    split,
+from router.model import Message, Principal, TopicName
+from router.services.appending import Append, Appender
+from router.services.batches import ENTRY_LIMITS, PublishBatch, grouped, parts
+from router.services.producing import (
+    Attempt,
+    MessageResult,
+    Outgoing,
+    Sender,
+    partitions_of,
 )
-from router.services.partitioning import partition_of
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings.options import SettingsOptions, from_setting
@@ -59,8 +52,6 @@ R = TypeVar("R")
 
 MAX_LIGHT_MESSAGES: Final = 2_000
 """Up to so many, a request's messages are parted on the event loop."""
-RECEIPT_LIMITS: Final = BatchLimits(512 * 1024, 1_000)
-"""Of a batch of `produce`. Kafka stores larger ones in several parts, with others between them."""
 POLICY_SECONDS: Final = 5.0
 MAX_POLICIES: Final = 2_000
 
@@ -87,31 +78,6 @@ class PublishResult:
     replayed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
-    """A message to be stored, in a partition (None: by its routing key, else in turn)."""
-
-    message: Message
-    partition: int | None = None
-    route: bytes | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class MessageResult:
-    """What became of a message: its position, or what went wrong."""
-
-    position: Position | None = None
-    error: RouterError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sender:
-    """Who sends: `producer` counts where repeats are dropped, `identity` names a whole request."""
-
-    producer: str | None = None
-    identity: tuple[str, ...] | None = None
-
-
 class Publisher:
     """Stores messages; calls wait, and may be made from many threads or greenlets."""
 
@@ -130,7 +96,7 @@ class Publisher:
         self._options = options
         self._clock = clock
         self._appender = Appender(self._backend, metrics, clock)
-        self._turns = count()
+        self._turn = 0  # over partitions, of the next request
         self._deduplicates = TTLCache(self._read_policy, POLICY_SECONDS, MAX_POLICIES, clock)
 
     def partitions(self, topic: TopicName) -> int:
@@ -169,8 +135,7 @@ class Publisher:
             return PublishResult(0)
         light = len(messages) <= MAX_LIGHT_MESSAGES
         whole = PublishBatch(messages) if light else self._offload(PublishBatch, messages)
-        if whole.largest > self._options.max_message:
-            raise self._too_large(messages)
+        self._check_size(whole)
         identity = None
         if idempotency_key is not None:
             identity = principal.name, str(topic), idempotency_key
@@ -182,6 +147,49 @@ class Publisher:
             # Deleted, or made again with other partitions, since the cache asked.
             partitions = self.partitions(topic)
             return (yield from self._publish(topic, whole, partitions, identity, deadline))
+
+    def enter(self, topic: TopicName, append: Append) -> bool:
+        """Begin to store an append's messages where one append takes them all, and return that.
+
+        It does not wait: nothing begins, either, where the store is to be asked for the partitions.
+        What it is called for then, or returns as leader with, `finish_steps` takes to its end; one
+        that ends without an error is stored. `leave` gives it up. Raises what `publish` does, with
+        nothing stored.
+        """
+        batch = append.batch
+        self._check_size(batch)
+        partitions = self._known_partitions(topic)
+        if partitions is None and (partitions := self._topics_cache.renewed(topic)) is None:
+            return False
+        append.deadline = self._clock() + self._options.timeout
+        placed = parts(batch, partitions, self._turn)
+        if len(placed) > 1:
+            return False  # and the request, whose steps follow, has its turn still
+        self._turn += 1
+        self._appender.enter(topic, placed[0][0], append)
+        return True
+
+    def finish_steps(self, topic: TopicName, append: Append) -> Steps[PublishResult]:
+        """Go on with what `enter` began; return and raise what `publish_steps` does."""
+        try:
+            yield from self._ended(topic, append)
+        except (TopicNotFoundError, NotAllowedError):
+            partitions, whole = self.partitions(topic), append.batch
+            return (yield from self._publish(topic, whole, partitions, None, append.deadline))
+        return PublishResult(len(append.batch.messages))
+
+    def leave(self, append: Append) -> None:
+        """Give up what `enter` began: what is not on its way is not stored."""
+        self._appender.leave(append)
+
+    def _ended(self, topic: TopicName, append: Append) -> Steps[None]:
+        try:
+            yield from self._appender.settle(append)
+        except RouterError as error:
+            if stored := _stored_of(error):
+                raise _partial(topic, stored, error) from error
+            self._topics_cache.forget(topic)
+            raise
 
     def _publish(
         self,
@@ -195,7 +203,7 @@ class Publisher:
         try:
             # Messages without a key go where the turn says; a repeat's turn is the same.
             turn = (
-                next(self._turns)
+                self._next_turn()
                 if identity is None
                 else int(self._names.digest(*identity)[:8], 16)
             )
@@ -211,9 +219,7 @@ class Publisher:
                 stored += receipt.stored
                 replayed = replayed and receipt.duplicate
         except RouterError as error:
-            if isinstance(error, PartialPublishError):
-                stored += error.stored
-            if stored:
+            if stored := stored + _stored_of(error):
                 raise _partial(topic, stored, error) from error
             self._topics_cache.forget(topic)
             raise
@@ -239,13 +245,13 @@ class Publisher:
         self, topic: TopicName, messages: Sequence[Outgoing], partitions: int, sender: Sender
     ) -> list[MessageResult]:
         # The turns of a request that may be sent again are the same then.
-        turns = self._turns if sender.identity is None else count()
-        places = self.compute(len(messages), _places, messages, partitions, turns)
+        turns = iter(self._next_turn, None) if sender.identity is None else count()
+        places = self.compute(len(messages), partitions_of, messages, partitions, turns)
         results = self.compute(len(messages), self._refusals, messages)
         if sender.producer is not None and not self._deduplicates.get(topic):
             sender = Sender(None, sender.identity)
         accepted = [number for number in range(len(messages)) if number not in results]
-        attempt = _Attempt(self._appender, self._names, topic, sender)
+        attempt = Attempt(self._appender, self._names, topic, sender)
         deadline = self._clock() + self._options.timeout
         for partition, numbers in grouped(accepted, (places[n] for n in accepted)):
             stored = attempt.store(partition, [messages[n].message for n in numbers], deadline)
@@ -260,11 +266,19 @@ class Publisher:
             return function(*args, **kwargs)
         return self._offload(function, *args, **kwargs)
 
-    def _too_large(self, messages: Sequence[Message]) -> MessageTooLargeError:
-        sizes = [message.size() for message in messages]
+    def _next_turn(self) -> int:
+        turn = self._turn
+        self._turn += 1
+        return turn
+
+    def _check_size(self, batch: PublishBatch) -> None:
+        """Raise MessageTooLargeError for a message over the limit."""
         limit = self._options.max_message
+        if batch.largest <= limit:
+            return
+        sizes = [message.size() for message in batch.messages]
         at = next(index for index, size in enumerate(sizes) if size > limit)
-        return MessageTooLargeError(
+        raise MessageTooLargeError(
             f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
         )
 
@@ -288,91 +302,8 @@ class Publisher:
         return bool(policies.deduplication)
 
 
-class _Attempt:
-    """The appends of one `produce`, partition by partition."""
-
-    def __init__(
-        self, appender: Appender, names: RequestNames, topic: TopicName, sender: Sender
-    ) -> None:
-        self._appender = appender
-        self._names = names
-        self._topic = topic
-        self._sender = sender
-        self._numbers = count()
-        self._tried = False
-
-    def store(
-        self, partition: int, messages: Sequence[Message], deadline: float
-    ) -> list[MessageResult]:
-        """Store messages of one partition; return what became of each.
-
-        Raises TopicNotFoundError, NotAllowedError and NotSupportedError if nothing of the request
-        was tried before.
-        """
-        results: list[MessageResult] = []
-        failure: RouterError | None = None
-        for part in split(messages, RECEIPT_LIMITS, self._is_alone):
-            batch = self._batch(partition, part.messages)
-            if failure is None:
-                try:
-                    receipt = self._appender.append(batch, part.size, deadline)
-                except RouterError as error:
-                    if not self._tried and isinstance(error, _REFUSALS):
-                        raise
-                    failure = error
-                else:
-                    results += _positions(receipt, len(part.messages))
-                self._tried = True
-            if failure is not None:
-                results += [MessageResult(error=failure)] * len(part.messages)
-        return results
-
-    def _is_alone(self, message: Message) -> bool:
-        return (
-            self._sender.producer is not None
-            or message.deliver_at is not None
-            or bool(message.replicate_to)
-        )
-
-    def _batch(self, partition: int, messages: Sequence[Message]) -> Batch:
-        """Return an append of this request, named if it may come again."""
-        number, sequence = next(self._numbers), messages[0].sequence
-        if self._sender.producer is not None and sequence is not None:
-            return Batch(self._topic, partition, messages, self._sender.producer, sequence)
-        if self._sender.identity is None:
-            return Batch(self._topic, partition, messages)
-        name = self._names.producer(*self._sender.identity, str(number))
-        return Batch(self._topic, partition, messages, name, 0)
-
-
-_REFUSALS: Final = (TopicNotFoundError, NotAllowedError, NotSupportedError)
-
-
-def _places(messages: Sequence[Outgoing], partitions: int, turns: Iterable[int]) -> list[int]:
-    """Return the partition of each message; raise BadRequestError for one that does not exist."""
-    found, turn = [], iter(turns)
-    for number, outgoing in enumerate(messages):
-        wanted, existing = outgoing.partition, max(partitions, 1)
-        if wanted is not None and not 0 <= wanted < existing:
-            raise BadRequestError(
-                f"messages[{number}]: there is no partition {wanted}, the topic has {existing}"
-            )
-        if partitions <= 1:
-            found.append(partition_of(b"", partitions))
-        elif wanted is not None:
-            found.append(wanted)
-        elif outgoing.route is not None:
-            found.append(partition_of(outgoing.route, partitions))
-        else:
-            found.append(next(turn) % partitions)
-    return found
-
-
-def _positions(receipt: Receipt, messages: int) -> list[MessageResult]:
-    """Return where each message is; of an old repeat the store may not know."""
-    if receipt.stored == messages and receipt.position.ledger >= 0:
-        return [MessageResult(receipt.at(index)) for index in range(messages)]
-    return [MessageResult(receipt.position)] * messages
+def _stored_of(error: RouterError) -> int:
+    return error.stored if isinstance(error, PartialPublishError) else 0
 
 
 def _partial(topic: TopicName, stored: int, cause: RouterError) -> PartialPublishError:

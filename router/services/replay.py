@@ -20,7 +20,8 @@ from typing import Final
 
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
-from router.services.publish import Outgoing, Publisher, Sender
+from router.services.producing import Outgoing, Sender
+from router.services.publish import Publisher
 from router.services.read import Reading
 from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
 from router.services.topic_schemas import TopicSchemas

@@ -13,6 +13,8 @@ from router.model import REQUEST_PRODUCER
 from router.registry import Registry
 
 KIND: Final = "secret"
+ENDED_SESSIONS: Final = "session-end"
+"""The kind of the records of sessions that were ended, which the secret of sessions would allow."""
 SECRET_BYTES: Final = 32
 RETRY_SECONDS: Final = 0.05
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from router.backends import Backend
+from router.backends import Backend, JointBackend
 from router.errors import TopicExistsError, TopicNotFoundError, too_many_topics
-from router.model import TopicName
+from router.model import NOT_PARTITIONED, TopicName
 from router.ttl_cache import TTLMap
 
 TTL_SECONDS: Final = 5.0
@@ -32,6 +32,7 @@ class TopicMetadataCache:
         max_topics: int = 0,
     ) -> None:
         self._backend = backend
+        self._joint = backend if isinstance(backend, JointBackend) else None
         self._auto_partitions = auto_partitions
         self._timeout = timeout
         self._clock = clock
@@ -40,7 +41,18 @@ class TopicMetadataCache:
         self._full_until = 0.0
         self._known: TTLMap[TopicName, int] = TTLMap(TTL_SECONDS, MAX_TOPICS, clock)
         self.known = self._known.get
-        """Returns the number of partitions as it was a few seconds ago, None: ask `partitions`."""
+        """Returns the number of partitions as it was a few seconds ago, None: see `renewed`."""
+
+    def renewed(self, topic: TopicName) -> int | None:
+        """Return the number of partitions of a topic that this worker publishes to just then.
+
+        It exists, and has no partitions; one with partitions may have more of them by now. None:
+        ask `partitions`.
+        """
+        if self._joint is None or not self._joint.is_open(topic, NOT_PARTITIONED):
+            return None
+        self._known.put(topic, 0)
+        return 0
 
     def partitions(self, topic: TopicName, *, create: bool = False) -> int:
         """Return the number of partitions, 0: not partitioned; raise TopicNotFoundError.
@@ -49,7 +61,8 @@ class TopicMetadataCache:
         many already. The answer may be a few seconds old: who finds it wrong calls `forget` and
         asks again.
         """
-        known = self._known.get(topic)
+        if (known := self._known.get(topic)) is None:
+            known = self.renewed(topic)
         if known is not None:
             return known
         try:

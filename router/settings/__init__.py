@@ -188,8 +188,10 @@ def _from_file(file: Path) -> dict[str, Value]:
     parser = configparser.ConfigParser(interpolation=None, default_section="no defaults")
     try:
         parser.read_string(file.read_text(encoding="utf-8"), source=str(file))
-    except (OSError, UnicodeDecodeError, configparser.Error) as error:
-        raise SettingError(f"{file}: {error}") from error
+    except OSError as error:
+        raise SettingError(f"{file}: {error.strerror or error}") from error
+    except (UnicodeDecodeError, configparser.Error) as error:
+        raise SettingError(f"{file}: {' '.join(str(error).split())}") from error
     return {
         f"{section}.{key}": _value(_known(f"{section}.{key}", str(file)), given, str(file))
         for section in parser.sections()

@@ -9,15 +9,23 @@ the ones that Flask documents for the purpose, and the whole of it is in one pla
 Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
 `wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
 context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
-Flask's way. They are written in steps (`router.steps`): a server that asks for it by LATER in the
-environment gets the steps as the answer, and takes them when it likes; any other is given the
+Flask's way. They are written in steps (`router.steps`): a server that asks for it by DEFERRED in
+the environment gets the steps as the answer, and takes them when it likes; any other is given the
 answer as WSGI has it.
+
+Publishers send the same head again and again. A view that is `Repeatable` therefore offers the
+server what follows from a head (`router.steps.Prepared`), by which it begins the next requests
+that have it and come from the same address. Such a request ends in one of three ways: it was begun
+and is stored, and `Marks` words its 200; or it was begun and leads a batch or has failed, and
+`wsgi_app` goes on with it in steps (BEGUN); or it was not begun, and is served as any other. So
+every refusal is worded in one place. What depends on more than the head is looked at for each
+request.
 """
 
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
@@ -35,7 +43,15 @@ from router.log import request_id
 from router.metrics import Metrics, taken
 from router.model import Principal
 from router.services.blacklist import Blacklist
-from router.steps import DEFERRED, DeferredResponse, Steps, run_blocking
+from router.steps import (
+    BEGUN,
+    DEFERRED,
+    REPEATED,
+    DeferredResponse,
+    Prepared,
+    Steps,
+    run_blocking,
+)
 from router.web.access import Access
 from router.web.errors import RefusalLog, allowed
 from router.web.origins import PAGE_HEADERS, PROBES, Cors, Hosts
@@ -46,14 +62,20 @@ Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
 Direct: TypeAlias = Callable[..., Steps[Answer]]
 """Takes the environment and the rule's segments of the path."""
 
+Repeatable: TypeAlias = Callable[[WSGIEnvironment, str, "Marks"], Prepared | None]
+"""Takes the environment, the topic of the path, and what words and counts its 200s."""
+
 DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
+REPEATABLE: Final = "router.repeatable"
+"""Where they have what prepares the requests of such a view that repeat a head."""
 PUBLISH: Final = "POST", "/events/<topic>"
 POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
 JETSTREAM_PUBLISH: Final = "POST", "/jetstream/publish/<subject>"
 JETSTREAM_FETCH: Final = "POST", "/jetstream/fetch/<stream>/<consumer>"
 ELAPSED: Final = "router.elapsed"
 """Where the environment has what returns the seconds since the request began."""
+Note: TypeAlias = Callable[[float], None]
 # What publishers sent goes out as the type that the answer names, and as no page.
 NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 # Nothing to decode, nothing that Flask would take apart in another way.
@@ -101,6 +123,32 @@ class Route(Rule):
         return build
 
 
+class Marks:
+    """Words and counts the 200s of requests that have the same head, as `Front` does."""
+
+    __slots__ = ("_address", "_blacklist", "_note", "_template", "_transactions", "clock")
+
+    def __init__(
+        self, front: Front, address: str, headers: list[tuple[str, str]], note: Note
+    ) -> None:
+        """`headers`: those of all answers, the length of the body as `%d`, the id as `%s`."""
+        self.clock, self._blacklist, self._transactions = front.parts
+        self._address = address
+        self._note = note
+        lines = [f"{name}: {value}\r\n" for name, value in headers]
+        self._template = f"{''.join(lines)}\r\n"
+
+    def admits(self) -> bool:
+        """Return whether the client's address is not on the blacklist."""
+        return not self._blacklist.holds(self._address)
+
+    def answer(self, body: bytes, took: float) -> bytes:
+        """Count an answer that took so many seconds; return its head's last lines and its body."""
+        self._note(took)
+        identity = self._transactions.next(self._address)
+        return (self._template % (len(body), identity)).encode("latin-1") + body
+
+
 class Front(Flask):
     """A Flask application with the router's marks on every answer."""
 
@@ -126,8 +174,10 @@ class Front(Flask):
         self._blacklist = blacklist
         self._clock = clock
         self._refusals = RefusalLog(clock)
-        self._ended: deque[tuple[str, str, int, float]] = deque(maxlen=_MAX_UNCOUNTED)
-        self.extensions[DIRECT] = {}
+        # By route, method and status: the seconds that answers took which are not counted yet.
+        self._ended: defaultdict[tuple[str, str, int], deque[float]] = defaultdict(_uncounted)
+        self.parts = clock, blacklist, transactions
+        self.extensions[DIRECT], self.extensions[REPEATABLE] = {}, {}
         metrics.before_drain(self._count)
 
     def wsgi_app(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
@@ -136,8 +186,30 @@ class Front(Flask):
         direct: Direct | None = self.extensions[DIRECT].get(rule)
         if direct is None or environ["REQUEST_METHOD"] != rule[0]:
             return self._by_flask(environ, start_response)
-        steps = self._direct(partial(direct, environ, *names), rule[1], environ, start_response)
-        return DeferredResponse(steps) if DEFERRED in environ else run_blocking(steps)
+        begun = environ.get(BEGUN)
+        view = partial(direct, environ, *names) if begun is None else partial(begun.finish, environ)
+        steps = self._direct(view, rule[1], environ, start_response)
+        if DEFERRED not in environ:
+            return run_blocking(steps)
+        if REPEATED not in environ or rule not in self.extensions[REPEATABLE]:
+            return DeferredResponse(steps)
+        return DeferredResponse(steps, self._prepare(rule, environ, names[0]))
+
+    def _prepare(
+        self, rule: tuple[str, str], environ: WSGIEnvironment, name: str
+    ) -> Prepared | None:
+        """Return what begins the next requests with this head, None: they are served in steps."""
+        prepare: Repeatable = self.extensions[REPEATABLE][rule]
+        headers = [("Content-Type", "application/json"), ("Content-Length", "%d")]
+        fixed = [NOT_SNIFFED, *self._cors.marks(environ)]
+        headers += [("transactionId", "%s"), *((n, v.replace("%", "%%")) for n, v in fixed)]
+        note = self._ended[rule[1], rule[0], 200].append
+        marks = Marks(self, environ.get("REMOTE_ADDR", ""), headers, note)
+        try:
+            self._check_head(environ)
+            return prepare(environ, name, marks)
+        except RouterError:
+            return None
 
     def _by_flask(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request in Flask's way; what is logged meanwhile has the id of its answer."""
@@ -161,9 +233,12 @@ class Front(Flask):
         environ: WSGIEnvironment,
         start_response: StartResponse,
     ) -> Steps[Iterable[bytes]]:
-        """Answer a request by a direct view."""
+        """Answer a request by a direct view, or one that was begun before."""
         try:
-            self._begin(environ)
+            if BEGUN in environ:
+                environ[ELAPSED] = partial(self._since, environ[BEGUN].began)
+            else:
+                self._begin(environ)
             body, headers = yield from view()
         except Exception as error:  # noqa: BLE001 - Flask has a handler for each
             known = request_id.set(self._identify(environ))
@@ -195,6 +270,10 @@ class Front(Flask):
         environ[ELAPSED] = partial(self._since, self._clock())
         if self._blacklist.active:
             self._check_address(environ)
+        self._check_head(environ)
+
+    def _check_head(self, environ: WSGIEnvironment) -> None:
+        """Refuse by what is in the head alone, and in the settings."""
         if self._hosts is not None:
             self._hosts.check(environ)
         if not environ.keys().isdisjoint(PAGE_HEADERS):
@@ -236,7 +315,10 @@ class Front(Flask):
         """Note an answer for the metrics."""
         elapsed = environ.get(ELAPSED)
         took = 0.0 if elapsed is None else elapsed()
-        self._ended.append((route, environ["REQUEST_METHOD"], status, took))
+        method = environ["REQUEST_METHOD"]
+        # Methods that clients invent do not become labels.
+        known = method if method in _METHODS else "other"
+        self._ended[route, known, status].append(took)
 
     def ensure_sync(self, func: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function itself: no view of the router is a coroutine."""
@@ -244,22 +326,23 @@ class Front(Flask):
 
     def _count(self) -> None:
         """Hand the answers since the last call to the metrics."""
-        counted: Counter[tuple[str, str, int]] = Counter()
         took: defaultdict[str, list[float]] = defaultdict(list)
-        for route, method, status, seconds in taken(self._ended):
-            counted[route, method, status] += 1
-            took[route].append(seconds)
-        for (route, method, status), times in counted.items():
-            self._metrics.inc(
-                "router_http_requests_total",
-                times,
-                route=route,
-                # Methods that clients invent do not become labels.
-                method=method if method in _METHODS else "other",
-                status=str(status),
-            )
+        for (route, method, status), ended in list(self._ended.items()):
+            if times := taken(ended):
+                took[route] += times
+                self._metrics.inc(
+                    "router_http_requests_total",
+                    len(times),
+                    route=route,
+                    method=method,
+                    status=str(status),
+                )
         for route, all_seconds in took.items():
             self._metrics.observe_all("router_http_request_seconds", all_seconds, route=route)
+
+
+def _uncounted() -> deque[float]:
+    return deque(maxlen=_MAX_UNCOUNTED)
 
 
 def _direct_rule(path: str) -> tuple[tuple[str, str], tuple[str, ...]]:

@@ -66,7 +66,7 @@ def body(environ: WSGIEnvironment, limit: int) -> bytes:
     coding = environ.get("HTTP_TRANSFER_ENCODING")
     if coding and coding.strip().lower() != "chunked":
         raise UnsupportedEncodingError(f"Transfer-Encoding: {quoted(coding, 40)} is not chunked.")
-    length = _length(environ)
+    length = declared_length(environ)
     if length == 0:
         return b""
     if length is not None and length > limit:
@@ -99,7 +99,7 @@ def _read_all(environ: WSGIEnvironment, length: int | None, limit: int) -> bytes
 
 def no_body(environ: WSGIEnvironment, limit: int) -> None:
     """Accept and ignore the body of a request that reads; raise ReadBodyTooLargeError."""
-    length = _length(environ)
+    length = declared_length(environ)
     if length is not None and length <= limit:
         return  # the server reads and drops it
     try:
@@ -108,8 +108,8 @@ def no_body(environ: WSGIEnvironment, limit: int) -> None:
         raise ReadBodyTooLargeError(str(error)) from error
 
 
-def _length(environ: WSGIEnvironment) -> int | None:
-    """Return the declared length, None for a chunked body."""
+def declared_length(environ: WSGIEnvironment) -> int | None:
+    """Return the length of the body, None for one in chunks; raise BadRequestError."""
     declared = environ.get("CONTENT_LENGTH")
     if declared:
         try:
@@ -318,10 +318,19 @@ class TransactionIds:
         self._counter = count()
         self._second = -1
         self._texts = ("", "")
+        # A millisecond, an address, and how its ids begin; in one piece, for other threads.
+        self._last = (-1, "", "")
 
     def next(self, address: str) -> str:
         """Return a new id for an answer to this address."""
-        second, ms = divmod(self._wall_ns() // 1_000_000, 1000)
+        ms, last = self._wall_ns() // 1_000_000, self._last
+        if last[0] != ms or last[1] != address:
+            last = self._last = ms, address, self._beginning(ms, address)
+        return f"{last[2]}{next(self._counter)}"
+
+    def _beginning(self, ms: int, address: str) -> str:
+        """Return what the ids of a millisecond for an address have in common."""
+        second, rest = divmod(ms, 1000)
         if second != self._second:
             at = datetime.fromtimestamp(second, UTC)
             self._texts = at.strftime("%d-%m-%Y::%I:%M:%S"), at.strftime("%d%m%Y%H%M%S")
@@ -331,7 +340,7 @@ class TransactionIds:
             address = "0.0.0.0"  # noqa: S104 - a client without one, on a unix socket
         elif ":" in address:
             address = _exploded(address)
-        return f"{shown}:{ms:03d}::{address}::{batch}{self._process}{next(self._counter)}"
+        return f"{shown}:{rest:03d}::{address}::{batch}{self._process}"
 
 
 def _exploded(address: str) -> str:

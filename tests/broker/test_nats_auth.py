@@ -172,6 +172,27 @@ def test_a_user_has_the_rights_of_the_file(guarded: GuardedNats) -> None:
         assert reader.ask() == ["MSG orders.r 1 1", "x"]
 
 
+def test_a_consumer_may_filter_by_wildcards_of_a_stream_that_its_user_reads(
+    guarded: GuardedNats,
+) -> None:
+    async def use(reader: str) -> list[bytes]:
+        options = {"password": "secret", "inbox_prefix": f"_INBOX.{reader}"}
+        ops = await connected(f"nats://{guarded.plain}", user="ops", password="secret")
+        client = await connected(f"nats://{guarded.plain}", user=reader, **options)
+        try:
+            await ops.jetstream().add_stream(name="STOCK", subjects=["stock.*"])
+            await ops.jetstream().publish("stock.a", b"v")
+            found = await client.jetstream().pull_subscribe("stock.*", f"of-{reader}")
+            return [message.data for message in await found.fetch(1, SECONDS)]
+        finally:
+            await client.close()
+            await ops.close()
+
+    assert asyncio.run(use("ops")) == [b"v"]
+    with pytest.raises(Error):
+        asyncio.run(use("reader"))
+
+
 def test_a_subscription_with_wildcards_shows_what_the_client_may_read(
     guarded: GuardedNats,
 ) -> None:

@@ -110,4 +110,4 @@ def test_picture_is_of_a_page_that_works(browser: Browser, pictured: Stack, name
 
 def test_readme_shows_a_picture() -> None:
     assert "(docs/pictures/messages.png)" in (ROOT / "README.md").read_text(encoding="utf-8")
-    assert {file.stem for file in FOLDER.iterdir()} == set(PICTURES)
+    assert {file.stem for file in FOLDER.glob("*.png")} == set(PICTURES)

@@ -168,18 +168,47 @@ def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
     return Opened(kind, backend, node, settings)
 
 
-def open_any(request: pytest.FixtureRequest, folder: Path, stack: ExitStack) -> Opened:
-    """Open the backend that a fixture's parameter names, on the servers that all tests share."""
-    if request.param == "kafka":
+def open_any(
+    request: pytest.FixtureRequest, folder: Path, stack: ExitStack, kind: str = ""
+) -> Opened:
+    """Open a backend of this kind, or of the one that a fixture's parameter names.
+
+    Kafka and Apache Pulsar are the servers that all tests share.
+    """
+    kind = kind or request.param
+    if kind == "kafka":
         return open_kafka(request.getfixturevalue("kafka").address, folder, stack)
-    if request.param == "apache":
+    if kind == "apache":
         return open_apache(request.getfixturevalue("apache_pulsar"), folder, stack)
-    return open_with_node(request.param, folder, stack)
+    return open_with_node(kind, folder, stack)
 
 
 # The first test on Kafka waits until it is up, and so does the first one on Apache Pulsar.
-KAFKA = pytest.param("kafka", marks=[pytest.mark.timeout(120), pytest.mark.java])
-APACHE = pytest.param("apache", marks=[pytest.mark.timeout(300), pytest.mark.java])
+ON_KAFKA = [pytest.mark.timeout(120), pytest.mark.java]
+ON_APACHE = [pytest.mark.timeout(300), pytest.mark.java]
+KAFKA = pytest.param("kafka", marks=ON_KAFKA)
+APACHE = pytest.param("apache", marks=ON_APACHE)
+# Each kind is a source and a target of copies: what reads one knows nothing of what the other is.
+PAIRS = [
+    pytest.param(("embedded", "pulsar"), id="embedded-pulsar"),
+    pytest.param(("pulsar", "kafka"), id="pulsar-kafka", marks=ON_KAFKA),
+    pytest.param(("kafka", "embedded"), id="kafka-embedded", marks=ON_KAFKA),
+    pytest.param(("embedded", "apache"), id="embedded-apache", marks=ON_APACHE),
+    pytest.param(("apache", "embedded"), id="apache-embedded", marks=ON_APACHE),
+]
+
+
+@pytest.fixture(scope="module", params=PAIRS)
+def source_and_target(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Opened, Opened]]:
+    """Two stores, of two kinds."""
+    here, there = request.param
+    with ExitStack() as stack:
+        yield (
+            open_any(request, tmp_path_factory.mktemp("source"), stack, here),
+            open_any(request, tmp_path_factory.mktemp("target"), stack, there),
+        )
 
 
 @pytest.fixture(scope="module", params=["memory", "embedded", "pulsar", KAFKA, APACHE])

@@ -128,7 +128,7 @@ def test_acknowledging_is_taken_while_a_consumer_reads_and_twice(opened: Opened)
     if opened.kind == "apache":
         # It lets nobody acknowledge beside an exclusive consumer: there it waits for its end.
         with pytest.raises(SubscriptionBusyError):
-            opened.backend.acknowledge(group, [stored[2].position], False, 0.5)
+            opened.backend.acknowledge(group, [stored[2].position], False, 2.0)
         consumer.acknowledge(received[0].position, WAIT)
         consumer.close()
     for _ in range(2):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from router.backends import Batch, Start, embedded
+from router.backends import Batch, JointBackend, Start, embedded
 from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
 from router.model import (
@@ -62,8 +62,8 @@ def publish(opened: Opened, value: bytes) -> None:
     opened.backend.publish(Batch(TOPIC, NOT_PARTITIONED, [Message(value)]), WAIT)
 
 
-def received(opened: Opened) -> list[bytes]:
-    consumer = opened.consumer(TOPIC, group="reader")
+def received(opened: Opened, topic: TopicName = TOPIC) -> list[bytes]:
+    consumer = opened.consumer(topic, group="reader")
     found = consumer.receive(100_000, 1 << 30, WAIT)
     consumer.close()
     return [stored.message.value for stored in found]
@@ -97,6 +97,68 @@ def test_a_killed_broker_is_started_again_and_nothing_is_lost_or_doubled(
         thread.join(WAIT)
     assert sorted(received(opened)) == sorted(done)
     assert len(done) > 60
+
+
+class ManyTopics:
+    """Publishers that each append to all topics at once, and what they were told is stored."""
+
+    topics = tuple(TopicName.parse(f"many-{number}") for number in range(6))
+
+    def __init__(self, opened: Opened) -> None:
+        assert isinstance(opened.backend, JointBackend)
+        self._many = opened.backend
+        for topic in self.topics:
+            opened.backend.publish(Batch(topic, NOT_PARTITIONED, [Message(b"first")]), WAIT)
+        self.done = {topic: [b"first"] for topic in self.topics}
+        self.failures: list[BaseException] = []
+        self.stop = threading.Event()
+
+    def work(self, name: int) -> None:
+        number = 0
+        while not self.stop.is_set():
+            self._publish(b"%d-%d" % (name, number))
+            number += 1
+
+    def _publish(self, value: bytes) -> None:
+        ended = threading.Semaphore(0)
+
+        def settled(place: int, failure: BaseException | None) -> None:
+            if failure is None:
+                self.done[self.topics[place]].append(value)
+            else:
+                self.failures.append(failure)
+            ended.release()
+
+        batches = [Batch(topic, NOT_PARTITIONED, [Message(value)]) for topic in self.topics]
+        self._many.publish_many(batches, WAIT, settled)
+        for _ in self.topics:
+            assert ended.acquire(timeout=WAIT)
+
+
+def test_appends_of_many_partitions_are_stored_once_when_the_broker_is_killed(
+    opened: Opened, tmp_path: Path
+) -> None:
+    many = ManyTopics(opened)
+    threads = [threading.Thread(target=many.work, args=(name,)) for name in range(2)]
+    for thread in threads:
+        thread.start()
+    for _ in range(3):
+        before = len(many.done[many.topics[0]])
+        deadline = time.monotonic() + WAIT
+        while len(many.done[many.topics[0]]) < before + 20 and time.monotonic() < deadline:
+            time.sleep(0.005)
+        os.kill(broker_pid(tmp_path), signal.SIGKILL)
+    many.stop.set()
+    for thread in threads:
+        thread.join(WAIT)
+    assert many.failures == []
+    for topic in many.topics:
+        values = received(opened, topic)
+        assert sorted(values) == sorted(many.done[topic])
+        for name in range(2):
+            own = [value for value in values if value.startswith(b"%d-" % name)]
+            assert own == [b"%d-%d" % (name, number) for number in range(len(own))]
+    assert len(many.done[many.topics[0]]) > 40
 
 
 def test_a_killed_broker_wakes_polls_that_hold_nothing_any_more(
@@ -280,7 +342,7 @@ def test_it_all_works_under_gevent(tmp_path: Path) -> None:
     program = (
         "from gevent import monkey; monkey.patch_all()\n"
         "import sys, pathlib, time, gevent\n"
-        "from router.backends import Batch, Start, embedded\n"
+        "from router.backends import Batch, JointBackend, Start, embedded\n"
         "from router.model import ConsumerId, Grant, Message, Outcome, Subscription, TopicName\n"
         "from router.node import client\n"
         "from tests.contract.conftest import Bell, settings_for\n"

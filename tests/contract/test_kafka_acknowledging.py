@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kafka import KafkaProducer
 
 from router.backends import Start, kafka
 from router.backends.kafka.consumer import KafkaConsumer
@@ -78,6 +79,22 @@ def test_what_was_acknowledged_is_known_to_every_worker(
     assert state.acknowledged == ((Position(0, 3), Position(0, 3)),)
     (described,) = opened.backend.describe_topic(group.topic, WAIT).subscriptions
     assert described.backlog == state.backlog == 1
+
+
+def test_messages_that_readers_do_not_see_yet_are_acknowledged(
+    opened: Opened, kafka_server: Kafka
+) -> None:
+    """Those of a transaction whose marker is still to be written, as of a copy's last batch."""
+    group = subscribed(opened, b"0")
+    name, address = group.topic.local, kafka_server.address
+    with KafkaProducer(bootstrap_servers=address, transactional_id=name) as producer:
+        producer.init_transactions()
+        producer.begin_transaction()
+        producer.send(name, b"1", partition=0).get(WAIT)
+        acknowledge(opened, group, [1], cumulative=True)
+        (state,) = opened.backend.cursors(group, WAIT)
+        producer.abort_transaction()
+    assert state.mark_delete == Position(0, 1)
 
 
 def test_more_gaps_than_a_commit_keeps_are_refused_and_change_nothing(opened: Opened) -> None:

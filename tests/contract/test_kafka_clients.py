@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -29,6 +30,8 @@ from router.model import (
     TopicInfo,
     TopicName,
 )
+from router.wire.kafka.record_messages import ALL_HEADERS
+from router.wire.kafka.records import write_headers
 from tests.contract.conftest import WAIT, Bell, Opened
 from tests.contract.on_kafka import BYTES, MANY, eventually, publish, values
 from tests.servers.kafka import Kafka
@@ -65,7 +68,9 @@ def test_messages_of_other_peoples_producers_come_as_they_can(
     first, second = consumer.receive(MANY, BYTES, WAIT)
     consumer.close()
     assert first.publish_time == stamp
-    assert first.message == Message(b"v" * 100, b"\xfe", {"text": "ä", "binary": "\ufffd\x00"})
+    kept = {ALL_HEADERS: b64encode(write_headers([(n.encode(), v) for n, v in headers])).decode()}
+    properties = {"text": "ä", "binary": "\ufffd\x00"} | kept
+    assert first.message == Message(b"v" * 100, b"\xfe", properties)
     assert second.message == Message(b"", b"tombstone", null=True)
 
 

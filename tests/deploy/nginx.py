@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -49,6 +51,7 @@ class Nginx:
         site = (source / "router.conf").read_text(encoding="utf-8")
         listen = {"listen 80;": f"listen 127.0.0.1:{port};"}
         (folder / "router.conf").write_text(changed(site, listen | dict(changes or {})))
+        shutil.copy(source / "router-hold.conf", folder)
         line = _node_line((source / "router-nodes.conf").read_text(encoding="utf-8"))
         (folder / "router-nodes.conf").write_text(
             "".join(line.replace("127.0.0.1:3904", f"127.0.0.1:{node}") for node in nodes)
@@ -80,6 +83,18 @@ class Nginx:
             else:
                 return
         raise AssertionError("nginx does not answer")
+
+    def serving(self) -> set[int]:
+        """Return the processes that accept connections; those that a reload ends are not in it."""
+        assert self.process is not None
+        master = Path(f"/proc/{self.process.pid}")
+        found = set()
+        for pid in (master / "task" / master.name / "children").read_text().split():
+            with contextlib.suppress(OSError):  # it has just ended
+                title = Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8")
+                if "shutting down" not in title:
+                    found.add(int(pid))
+        return found
 
     def stop(self) -> None:
         """Stop it at once."""

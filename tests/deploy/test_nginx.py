@@ -120,6 +120,23 @@ def test_body_over_the_limit_is_refused_in_json(nginx: Nginx, nodes: list[Upstre
     assert not seen(nodes)
 
 
+@pytest.mark.parametrize(("method", "path"), [("POST", "/events/t"), ("GET", "/events/t/g/c")])
+def test_a_pause_answers_each_request_with_what_its_client_repeats(
+    tmp_path: Path, nodes: list[Upstream], method: str, path: str
+) -> None:
+    changes = {"# include router-hold.conf;": "include router-hold.conf;"}
+    with Nginx(tmp_path / "nginx", free_port(), [nodes[0].port], changes) as nginx:
+        client = http.client.HTTPConnection("127.0.0.1", nginx.port, timeout=30)
+        client.request(method, path, b"a" if method == "POST" else None)
+        answer = client.getresponse()
+        body = json.loads(answer.read())
+        client.close()
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+    assert answer.headers["Content-Type"] == "application/json"
+    assert (body["httpStatusCode"], body["mrErrorCode"]) == (503, 3002)
+    assert seen(nodes) == []
+
+
 def test_post_that_was_sent_is_not_sent_again(nginx: Nginx, nodes: list[Upstream]) -> None:
     for node in nodes:
         node.script.leave = True

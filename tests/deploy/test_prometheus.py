@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -90,6 +91,10 @@ def router(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     stack.start()
     try:
         use(stack)
+        done = run(
+            sys.executable, "-m", "router", "backup", "backups", "--data", "data", cwd=folder
+        )
+        assert done.returncode == 0, done.stderr
         yield stack
     finally:
         stack.stop()
@@ -257,11 +262,17 @@ BAD: dict[str, dict[str, str]] = {
         'router_broker_sync_seconds_bucket{le="+Inf"}': "0+100x90",
     },
     "RouterDamagedEntries": {"router_broker_damaged_entries_total": "0+1x90"},
+    "RouterBackupOld": {"router_backup_time_seconds": "-200000x90"},
     "RouterBacklogGrows": {'router_group_backlog_messages{topic="t",group="g"}': "200000+100x90"},
     "RouterPollsSlow": {
         'router_poll_service_seconds_bucket{le="1.0"}': "0+90x90",
         'router_poll_service_seconds_bucket{le="2.5"}': "0+100x90",
         'router_poll_service_seconds_bucket{le="+Inf"}': "0+100x90",
+    },
+    "RouterBrokerBusy": {'router_process_cpu_seconds_total{process="broker"}': "0+57x90"},
+    "RouterWorkersBusy": {
+        'router_process_cpu_seconds_total{process="worker"}': "0+114x90",
+        'router_processes{process="worker"}': "2x90",
     },
     "RouterLoginsRefused": {'router_logins_total{outcome="refused"}': "0+120x90"},
     "RouterOpenFiles": {

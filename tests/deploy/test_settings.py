@@ -96,7 +96,7 @@ def test_deployed_files_name_commands_and_flags_that_exist() -> None:
         for line in file.read_text(encoding="utf-8").splitlines()
         if line.startswith("ExecStart=")
     ]
-    assert len(lines) == 2
+    assert len(lines) == 3
     for line in lines:
         name, *words = shlex.split(line)
         command = main.get_command(click.Context(main), name)

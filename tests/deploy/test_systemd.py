@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from tests.deploy.tools import DEPLOY, run, tool
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+BACKUP, *SERVICES = UNITS
+TIMER = DEPLOY / "systemd" / "message-router-backup.timer"
 PROGRAM = "/opt/message-router/bin/router"
 EXPOSURE = "20"  # tenths of the ten points that systemd gives a unit that may do anything
 
@@ -41,17 +44,20 @@ def verify(*units: Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_there_is_a_unit_for_the_node_and_one_for_the_broker() -> None:
-    assert [u.name for u in UNITS] == ["message-router-broker.service", "message-router.service"]
+def test_there_is_a_unit_for_the_node_one_for_the_broker_and_one_for_backups() -> None:
+    names = [f"message-router{part}.service" for part in ("-backup", "-broker", "")]
+    assert [unit.name for unit in UNITS] == names
 
 
 def test_units_are_understood_by_systemd(tmp_path: Path) -> None:
-    assert verify(*(installed(unit, tmp_path) for unit in UNITS)) == (0, "")
+    shutil.copy(TIMER, tmp_path)
+    found = [*(installed(unit, tmp_path) for unit in UNITS), tmp_path / TIMER.name]
+    assert verify(*found) == (0, "")
 
 
 @pytest.mark.parametrize("mistake", ["LockPersonality", "ExecStart"])
 def test_verification_complains_about_a_unit_with_a_mistake(mistake: str, tmp_path: Path) -> None:
-    unit = installed(UNITS[0], tmp_path)
+    unit = installed(SERVICES[0], tmp_path)
     unit.write_text(unit.read_text().replace(f"{mistake}=", f"{mistake}s="))
     status, said = verify(unit)
     assert status or mistake in said
@@ -73,7 +79,7 @@ def test_measure_of_exposure_refuses_an_open_unit(tmp_path: Path) -> None:
     assert run(analyze, "security", *options, unit).returncode != 0
 
 
-@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.name)
+@pytest.mark.parametrize("unit", SERVICES, ids=lambda unit: unit.name)
 def test_units_hear_how_the_service_fares_and_reload_it_by_a_hangup(unit: Path) -> None:
     assert value(unit, "Type") == "notify"
     assert value(unit, "ExecReload") == "/bin/kill -HUP $MAINPID"
@@ -82,11 +88,19 @@ def test_units_hear_how_the_service_fares_and_reload_it_by_a_hangup(unit: Path) 
 
 def test_stopping_has_the_time_that_the_router_takes() -> None:
     front = load(None, {}).seconds("server.graceful_timeout") + serve.MARGIN_SECONDS
-    node, alone = DEPLOY / "systemd/message-router.service", UNITS[0]
+    alone, node = SERVICES
     assert duration(value(node, "TimeoutStopSec")) >= front + broker_child.STOP_SECONDS + 5
     assert duration(value(alone, "TimeoutStopSec")) >= broker_child.STOP_SECONDS + 5
 
 
 def test_units_do_not_restart_what_a_restart_does_not_help() -> None:
-    for unit in UNITS:
+    for unit in SERVICES:
         assert value(unit, "RestartPreventExitStatus") == "65 78"
+
+
+def test_timer_starts_the_backup_each_night() -> None:
+    calendar = value(TIMER, "OnCalendar")
+    done = run(tool("systemd-analyze", "systemd"), "calendar", "--iterations=3", calendar)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("02:30:00") >= 3
+    assert TIMER.with_suffix(".service") == BACKUP

@@ -36,7 +36,12 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def steps(page: Path) -> Iterator[Step]:
     """Yield the commands of a page's console blocks, in their order."""
-    for block in blocks(page, "console"):
+    return steps_of(page.read_text(encoding="utf-8"))
+
+
+def steps_of(text: str) -> Iterator[Step]:
+    """Yield the commands of a text's console blocks, in their order."""
+    for block in (block for kind, block in _BLOCK.findall(text) if kind == "console"):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, output = part.partition("\n")
             yield Step(command, output.strip())

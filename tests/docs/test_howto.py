@@ -50,12 +50,15 @@ def test_java_program_publishes_and_reads(router: Stack, tmp_path: Path) -> None
 
 
 def test_backup_restores_messages_and_groups(router: Stack, tmp_path: Path) -> None:
-    saving, restoring = (text for text in blocks(PAGE, "sh") if "cp -a" in text)
+    saving, restoring = (
+        text.replace("router ", f"{sys.executable} -m router ")
+        for text in blocks(PAGE, "sh")
+        if "router backup" in text or "router restore" in text
+    )
     post(router, "kept", "first\nsecond")
     assert poll(router, "kept/g/c", 5, "from=earliest&limit=1").json == ["first"]
-    router.stop()
-    run(tmp_path, "bash", "-ec", saving)
-    router.start()
+    (line,) = run(tmp_path, "bash", "-ec", saving)
+    assert line.startswith("backup 2")
     assert poll(router, "kept/g/c", 5).json == ["second"]
     router.stop()
     run(tmp_path, "bash", "-ec", restoring)

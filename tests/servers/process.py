@@ -104,8 +104,13 @@ class ServerProcess(abc.ABC):
             process.wait(DEADLINE)
 
     def pause(self) -> None:
-        """SIGSTOP: it stands still, its connections stay."""
+        """SIGSTOP: return when all of it stands still; its connections stay."""
         self._signal(signal.SIGSTOP)
+        assert self._process is not None
+        until = time.monotonic() + DEADLINE
+        while not _stands_still(self._process.pid):  # threads go on until each has its turn
+            assert time.monotonic() < until, f"{self.NAME} does not stand still"
+            time.sleep(0.005)
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -130,3 +135,12 @@ class ServerProcess(abc.ABC):
 
     def _last_words(self) -> str:
         return self.log.read_text(errors="replace")[-3000:]
+
+
+def _stands_still(pid: int) -> bool:
+    """Return whether all threads of a process are stopped."""
+    states = set()
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with contextlib.suppress(OSError):  # the thread has just ended
+            states.add(path.read_text().rpartition(")")[2].split()[0])
+    return states == {"T"}

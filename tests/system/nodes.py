@@ -31,6 +31,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain
 from pathlib import Path
+from typing import Protocol
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -135,19 +136,25 @@ class Cluster:
                 owned.callback(node.stop)
 
 
+class Served(Protocol):
+    """What listens for HTTP on a port of loopback: a node, or nginx."""
+
+    port: int
+
+
 class Client(threading.Thread, abc.ABC):
     """Sends one request after another to its nodes in turn, each within a bound, until told."""
 
-    def __init__(self, nodes: Sequence[Stack]) -> None:
+    def __init__(self, nodes: Sequence[Served], patience: float = PATIENCE) -> None:
         super().__init__(daemon=True)
         self.nodes = nodes
+        self.patience = patience
         self.stopping = threading.Event()
         self.failures: Counter[int] = Counter()
         self._clients = [self._connection(node) for node in nodes]
 
-    @staticmethod
-    def _connection(node: Stack) -> http.client.HTTPConnection:
-        return http.client.HTTPConnection("127.0.0.1", node.port, timeout=PATIENCE)
+    def _connection(self, node: Served) -> http.client.HTTPConnection:
+        return http.client.HTTPConnection("127.0.0.1", node.port, timeout=self.patience)
 
     def run(self) -> None:
         """Send requests, counting what they failed with; 0: no answer."""
@@ -173,7 +180,7 @@ class Client(threading.Thread, abc.ABC):
     def end(self) -> None:
         """Stop, and wait for the last answer."""
         self.stopping.set()
-        self.join(2 * PATIENCE)
+        self.join(2 * self.patience)
         assert not self.is_alive(), "a request was never answered"
 
 
@@ -296,7 +303,7 @@ class Traffic:
             publisher.stopping.set()
         for publisher in self.publishers:
             publisher.end()
-        by_partition = read_kafka(self.kafka, self.topic)
+        by_partition = read_kafka(self.kafka.address, self.topic)
         steady = {publisher.label for publisher in self.steady}
         assert all(steady & {split(m)[0] for m in messages} for messages in by_partition)
         stored = {message for messages in by_partition for message in messages}
@@ -305,7 +312,7 @@ class Traffic:
         self._settle()
         for poller in self.pollers:
             poller.end()
-        return self.judge(list(chain(*read_kafka(self.kafka, self.topic))))
+        return self.judge(list(chain(*read_kafka(self.kafka.address, self.topic))))
 
     def _settle(self) -> None:
         """Wait until nothing comes any more."""
@@ -396,11 +403,14 @@ def split(message: str) -> tuple[str, int]:
     return found[1], int(found[2])
 
 
-def read_kafka(kafka: Kafka, topic: str) -> list[list[str]]:
-    """Return what Kafka has stored in each partition, without the router."""
-    consumer = KafkaConsumer(bootstrap_servers=kafka.address, enable_auto_commit=False)
+def read_kafka(address: str, topic: str) -> list[list[str]]:
+    """Return what Kafka at an address has stored in each partition, as its own client reads it."""
+    consumer = KafkaConsumer(
+        bootstrap_servers=address, enable_auto_commit=False, isolation_level="read_committed"
+    )
     with contextlib.closing(consumer):
-        partitions = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic)]
+        numbers = sorted(consumer.partitions_for_topic(topic))
+        partitions = [TopicPartition(topic, number) for number in numbers]
         consumer.assign(partitions)
         consumer.seek_to_beginning(*partitions)
         ends = consumer.end_offsets(partitions)

@@ -166,6 +166,18 @@ def test_all_that_a_process_writes_is_json_when_captured() -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_process_that_serves_may_have_no_standard_output(
+    form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `router serve >&-`, whose supervisor flushes the stream before it forks."""
+    monkeypatch.setattr(log, "capture", lambda: None)
+    monkeypatch.setattr(sys, "stdout", None)
+    log.begin("supervisor", "error", form)
+    with sys.stdout as replaced:
+        print("lost", file=replaced, flush=True)
+
+
 def test_limit_counts_what_it_leaves_out(clock: ManualClock) -> None:
     limit = log.LineLimit(clock)
     admitted = [limit.admit() for _ in range(log.MAX_REFUSAL_LINES_PER_SECOND + 3)]

@@ -31,6 +31,10 @@ def page(browser):
 @pytest.fixture(params=["memory", "kafka"])
 def opened(request):
     return request.param
+
+@pytest.fixture(params=[("memory", "kafka")], ids=["memory-kafka"])
+def pair(request):
+    return request.param
 """
 MODULE = """
 import pytest
@@ -46,6 +50,9 @@ def test_with_a_page(page, number): ...
 
 @pytest.mark.parametrize("number", range(3))
 def test_with_a_parameter(opened, number): ...
+
+@pytest.mark.parametrize("number", range(3))
+def test_with_one_of_a_pair(pair, number): ...
 """
 
 
@@ -59,7 +66,7 @@ def workers_by_group(folder: Path) -> dict[str, set[str]]:
         capture_output=True,
         text=True,
         check=True,
-        timeout=50,
+        timeout=150,
     )
     found: dict[str, set[str]] = {}
     for line in done.stdout.splitlines():
@@ -69,6 +76,7 @@ def workers_by_group(folder: Path) -> dict[str, set[str]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(180)
 def test_tests_of_a_group_run_in_one_worker(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
     for name in ("test_one.py", "test_two.py"):

@@ -29,6 +29,7 @@ from router.backends.kafka.group_progress import Progress, Range
 from router.backends.kafka.offsets import (
     EARLIEST,
     LATEST,
+    UNCOMMITTED_TOO,
     Commit,
     Offsets,
     epoch_of,
@@ -172,7 +173,7 @@ class SharedCommits:
         for number, position in ((n, p) for n, some in wanted.items() for p in some):
             if position.epoch not in {0, epoch_of(commits.get(number))}:
                 raise FencedError("the subscription was reset since")
-        ends = self.offsets.at(whole.name, wanted, LATEST, deadline)
+        ends = self.offsets.at(whole.name, wanted, LATEST, deadline, UNCOMMITTED_TOO)
         for number, some in wanted.items():
             stored = sorted({p.entry for p in some if p.entry < ends[number]})
             if stored:

@@ -8,7 +8,9 @@ under the same name does not inherit it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,7 +24,7 @@ from router.backends.kafka.known_topics import TOPICS, KnownTopics
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
 from router.clocks import seconds_left
-from router.errors import RouterError
+from router.errors import RouterError, TopicExistsError
 from router.model import (
     NOT_PARTITIONED,
     PartitionStats,
@@ -39,6 +41,8 @@ _TOPIC: Final = 2
 _OWN: Final = 1  # a configuration of the topic itself, not a default
 _RETENTION: Final = ("retention.ms", "retention.bytes")
 _HIDDEN: Final = "__"
+ANSWER_SECONDS: Final = 1.0
+"""How long one broker may take to answer whether it knows a topic."""
 
 _log = structlog.get_logger(__name__)
 
@@ -54,7 +58,7 @@ class Admin:
     _known: KnownTopics
 
     def create(self, info: TopicInfo, replicas: int, deadline: float) -> None:
-        """Create a topic and wait until its partitions have leaders; raise TopicExistsError."""
+        """Create a topic and wait until any broker can be used; raise TopicExistsError."""
         name = self._names.topic(info.topic)
         kept = info.policies.retention_ms, info.policies.retention_bytes
         pairs = zip(_RETENTION, kept, strict=True)
@@ -245,9 +249,10 @@ def create_topic(
     configs: Mapping[str, str],
     deadline: float,
 ) -> str:
-    """Create a topic, wait until its partitions have leaders, and return its id.
+    """Create a topic, wait until it can be used by way of any broker, and return its id.
 
-    `size`: partitions, and replicas or 0 for the brokers' default. Raises TopicExistsError.
+    `size`: partitions, and replicas or 0 for the brokers' default. Raises TopicExistsError, also
+    when all brokers know the topic: another worker may just have created it.
     """
     topic = {
         "name": name,
@@ -256,26 +261,55 @@ def create_topic(
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
     done = ErrorCode.TOPIC_ALREADY_EXISTS
-    _change(cluster, name, apis.CREATE_TOPICS, {"topics": [topic]}, done, deadline)
-    return await_leaders(cluster, name, deadline)
-
-
-def await_leaders(cluster: Cluster, name: str, deadline: float) -> str:
-    """Return a new topic's id when its partitions have leaders; raise RouterError."""
+    try:
+        _change(cluster, name, apis.CREATE_TOPICS, {"topics": [topic]}, done, deadline)
+    except TopicExistsError:
+        cluster.persist(lambda: _known(cluster, name, deadline), deadline)
+        raise
     return cluster.persist(lambda: _led(cluster, name, deadline), deadline)
 
 
 def _led(cluster: Cluster, name: str, deadline: float) -> str:
-    """Return a new topic's id; raise LostError while there is none, or leaders are missing."""
-    try:
-        found = cluster.topic(name, deadline)
-    except CodeError as error:
-        if error.code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            raise
-        raise LostError(f"topic {name} is not there yet") from error
+    """Return a new topic's id; raise LostError while brokers do not know it or leaders miss."""
+    found = _known(cluster, name, deadline)
     if any(p.error_code or p.leader_id < 0 for p in found.partitions):
         raise LostError(f"topic {name} has no leaders yet")
     return shown_id(found)
+
+
+def _known(cluster: Cluster, name: str, deadline: float) -> Any:
+    """Return the metadata of a topic; raise LostError while a broker does not know the topic."""
+    answers = _answers(cluster, name, deadline)
+    for found in answers:
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise LostError(f"topic {name} is not known to all brokers yet")
+        check(found.error_code, f"topic {name}")
+    return answers[-1]
+
+
+def _check_deleted(cluster: Cluster, name: str, deadline: float) -> None:
+    """Raise LostError while a broker knows the topic."""
+    for found in _answers(cluster, name, deadline):
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            continue
+        check(found.error_code, f"topic {name}")
+        raise LostError(f"topic {name} is still there")
+
+
+def _answers(cluster: Cluster, name: str, deadline: float) -> list[Any]:
+    """Return what each broker says of a topic: Kafka's brokers learn of a change one by one.
+
+    A broker that does not answer soon is left out: one that starts learns all before it serves.
+    Raises LostError if none answers.
+    """
+    answers = []
+    for node in cluster.brokers(deadline):
+        soon = min(deadline, time.monotonic() + ANSWER_SECONDS)
+        with suppress(NoAnswerError):
+            answers.append(cluster.metadata([name], soon, node=node).topics[0])
+    if not answers:
+        raise LostError(f"no broker says whether topic {name} is there")
+    return answers
 
 
 def _change(
@@ -306,16 +340,6 @@ def _change(
             check(found.error_code, f"topic {name}", found.error_message)
 
     cluster.persist(attempt, deadline)
-
-
-def _check_deleted(cluster: Cluster, name: str, deadline: float) -> None:
-    try:
-        cluster.topic(name, deadline)
-    except CodeError as error:
-        if error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            return
-        raise
-    raise LostError(f"topic {name} is still there")
 
 
 def _shown_count(partitions: int) -> int:

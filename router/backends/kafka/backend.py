@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import count
@@ -22,7 +23,7 @@ from router.backends import (
 )
 from router.backends.kafka.acknowledging import GroupTopic, SharedCommits
 from router.backends.kafka.admin import Admin
-from router.backends.kafka.cluster import Cluster
+from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.consumer import KafkaConsumer, KafkaReader
 from router.backends.kafka.groups import Groups
 from router.backends.kafka.known_topics import KnownTopics
@@ -315,6 +316,19 @@ class KafkaBackend:
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""
         return self._admin().topics(time.monotonic() + timeout)
+
+    def identities(self, topics: Sequence[TopicName], timeout: float) -> dict[TopicName, str]:
+        """Return Kafka's ids of the topics that are there: one that is made again has another."""
+        names = {self._names.topic(topic): topic for topic in topics}
+        deadline = time.monotonic() + timeout
+        answer = self._cluster.persist(
+            lambda: self._cluster.metadata(list(names), deadline), deadline
+        )
+        return {
+            names[topic.name]: shown_id(topic)
+            for topic in answer.topics
+            if not topic.error_code and any(topic.topic_id)
+        }
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol. Consumers are those of this process."""

@@ -174,14 +174,20 @@ class Cluster:
             connection.close()
 
     def metadata(
-        self, topics: list[str] | None, deadline: float, *, all_topics: bool = False
+        self,
+        topics: list[str] | None,
+        deadline: float,
+        *,
+        all_topics: bool = False,
+        node: int | None = None,
     ) -> Any:
-        """Ask for brokers and these topics, remember the answer, and return it.
+        """Ask a broker, None: any, for brokers and these topics, remember the answer, return it.
 
         Never makes a topic. Raises LostError, LateError.
         """
         wanted = None if all_topics else [{"name": name} for name in topics or ()]
-        answer = self.ask(METADATA(topics=wanted, allow_auto_topic_creation=False), deadline)
+        request = METADATA(topics=wanted, allow_auto_topic_creation=False)
+        answer = self.ask(request, deadline, node)
         with self._lock:
             if answer.brokers:
                 self._hosts = {b.node_id: (b.host, b.port) for b in answer.brokers}

@@ -32,6 +32,8 @@ MAX_READ_BYTES: Final = 1024 * 1024
 # A broker ends a connection when its credentials do; it is given up a little earlier.
 _LIFETIME: Final = 0.9
 _STALE: Final = 1.0
+# So begins what a TLS port answers to other bytes.
+_TLS_ALERT: Final = b"\x15\x03"
 
 
 class Connection:
@@ -115,7 +117,10 @@ class Connection:
             self._socket.settimeout(_left(deadline, self.name, sent=False))
             sent = True
             self._socket.sendall(frame)
-            size = int.from_bytes(self._read(4, deadline))
+            head = self._read(4, deadline)
+            if head[:2] == _TLS_ALERT:
+                raise LostError(f"{self.name} expects TLS: set kafka.tls", sent=True)
+            size = int.from_bytes(head)
             if not 4 <= size <= MAX_FRAME_BYTES:
                 raise LostError(f"{self.name} sent a frame of {size} bytes", sent=True)
             correlation_id, answer = request.api.answer(self._read(size, deadline), version)

@@ -9,6 +9,7 @@ from router.errors import (
     BackendUnavailableError,
     BadNameError,
     BadRequestError,
+    EntryTooLargeError,
     NotAllowedError,
     NotSupportedError,
     PublishRefusedError,
@@ -30,8 +31,8 @@ _ERRORS: Final[dict[type[RouterError], str]] = {
     TopicNotFoundError: "UNKNOWN_TOPIC_OR_PARTITION",
     TopicExistsError: "TOPIC_ALREADY_EXISTS",
     BadNameError: "INVALID_TOPIC_EXCEPTION",
-    PublishRefusedError: "MESSAGE_TOO_LARGE RECORD_LIST_TOO_LARGE NOT_ENOUGH_REPLICAS"
-    " INVALID_TIMESTAMP INVALID_RECORD",
+    EntryTooLargeError: "MESSAGE_TOO_LARGE RECORD_LIST_TOO_LARGE",
+    PublishRefusedError: "NOT_ENOUGH_REPLICAS INVALID_TIMESTAMP INVALID_RECORD",
     NotSupportedError: "OFFSET_METADATA_TOO_LARGE",
     NotAllowedError: "TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED"
     " CLUSTER_AUTHORIZATION_FAILED TRANSACTIONAL_ID_AUTHORIZATION_FAILED TOPIC_DELETION_DISABLED",

@@ -29,6 +29,9 @@ LATEST: Final = -1
 EARLIEST: Final = -2
 # Messages of transactions that are not committed are as if they were not there.
 COMMITTED_ONLY: Final = 1
+# All that is stored. Kafka marks a transaction as committed in its partitions some milliseconds
+# after it confirmed the commit: until then only this end covers the messages.
+UNCOMMITTED_TOO: Final = 0
 # Epochs are numbers of 63 bits; those that were not drawn here are below all that were.
 _DRAWN: Final = 1 << 62
 _NEVER: Final = 1
@@ -153,21 +156,28 @@ class Offsets:
         return self._cluster.persist(attempt, deadline)
 
     def at(
-        self, topic: str, partitions: Iterable[int], time_ms: int, deadline: float
+        self,
+        topic: str,
+        partitions: Iterable[int],
+        time_ms: int,
+        deadline: float,
+        isolation: int = COMMITTED_ONLY,
     ) -> dict[int, int]:
         """Return the first offset stored at a time or later: LATEST, EARLIEST, or milliseconds.
 
         Where nothing was stored since, it is the end.
         """
         wanted = list(partitions)
-        found = self._cluster.persist(lambda: self._at(topic, wanted, time_ms, deadline), deadline)
+        found = self._cluster.persist(
+            lambda: self._at(topic, wanted, time_ms, deadline, isolation), deadline
+        )
         late = [partition for partition, offset in found.items() if offset < 0]
         if late and time_ms >= 0:
-            found |= self.at(topic, late, LATEST, deadline)
+            found |= self.at(topic, late, LATEST, deadline, isolation)
         return found
 
     def _at(
-        self, topic: str, partitions: list[int], time_ms: int, deadline: float
+        self, topic: str, partitions: list[int], time_ms: int, deadline: float, isolation: int
     ) -> dict[int, int]:
         by_leader: defaultdict[int, list[dict[str, int]]] = defaultdict(list)
         for partition in partitions:
@@ -177,7 +187,7 @@ class Offsets:
         for asked in by_leader.values():
             request = apis.LIST_OFFSETS(
                 replica_id=-1,
-                isolation_level=COMMITTED_ONLY,
+                isolation_level=isolation,
                 topics=[{"name": topic, "partitions": asked}],
             )
             first = asked[0]["partition_index"]

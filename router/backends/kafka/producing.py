@@ -33,10 +33,10 @@ from router.backends.kafka.cluster import Cluster
 from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check, codes
 from router.errors import (
     BackendTimeoutError,
+    EntryTooLargeError,
     NotSupportedError,
     OutcomeUnknownError,
     PartialPublishError,
-    PublishRefusedError,
     RouterError,
 )
 from router.model import Message, Position
@@ -197,13 +197,11 @@ def produce(
 
 
 def check_fit(messages: Sequence[Message]) -> None:
-    """Refuse what Kafka cannot store or delay; raise PublishRefusedError, NotSupportedError."""
+    """Refuse what Kafka cannot store or delay; raise EntryTooLargeError, NotSupportedError."""
     if list(map(_DELIVER_AT, messages)).count(None) != len(messages):
         raise NotSupportedError("Kafka delivers messages at once: none has a time of delivery.")
     if sum(message.size() for message in messages) > MAX_PUBLISH_BYTES:
-        raise PublishRefusedError(
-            f"a batch of more than {MAX_PUBLISH_BYTES} bytes cannot be stored"
-        )
+        raise EntryTooLargeError(f"a batch of more than {MAX_PUBLISH_BYTES} bytes cannot be stored")
 
 
 def in_parts(messages: Sequence[Message], send: Send) -> list[Part]:

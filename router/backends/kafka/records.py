@@ -19,7 +19,7 @@ from router.wire.kafka.record_batches import (
     read_header,
     whole_batch_end,
 )
-from router.wire.kafka.record_messages import ALL_HEADERS, read_message
+from router.wire.kafka.record_messages import read_message
 from router.wire.kafka.records import read_records
 
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
@@ -73,12 +73,8 @@ def _messages(
             raise InvalidRecordsError(f"a record says that it has the number {place}")
         if base + place >= start:
             position = Position(0, base + place, partition, -1, 0, epoch)
-            message = read_message(record)
-            if ALL_HEADERS in message.properties:
-                # It is for listeners that write the headers again; a backend's readers do not.
-                properties = {k: v for k, v in message.properties.items() if k != ALL_HEADERS}
-                message = message._replace(properties=properties)
-            yield Stored(message, position, time_ms if append_time else first + record[1])
+            published = time_ms if append_time else first + record[1]
+            yield Stored(read_message(record), position, published)
 
 
 def _old_messages(

@@ -27,7 +27,7 @@ import orjson
 import structlog
 
 from router.backends import NullMailbox
-from router.backends.kafka.admin import await_leaders, create_topic
+from router.backends.kafka.admin import create_topic
 from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.names import SCHEMAS, Names
 from router.backends.kafka.offsets import EARLIEST, Offsets
@@ -170,7 +170,6 @@ class KafkaSchemas:
             with suppress(TopicExistsError):  # another node was first
                 size, configs = (1, self._replicas), {"cleanup.policy": "compact"}
                 create_topic(self._cluster, SCHEMAS, size, configs, deadline)
-            await_leaders(self._cluster, SCHEMAS, deadline)
             self._producers.publish(SCHEMAS, 0, [message], deadline)
 
 

@@ -2,11 +2,11 @@
 
 **Repeats** have a name, from an Idempotency-Key. Kafka remembers the numbers of a producer's last
 batches, not names. But the messages can go in one transaction with an offset of a group that exists
-for this name alone: its offset is where the messages begin, its note says how many they are. So a
-repeat finds out whether the first try was stored, at any node and for as long as Kafka keeps
-offsets (`offsets.retention.minutes`, 7 days by default), and two tries at once fence one another.
-The alternatives: refusing keys on Kafka, or a topic of keys that every worker holds in memory.
-It costs eight round trips instead of one, so it is used for named appends only.
+for this name alone: its offset is where the messages begin, its note says where each part is and
+how many it has. So a repeat finds out whether the first try was stored, at any node and for as long
+as Kafka keeps offsets (`offsets.retention.minutes`, 7 days by default), and two tries at once fence
+one another. The alternatives: refusing keys on Kafka, or a topic of keys that every worker holds in
+memory. It costs eight round trips instead of one, so it is used for named appends only.
 
 **Numbered** batches are those of a pipeline. A batch is one transaction, over as many partitions as
 its messages go to, in which a group that exists for the batches' name alone commits the number as
@@ -22,9 +22,9 @@ as long if a run was killed and no other follows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from itertools import chain
@@ -40,6 +40,7 @@ from router.clocks import deadline_in
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    EntryTooLargeError,
     FencedError,
     OutcomeUnknownError,
     PartialPublishError,
@@ -52,6 +53,28 @@ TIMEOUT_MS: Final = 15 * 60 * 1000
 UNDO_SECONDS: Final = 5.0
 REPEAT_UNDO_SECONDS: Final = 2.0
 _NOTE: Final = "router-owner "
+MAX_NOTED_PARTS: Final = 100
+"""Kafka keeps notes of `offset.metadata.max.bytes`, 4 KiB, and a part has up to 27 characters."""
+
+
+def _write_parts(parts: Sequence[Part]) -> str:
+    """Return where parts are as text, in one part those between which nothing else came.
+
+    Beyond what a note may hold, the last ones are said to follow one another.
+    """
+    joined: list[Part] = []
+    for offset, count in parts:
+        last = joined[-1] if joined else (offset, 0)
+        if sum(last) == offset or len(joined) == MAX_NOTED_PARTS:
+            joined[-1:] = [(last[0], last[1] + count)]
+        else:
+            joined.append((offset, count))
+    return " ".join(f"{offset}:{count}" for offset, count in joined)
+
+
+def _read_parts(text: str) -> list[Part]:
+    parts = (part.partition(":") for part in text.split())
+    return [(int(offset), int(count)) for offset, _, count in parts]
 
 
 @dataclass(eq=False, slots=True)
@@ -87,11 +110,13 @@ class Repeats:
         commit = self._offsets.committed(name, topic, (partition,), deadline).get(partition)
         if commit is None:
             return None
-        sequence, count = (int(word) for word in commit.note.split())
-        if batch.sequence > sequence:
+        number, _, stored = commit.note.partition(" ")
+        if batch.sequence > int(number):
             return None
-        found = Position(0, commit.offset, batch.partition)
-        return Receipt(found, count, duplicate=True, flat=True)
+        if batch.sequence < int(number):
+            # Only where the last one is was noted.
+            return Receipt(Position(-1, -1, batch.partition), len(batch.messages), duplicate=True)
+        return replace(receipt(batch.partition, _read_parts(stored)), duplicate=True)
 
     def _store(
         self,
@@ -104,7 +129,7 @@ class Repeats:
         try:
             appends = Appends(transaction, self._wall_ms, lambda: deadline)
             parts = appends.append(topic, partition, batch.messages)
-            note = f"{batch.sequence} {len(batch.messages)}"
+            note = f"{batch.sequence} {_write_parts(parts)}"
             first, _ = parts[0]
             transaction.commit_offset(transaction.name, topic, partition, first, note, deadline)
         except RouterError as error:
@@ -114,7 +139,10 @@ class Repeats:
             if is_fenced(error):
                 raise FencedError(str(error)) from error
             if isinstance(error, PartialPublishError):
-                raise PublishRefusedError(str(error)) from error
+                refused = error.__cause__
+                large = isinstance(refused, EntryTooLargeError)
+                cls = EntryTooLargeError if large else PublishRefusedError
+                raise cls(str(error)) from error
             raise
         try:
             transaction.end(commit=True, deadline=deadline)

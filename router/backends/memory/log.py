@@ -66,7 +66,9 @@ class Log:
     def append(self, batch: Batch, now_ms: int) -> Receipt:
         """Store messages; return where they begin, or where they were stored before."""
         sequence, receipt = self.producers.get(batch.producer or "", (-1, None))
-        if receipt is not None and batch.sequence <= sequence:
+        if receipt is not None and batch.sequence < sequence:
+            return Receipt(Position(-1, -1, self.partition), len(batch.messages), duplicate=True)
+        if receipt is not None and batch.sequence == sequence:
             return replace(receipt, duplicate=True)
         position = Position(self.ledger, len(self.entries), self.partition)
         receipt = Receipt(position, len(batch.messages))

@@ -27,9 +27,9 @@ from router.clocks import wall_ms
 from router.errors import (
     BackendUnavailableError,
     BadRequestError,
+    EntryTooLargeError,
     FencedError,
     NotAllowedError,
-    PublishRefusedError,
     SchemaNotFoundError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
@@ -85,7 +85,7 @@ class MemoryBackend:
     def publish(self, batch: Batch, timeout: float) -> Receipt:
         """Store all or raise; see the protocol."""
         if sum(message.size() for message in batch.messages) > MAX_ENTRY_BYTES:
-            raise PublishRefusedError(
+            raise EntryTooLargeError(
                 f"a batch of more than {MAX_ENTRY_BYTES} bytes cannot be stored"
             )
         with self.lock:

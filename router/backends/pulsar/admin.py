@@ -161,6 +161,9 @@ class BrokerAdmin:
         """Return True: our producers ask for it themselves."""
         return True
 
+    def deduplicate(self, topic: TopicName, deadline: float) -> None:
+        """Do nothing: see `deduplicates`."""
+
     def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
         """Return where the partitions of topics begin and end; missing topics are left out."""
         return located(self._link, wanted, deadline)

@@ -6,11 +6,21 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from router.backends import Capabilities, Positions, ReadStart, ResetTarget, Schemas, Start
+from router.backends import (
+    Capabilities,
+    Positions,
+    ReadStart,
+    Receipt,
+    ResetTarget,
+    Schemas,
+    Start,
+)
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.consumer import MAX_INFLATED_BYTES, PulsarConsumer
 from router.backends.pulsar.entry_stream import EntryStream, open_stream
-from router.backends.pulsar.extents import Extent, Place, Wanted
+from router.backends.pulsar.extents import BEGINNING, Extent, Place, Wanted
+from router.backends.pulsar.joint import JointPublishing
+from router.backends.pulsar.located import find_batch
 from router.backends.pulsar.producers import Producers
 from router.backends.pulsar.reader import Opening, PulsarReader
 from router.backends.pulsar.routes import Routes
@@ -33,6 +43,7 @@ from router.errors import (
 from router.model import (
     CursorState,
     Grant,
+    Position,
     Subscription,
     TopicInfo,
     TopicName,
@@ -77,17 +88,42 @@ class PulsarBackend:
         self._rest = rest
         self._producers = Producers(routes, wall_ns)
         self.publish = self._producers.publish
+        joint = JointPublishing(self._producers)
+        self.is_open, self.publish_many = joint.is_open, joint.publish_many
         self.schemas: Schemas = PulsarSchemas(routes)
 
     def deduplicates(self, topic: TopicName, timeout: float) -> bool:
-        """Return whether a batch with a producer's name and number is stored once in this topic.
-
-        Raises NotAllowedError where it cannot be asked: the backend's URL names no administration.
-        """
+        """Return whether repeats are dropped; see `Deduplicating`."""
         deadline = deadline_in(timeout)
         if self._is_ours(deadline):
             return self._commands.deduplicates(topic, deadline)
         return self._topics(deadline).deduplicates(topic, deadline)
+
+    def deduplicate(self, topic: TopicName, timeout: float) -> None:
+        """Have repeats dropped from now on; see `Deduplicating`."""
+        deadline = deadline_in(timeout)
+        if not self._is_ours(deadline):
+            self._topics(deadline).deduplicate(topic, deadline)
+
+    def is_ours(self, timeout: float) -> bool:
+        """Return whether a broker of ours answers, not Apache Pulsar."""
+        return self._is_ours(deadline_in(timeout))
+
+    def max_entry(self, timeout: float) -> int:
+        """Return how many bytes an entry may have."""
+        return self._routes.service.connection(deadline_in(timeout)).max_message
+
+    def find_batch(
+        self,
+        topic: TopicName,
+        partition: int,
+        named: tuple[str, int],
+        behind: Position | None,
+        timeout: float,
+    ) -> Receipt | None:
+        """Return where a batch is; see `FindsBatches`."""
+        start = BEGINNING if behind is None else Place(behind.ledger, behind.entry + 1)
+        return find_batch(self._routes, topic, partition, named, start, deadline_in(timeout))
 
     def partitions(self, topic: TopicName, timeout: float) -> int:
         """Return the number of partitions; see the protocol."""

@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from router.admin_model import SUBSCRIPTION_OWNER
 from router.backends.pulsar.consumer import ack_words, acknowledging
 from router.errors import BadRequestError
 from router.model import CursorState, Position
@@ -22,7 +23,7 @@ MAX_IDS_PER_COMMAND: Final = 1_000
 MAX_COMMAND_BYTES: Final = 1024 * 1024
 """Bytes of the ids of one command: a broker ends the connection of a frame that is too large."""
 _RANGE: Final = re.compile(r"\((\d+):(-?\d+)(?:\.\.|\u2025)(\d+):(\d+)\]")
-_PLACE: Final = re.compile(r"(\d+):(\d+)")
+_MARK: Final = re.compile(r"(\d+):(-?\d+)")
 
 Place = tuple[int, int]
 Range = tuple[Position, Position]
@@ -96,6 +97,7 @@ def told_by_broker(state: npb.CursorState) -> CursorState:
         tuple(sorted(ranges)),
         state.backlog,
         state.last_used_ms,
+        next((one.value for one in state.properties if one.key == SUBSCRIPTION_OWNER), ""),
     )
 
 
@@ -112,12 +114,31 @@ def _parts(part: pb.MessageIdData, partition: int) -> list[Range]:
     return ranges
 
 
-def told_by_rest(partition: int, cursor: dict[str, Any], backlog: int) -> CursorState:
-    """Return what Apache Pulsar's internal statistics say of a cursor: entries only."""
-    marked = _PLACE.fullmatch(cursor.get("markDeletePosition", ""))
+def told_by_rest(
+    partition: int,
+    cursor: dict[str, Any],
+    backlog: int,
+    ledgers: Sequence[tuple[int, int]] = (),
+) -> CursorState:
+    """Return what Apache Pulsar's internal statistics say of a cursor: entries only.
+
+    `ledgers` are those that are kept, each with its number of entries, in order: a cursor before
+    the first entry of one stands at the last entry of the one before.
+    """
+    marked = _MARK.fullmatch(cursor.get("markDeletePosition", ""))
     ranges = tuple(
         (Position(int(a), int(b) + 1, partition), Position(int(c), int(d), partition))
         for a, b, c, d in _RANGE.findall(cursor.get("individuallyDeletedMessages", ""))
     )
-    mark_delete = Position(int(marked[1]), int(marked[2]), partition) if marked else None
+    mark_delete = None
+    if marked is not None and (at := _stored_upto(int(marked[1]), int(marked[2]), ledgers)):
+        mark_delete = Position(*at, partition)
     return CursorState(partition, mark_delete, ranges, backlog)
+
+
+def _stored_upto(ledger: int, entry: int, ledgers: Sequence[tuple[int, int]]) -> Place | None:
+    """Return the last entry at a place or before it, None: none is kept."""
+    if entry >= 0:
+        return ledger, entry
+    before = [(number, entries - 1) for number, entries in ledgers if number < ledger and entries]
+    return before[-1] if before else None

@@ -32,9 +32,9 @@ from router.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    EntryTooLargeError,
     OutcomeUnknownError,
     PartialPublishError,
-    PublishRefusedError,
     RouterError,
 )
 from router.model import Message, Position, TopicName
@@ -92,6 +92,11 @@ class Producer:
             return None
         return connection if self.number in connection.producers else None
 
+    def release(self, now: float) -> None:
+        """Let the next publish have its turn."""
+        self.used = now
+        self.turn.release()
+
     def open(self, connection: Connection, deadline: float) -> None:
         """Be known to the broker on this connection; raise what it answers."""
         if self.live_connection is connection:
@@ -147,23 +152,22 @@ class Producer:
 class Publishing:
     """One batch on its way: the same name, number and bytes at every attempt."""
 
-    __slots__ = ("_batch", "_payload", "_sequence", "_wall_ns", "producer", "sent")
+    __slots__ = ("_batch", "_wall_ns", "payload", "producer", "sent", "sequence")
 
     def __init__(self, batch: Batch, producer: Producer, wall_ns: Callable[[], int]) -> None:
         self._batch = batch
         self._wall_ns = wall_ns
         self.producer = producer
-        self._payload = b""
-        self._sequence = 0
+        self.payload = b""
+        self.sequence = 0
         self.sent = False
 
     def attempt(self, max_message: int, deadline: float) -> Receipt:
         """Send it on the producer's connection; raise what the broker answers, LostError."""
         batch, producer = self._batch, self.producer
-        if not self._payload:
-            self._pack(max_message)
+        self.pack(max_message)
         self.sent = True
-        receipt = producer.send(self._sequence, len(batch.messages), self._payload, deadline)
+        receipt = producer.send(self.sequence, len(batch.messages), self.payload, deadline)
         known = batch.producer is not None and receipt.HasField("stored_messages")
         count = receipt.stored_messages if known else len(batch.messages)
         alone = count == 1 and is_batch(batch.messages[:1], producer.name)
@@ -172,17 +176,20 @@ class Publishing:
         duplicate = known or (batch.producer is not None and position.ledger < 0)
         return Receipt(position, count, duplicate)
 
-    def _pack(self, max_message: int) -> None:
+    def pack(self, max_message: int) -> None:
+        """Give it its number and its bytes, unless it has them; raise PublishRefusedError."""
+        if self.payload:
+            return
         batch, producer = self._batch, self.producer
         if batch.producer is None:
-            self._sequence, producer.sequence = producer.sequence, producer.sequence + 1
+            self.sequence, producer.sequence = producer.sequence, producer.sequence + 1
         else:
-            self._sequence = batch.sequence
+            self.sequence = batch.sequence
         now_ms = self._wall_ns() // 1_000_000
-        self._payload = pack(batch.messages, producer.name, self._sequence, now_ms)
-        if len(self._payload) > max_message:
-            raise PublishRefusedError(
-                f"an entry of {len(self._payload)} bytes exceeds the backend's {max_message}"
+        self.payload = pack(batch.messages, producer.name, self.sequence, now_ms)
+        if len(self.payload) > max_message:
+            raise EntryTooLargeError(
+                f"an entry of {len(self.payload)} bytes exceeds the backend's {max_message}"
             )
 
 
@@ -231,15 +238,34 @@ class Producers:
         if batch.producer is not None:
             producer = Producer(place, batch.producer)
             try:
-                return self._deliver(Publishing(batch, producer, self._wall_ns), deadline)
+                return self.deliver(Publishing(batch, producer, self._wall_ns), deadline)
             finally:
                 producer.close()
         producer = self._take_turn(place, deadline)
         try:
-            return self._deliver(Publishing(batch, producer, self._wall_ns), deadline)
+            return self.deliver(Publishing(batch, producer, self._wall_ns), deadline)
         finally:
-            producer.used = time.monotonic()
+            producer.release(time.monotonic())
+
+    def ready(self, place: Place) -> Producer | None:
+        """Return the producer of a partition if our own broker knows it, without waiting."""
+        producer = self._table.get(place)
+        if producer is None:
+            return None
+        connection = producer.live_connection
+        return producer if connection is not None and connection.ours else None
+
+    def begin(self, batch: Batch, now: float) -> Publishing | None:
+        """Return a batch that has the turn of its partition's producer, None: it has to wait."""
+        if now >= self._sweep_at:
+            self._sweep(now)
+        producer = self.ready((batch.topic, batch.partition))
+        if producer is None or not producer.turn.acquire(blocking=False):
+            return None
+        if producer.gone:
             producer.turn.release()
+            return None
+        return Publishing(batch, producer, self._wall_ns)
 
     def close(self) -> None:
         """Free the names; publishes under way go on until the connection is closed."""
@@ -250,7 +276,8 @@ class Producers:
         """Return how many producers are kept."""
         return len(self._table)
 
-    def _deliver(self, publishing: Publishing, deadline: float) -> Receipt:
+    def deliver(self, publishing: Publishing, deadline: float) -> Receipt:
+        """Send a batch until there is an answer; the caller holds the producer's turn."""
         pauses: Backoff | None = None
         producer = publishing.producer
         connection = producer.live_connection

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, Final
-from urllib.parse import quote
+from urllib.parse import quote, unquote_plus
 
 from router.backends import Capabilities, Positions, ResetTarget, Start
 from router.backends.pulsar.consumer import CONSUMER_NAME
@@ -21,7 +21,9 @@ from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, 
 from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
+from router.backoff import Backoff
 from router.errors import (
+    BackendTimeoutError,
     BackendUnavailableError,
     BadRequestError,
     NotAllowedError,
@@ -50,6 +52,8 @@ _TIMES: Final = {Start.EARLIEST: 0, Start.LATEST: 2**53 - 1}
 _LAST: Final = re.compile(r"([0-9]+):(-1|[0-9]+)")
 MAX_CONCURRENT_QUESTIONS: Final = 8
 """Requests of one planner that Pulsar's administration answers at a time."""
+POLICY_PAUSE_SECONDS: Final = 0.05
+MAX_POLICY_PAUSE_SECONDS: Final = 1.0
 _PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
 
 
@@ -178,9 +182,12 @@ class RestAdmin:
         found = []
         for partition, backlog in self._found(subscription, deadline):
             path = f"{_path(subscription.topic.partition(partition))}/internalStats"
-            cursors = self._peer.get(path, dict, deadline).get("cursors", {})
-            cursor = cursors.get(quote(subscription.name, safe=""), {})
-            found.append(told_by_rest(partition, cursors.get(subscription.name, cursor), backlog))
+            stats = self._peer.get(path, dict, deadline)
+            # Named as Java encodes a form: a space is a plus.
+            cursors = {unquote_plus(name): one for name, one in stats.get("cursors", {}).items()}
+            cursor = cursors.get(subscription.name, {})
+            ledgers = told_by_stats(partition, stats, None).ledgers
+            found.append(told_by_rest(partition, cursor, backlog, ledgers))
         return found
 
     def extents(self, wanted: Wanted, deadline: float) -> dict[TopicName, list[Extent]]:
@@ -244,6 +251,19 @@ class RestAdmin:
         """Return whether Pulsar deduplicates a topic, by whichever policy applies to it."""
         path = f"{_path(topic)}/deduplicationEnabled?applied=true"
         return bool(self._peer.ask("GET", path, deadline))
+
+    def deduplicate(self, topic: TopicName, deadline: float) -> None:
+        """Have Pulsar deduplicate a topic, and wait until it does.
+
+        Raises NotAllowedError, BackendTimeoutError.
+        """
+        if self.deduplicates(topic, deadline):
+            return
+        self._peer.ask("POST", f"{_path(topic)}/deduplicationEnabled", deadline, b"true")
+        pauses = Backoff(POLICY_PAUSE_SECONDS, MAX_POLICY_PAUSE_SECONDS)
+        while not self.deduplicates(topic, deadline):
+            if not pauses.sleep(deadline):
+                raise BackendTimeoutError(f"deduplication of topic {topic.local} does not begin")
 
     def _found(self, subscription: Subscription, deadline: float) -> list[tuple[int, int]]:
         """Return on which partitions there is the subscription, with its backlog on each.

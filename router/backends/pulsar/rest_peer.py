@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from http.client import HTTPException, HTTPResponse
+from http.client import BadStatusLine, HTTPException, HTTPResponse
 from typing import Any, Final, TypeVar
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPRedirectHandler, HTTPSHandler, Request, build_opener
 
 from router.clocks import seconds_left
@@ -89,8 +89,17 @@ class RestPeer:
             raise failure(f"the administration answers {error.code}: {_reason(error)}") from error
         except (OSError, HTTPException, ValueError) as error:
             raise BackendUnavailableError(
-                f"the administration cannot be asked: {said(error)}"
+                f"the administration cannot be asked: {_cause(error)}"
             ) from error
+
+
+def _cause(error: Exception) -> str:
+    """Return what a request failed with: the library wraps it, or quotes the peer's bytes."""
+    if isinstance(error, URLError) and isinstance(error.reason, Exception):
+        error = error.reason
+    if isinstance(error, BadStatusLine) and not isinstance(error, OSError):
+        return "the answer is not HTTP"
+    return said(error)
 
 
 def _read(answer: HTTPResponse, deadline: float) -> bytes:

@@ -142,12 +142,18 @@ def acknowledge(
     """
     consumer: PulsarConsumer | None = None
     pauses = Backoff(BUSY_PAUSE_SECONDS)
+    busy: SubscriptionBusyError | None = None
     while consumer is None:
         try:
             consumer = _attached(routes, subscription, partition, deadline)
-        except SubscriptionBusyError:
+        except SubscriptionBusyError as error:
+            busy = error
             if not pauses.sleep(deadline):
                 raise
+        except BackendTimeoutError:  # of the last try, which began just before the deadline
+            if busy is None:
+                raise
+            raise busy from None
     try:
         # A cumulative acknowledgement names one message.
         for some in in_commands(ids, 1 if cumulative else MAX_IDS_PER_COMMAND):

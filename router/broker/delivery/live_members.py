@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from router.admin_model import SUBSCRIPTION_OWNER
 from router.errors import SubscriptionBusyError
 from router.quoting import quoted
 
-OWNER: Final = "router.owner"
+OWNER: Final = SUBSCRIPTION_OWNER
 """The property of a stored subscription that a protocol keeps for itself: its name for people."""
 
 

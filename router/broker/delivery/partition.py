@@ -153,7 +153,7 @@ class Partition:
             del self.subscriptions[subscription.name]
             subscription.close()
             if subscription.record is not None:
-                await self.store.delete_subscription(subscription.record.id)
+                await self.store.delete_subscription(subscription.record)
 
     def check_limit(self) -> None:
         """Raise SubscriptionLimitError when there may be no more subscriptions."""

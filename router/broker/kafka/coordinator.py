@@ -186,9 +186,9 @@ class Coordinator:
         for count, record in enumerate(self.topics.records(), 1):
             topic = self.topics.kafka_names.of(TopicName.parse(record.name))
             for number, ledger_id in enumerate(record.ledger_ids):
-                for one in self.topics.store.subscriptions(ledger_id):
-                    place = StoredPosition(topic, record, number, one.name)
-                    found.setdefault(self.id_on(one.name, topic), []).append(place)
+                for name in self.topics.store.group_names(ledger_id):
+                    place = StoredPosition(topic, record, number, name)
+                    found.setdefault(self.id_on(name, topic), []).append(place)
             if count % TOPICS_PER_YIELD == 0:
                 await asyncio.sleep(0)
         return found

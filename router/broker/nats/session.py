@@ -302,7 +302,9 @@ class NatsSession:
         elif options.pedantic:
             self._complain("Invalid Publish Subject")
             return
-        if not (self.caller.unrestricted or (literal and self.rights.may_publish(subject))):
+        service = subject.startswith(SERVICES)  # calls name filters, which may have wildcards
+        publishable = literal or service
+        if not (self.caller.unrestricted or (publishable and self.rights.may_publish(subject))):
             self._complain(f'Permissions Violation for Publish to "{subject}"')
             return
         if options.verbose:
@@ -310,7 +312,7 @@ class NatsSession:
         origin = None if options.echo else self
         count = self._hub.publish(message, origin=origin, caller=self.caller)
         # Calls and acknowledgements are stored nowhere, nor are subjects with wildcards.
-        stored = literal and not subject.startswith(SERVICES)
+        stored = literal and not service
         stream = self._server.stream_for(subject) if stored else None
         if stream is not None:
             self._stored_by().publish(stream, message)

@@ -74,6 +74,32 @@ class FileRegistry:
         """Count another start of the folder's broker, durably."""
         return await self._write(lambda connection: _next(connection, "boot"))
 
+    async def name_folder(self) -> None:
+        """Give the folder a name for its backups, once and for all."""
+        await self._write(
+            lambda connection: (
+                connection.execute(
+                    "INSERT OR IGNORE INTO meta VALUES ('folder', random())"
+                ).rowcount
+            )
+        )
+
+    async def note_backup(self, time_ms: int) -> None:
+        """Note when the newest backup was taken."""
+        await self._write(
+            lambda connection: (
+                connection.execute(
+                    "INSERT OR REPLACE INTO meta VALUES ('backup_ms', ?)", (time_ms,)
+                ).rowcount
+            )
+        )
+
+    async def backup_time_ms(self) -> int | None:
+        """Return when the newest backup was taken; None: none was."""
+        query = "SELECT value FROM meta WHERE key = 'backup_ms'"
+        found = await self._read(lambda connection: connection.execute(query).fetchone())
+        return None if found is None else int(found[0])
+
     async def get(self, kind: str, name: str) -> Record | None:
         """Return a record, None: there is none."""
         check_name(kind, name)

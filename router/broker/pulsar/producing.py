@@ -18,7 +18,7 @@ sequence ids, and good messages would be dropped.
 from __future__ import annotations
 
 from functools import partial
-from typing import Final
+from typing import Final, Protocol
 
 from router.broker.delivery import Partition
 from router.broker.pulsar.client import Client, Handler, PulsarProducer
@@ -27,6 +27,7 @@ from router.broker.pulsar.failures import NO_TRANSACTIONS, answer
 from router.broker.pulsar.positions import NO_POSITION
 from router.broker.pulsar.producers import Producers
 from router.broker.storage import PULSAR_FORMAT, StoreError
+from router.broker.storage.producer_state import ProducerState
 from router.errors import (
     BadRequestError,
     BatchTooLargeError,
@@ -48,6 +49,8 @@ from router.wire.pulsar import (
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_PENDING_BYTES: Final = 8 << 20
+MAX_APPENDS: Final = 1_000
+"""Entries of one APPENDS, at most."""
 # Of an entry that waits, besides its own bytes.
 ENTRY_OVERHEAD_BYTES: Final = 512
 # What PRODUCER_SUCCESS can say.
@@ -77,6 +80,7 @@ class Producing:
         """Return the commands served here."""
         return {
             pb.BaseCommand.SEND: self.send,
+            pb.BaseCommand.APPENDS: self.append_all,
             pb.BaseCommand.PRODUCER: self._producers.open,
             pb.BaseCommand.CLOSE_PRODUCER: self._producers.close,
         }
@@ -88,17 +92,43 @@ class Producing:
         if producer is None:
             self._producers.unopened(sent.producer_id, frame)
             return
-        metadata = read_sound(frame.payload)
-        if metadata is None or not 0 < metadata.num_messages_in_batch <= MAX_BATCH:
-            metadata = self._check_unusual(sent, frame.payload)
-            if metadata is None:
-                return
+        outcome = _SendOutcome(self, producer, sent.sequence_id, sent.highest_sequence_id)
+        metadata = _checked(frame.payload, outcome)
+        if metadata is None:
+            return
         if sent.HasField("txnid_most_bits") or sent.HasField("txnid_least_bits"):
-            self._refuse(sent, *answer(NotAllowedError(NO_TRANSACTIONS)))
-        elif self._store.full and isinstance(producer.partition, Partition):
-            self._refuse(sent, *answer(DiskFullError()))
+            outcome.refused(*answer(NotAllowedError(NO_TRANSACTIONS)))
         else:
-            self._append(producer, sent, metadata, frame.payload)
+            highest = max(sent.sequence_id, sent.highest_sequence_id)
+            self._append(producer, (sent.sequence_id, highest), metadata, frame.payload, outcome)
+
+    def append_all(self, frame: Frame) -> None:
+        """Store the entries of an APPENDS; the response follows when all are on disk.
+
+        An entry that is refused refuses no other. Raises ProtocolError if the lists do not fit to
+        one another or to the payload.
+        """
+        asked, payloads = frame.command.appends, frame.payload
+        numbers, sequences, sizes = asked.producer_ids, asked.sequence_ids, asked.sizes
+        same = len(numbers) == len(sequences) == len(sizes)
+        if not same or not 0 < len(numbers) <= MAX_APPENDS or sum(sizes) != len(payloads):
+            raise ProtocolError("APPENDS whose lists or payload are not of one size")
+        appends = _Appends(self, asked.request_id)
+        end = 0
+        for place, (number, sequence, size) in enumerate(
+            zip(numbers, sequences, sizes, strict=True)
+        ):
+            payload = payloads[end : end + size]
+            end += size
+            appends.place = place
+            if (producer := self._found.get(number)) is None:
+                appends.refused(pb.ServiceNotReady, f"producer {number} is not open")
+            elif (metadata := _checked(payload, appends)) is not None:
+                self._append(producer, (sequence, sequence), metadata, payload, appends)
+        if len(appends.failures) < len(numbers):
+            self._store.after_sync(appends.respond)
+        else:
+            appends.respond()
 
     def close(self) -> None:
         """Give all names back; the connection is closed."""
@@ -113,79 +143,73 @@ class Producing:
             self._connection.hold_reading(_READ_HOLD)
             self._store.pressure.add(self._release)
 
-    def _check_unusual(self, sent: pb.CommandSend, payload: bytes) -> pb.MessageMetadata | None:
-        """Return the metadata of a payload that is not as usual; None: it was refused."""
-        parts = _intact(payload)
-        if parts is None:
-            self._refuse(sent, pb.ChecksumError, "Checksum failed on the broker")
-        elif (flaw := _flaw(parts)) is not None:
-            self._refuse(sent, *answer(flaw))
-        else:
-            return parts.metadata
-        return None
-
     def _append(
         self,
         producer: PulsarProducer,
-        sent: pb.CommandSend,
+        sequences: tuple[int, int],
         metadata: pb.MessageMetadata,
         payload: bytes,
+        outcome: _Outcome,
     ) -> None:
+        """Store an entry with these sequence ids, its first and its highest one."""
+        if self._store.full and isinstance(producer.partition, Partition):
+            outcome.refused(*answer(DiskFullError()))
+            return
         # What the metadata says counts, not the command: consumers are sent the metadata only.
         messages = metadata.num_messages_in_batch
         mark = None
         if producer.deduplicated:
-            highest = max(sent.sequence_id, sent.highest_sequence_id)
+            highest = sequences[1]
             if highest > MAX_SEQUENCE:
-                self._refuse(sent, *answer(BadRequestError(f"sequence id {highest} is too large")))
+                outcome.refused(*answer(BadRequestError(f"sequence id {highest} is too large")))
                 return
-            if self._known(producer, sent, messages):
+            if self._known(producer, sequences, messages, outcome):
                 return
             # Chunks of a message share its sequence id: it is stored with the last of them.
             if metadata.chunk_id >= metadata.num_chunks_from_msg - 1:
                 mark = (producer.name, highest)
         size = len(payload) + ENTRY_OVERHEAD_BYTES
-        stored = partial(self._stored, producer, sent.sequence_id, sent.highest_sequence_id, size)
+        outcome.size += size
         try:
             now = int(self._clock() * 1000)
-            producer.append(payload, PULSAR_FORMAT, messages, now, stored, mark)
+            producer.append(payload, PULSAR_FORMAT, messages, now, outcome.stored, mark)
         except (StoreError, TopicTerminatedError) as failure:
-            self._refuse(sent, *answer(failure))
+            outcome.size -= size
+            outcome.refused(*answer(failure))
             return
         self._pending += size
         producer.tally.entries += 1
         producer.tally.bytes += len(payload)
 
-    def _known(self, producer: PulsarProducer, sent: pb.CommandSend, messages: int) -> bool:
-        """Answer a SEND that was stored before, when that is on disk; return whether it was."""
+    def _known(
+        self,
+        producer: PulsarProducer,
+        sequences: tuple[int, int],
+        messages: int,
+        outcome: _Outcome,
+    ) -> bool:
+        """Answer for an entry that was stored before, when that is on disk; return whether it was.
+
+        Of all that a producer stored, only the last one's place is remembered.
+        """
         assert isinstance(producer.partition, Partition)
-        ledger = producer.partition.ledger
-        mark = ledger.producers.last(producer.name)
-        if mark is None or sent.sequence_id > mark.sequence:
+        mark = producer.partition.ledger.producers.last(producer.name)
+        if mark is None or sequences[0] > mark.sequence:
             return False
-        # Of all that a producer stored, only the last one's place is remembered.
-        last = max(sent.sequence_id, sent.highest_sequence_id) == mark.sequence
-        receipt = pb.CommandSendReceipt(
-            producer_id=sent.producer_id,
-            sequence_id=sent.sequence_id,
-            highest_sequence_id=sent.highest_sequence_id,
-            message_id=pb.MessageIdData(
-                ledgerId=ledger.id if last else NO_POSITION,
-                entryId=mark.entry if last else NO_POSITION,
-            ),
-            stored_messages=mark.messages if last else messages,
-        )
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-        self._store.after_sync(partial(self._client.send, command))
+        last = mark if sequences[1] == mark.sequence else None
+        self._store.after_sync(partial(outcome.known, last, messages))
         return True
 
-    def _stored(
-        self, producer: PulsarProducer, sequence_id: int, highest: int, size: int, entry: int
-    ) -> None:
-        """Send the receipt of an entry that is on disk."""
+    def settle(self, size: int) -> None:
+        """Note that an entry of this size is on disk."""
         self._pending -= size
         if self._held:
             self._release()
+
+    def send_receipt(
+        self, producer: PulsarProducer, sequence_id: int, highest: int, entry: int
+    ) -> None:
+        """Send the receipt of a SEND whose entry is on disk."""
         body, place = self._body, self._place
         body.producer_id = producer.producer_id
         body.sequence_id = sequence_id
@@ -194,16 +218,12 @@ class Producing:
         place.entryId = entry
         self._connection.write(encode(self._receipt))
 
-    def _refuse(self, sent: pb.CommandSend, number: pb.ServerError, sentence: str) -> None:
-        failed = pb.CommandSendError(
-            producer_id=sent.producer_id,
-            sequence_id=sent.sequence_id,
-            error=number,
-            message=sentence,
-        )
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=failed)
-        # Behind the receipts of what was sent before: clients match answers in order.
-        if isinstance(self._found[sent.producer_id].partition, Partition):
+    def answer(self, command: pb.BaseCommand, producer: PulsarProducer | None = None) -> None:
+        """Send an answer; if it is about a stored partition, behind the receipts before it.
+
+        Clients match the answers to their SENDs in order.
+        """
+        if producer is not None and isinstance(producer.partition, Partition):
             self._store.after_sync(partial(self._client.send, command))
         else:
             self._client.send(command)
@@ -214,6 +234,120 @@ class Producing:
             self._held = False
             self._store.pressure.discard(self._release)
             self._connection.release_reading(_READ_HOLD)
+
+
+class _Outcome(Protocol):
+    """What becomes of an entry that a client sent; one of the calls is made for each, once.
+
+    `refused` is called while the entry is handled, the others when it is on disk.
+    """
+
+    size: int
+    """What counts while it is not on disk."""
+
+    def stored(self, entry: int) -> None:
+        """Answer that the entry is on disk under this number."""
+        ...
+
+    def known(self, state: ProducerState | None, messages: int) -> None:
+        """Answer that it was stored before: `state`, or None and so many messages."""
+        ...
+
+    def refused(self, number: pb.ServerError, sentence: str) -> None:
+        """Answer that it is not stored."""
+        ...
+
+
+class _SendOutcome:
+    """Answers a SEND."""
+
+    __slots__ = ("_highest", "_producer", "_producing", "_sequence_id", "size")
+
+    def __init__(
+        self, producing: Producing, producer: PulsarProducer, sequence_id: int, highest: int
+    ) -> None:
+        self._producing = producing
+        self._producer = producer
+        self._sequence_id = sequence_id
+        self._highest = highest
+        self.size = 0
+
+    def stored(self, entry: int) -> None:
+        """Send the receipt."""
+        self._producing.settle(self.size)
+        self._producing.send_receipt(self._producer, self._sequence_id, self._highest, entry)
+
+    def known(self, state: ProducerState | None, messages: int) -> None:
+        """Send a receipt that tells where it was stored, if that is remembered."""
+        producer = self._producer
+        receipt = pb.CommandSendReceipt(
+            producer_id=producer.producer_id,
+            sequence_id=self._sequence_id,
+            highest_sequence_id=self._highest,
+            message_id=pb.MessageIdData(
+                ledgerId=NO_POSITION if state is None else producer.ledger_id,
+                entryId=NO_POSITION if state is None else state.entry,
+            ),
+            stored_messages=messages if state is None else state.messages,
+        )
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
+        self._producing.answer(command)
+
+    def refused(self, number: pb.ServerError, sentence: str) -> None:
+        """Send a SEND_ERROR."""
+        failed = pb.CommandSendError(
+            producer_id=self._producer.producer_id,
+            sequence_id=self._sequence_id,
+            error=number,
+            message=sentence,
+        )
+        command = pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=failed)
+        self._producing.answer(command, self._producer)
+
+
+class _Appends:
+    """Answers one APPENDS, whose entries are in one commit group; `place`: the entry at hand."""
+
+    __slots__ = ("_producing", "_request_id", "failures", "place", "size")
+
+    def __init__(self, producing: Producing, request_id: int) -> None:
+        self._producing = producing
+        self._request_id = request_id
+        self.failures: list[pb.AppendFailure] = []
+        self.place = 0
+        self.size = 0
+
+    def stored(self, entry: int) -> None:
+        """Leave it to `respond`, which is called behind the last entry."""
+
+    def known(self, state: ProducerState | None, messages: int) -> None:
+        """Leave it to `respond`, too."""
+
+    def refused(self, number: pb.ServerError, sentence: str) -> None:
+        """Note why the entry at hand is not stored."""
+        self.failures.append(pb.AppendFailure(entry=self.place, error=number, message=sentence))
+
+    def respond(self) -> None:
+        """Send the response: what is not refused is on disk."""
+        self._producing.settle(self.size)
+        response = pb.CommandAppendsResponse(request_id=self._request_id, failures=self.failures)
+        kind = pb.BaseCommand.APPENDS_RESPONSE
+        self._producing.answer(pb.BaseCommand(type=kind, appendsResponse=response))
+
+
+def _checked(payload: bytes, outcome: _Outcome) -> pb.MessageMetadata | None:
+    """Return the metadata of a payload that may be stored; None: it was refused."""
+    metadata = read_sound(payload)
+    if metadata is not None and 0 < metadata.num_messages_in_batch <= MAX_BATCH:
+        return metadata
+    parts = _intact(payload)
+    if parts is None:
+        outcome.refused(pb.ChecksumError, "Checksum failed on the broker")
+    elif (flaw := _flaw(parts)) is not None:
+        outcome.refused(*answer(flaw))
+    else:
+        return parts.metadata
+    return None
 
 
 def _intact(payload: bytes) -> Payload | None:

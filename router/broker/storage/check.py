@@ -14,18 +14,19 @@ from dataclasses import replace
 from pathlib import Path
 
 from router.broker.folder import LOCK, MARK
-from router.broker.storage import metadata, rows
+from router.broker.storage import metadata
 from router.broker.storage.commit_groups import guess_file_header
+from router.broker.storage.database import transact
 from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import JournalDamagedError, StoreError
 from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
+from router.broker.storage.loading import Rows, load
 from router.broker.storage.options import Clock
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
 from router.broker.storage.repair import JournalRepair, RepairContext, repair_ledger
-from router.broker.storage.rows import Rows
 
-__all__ = ["Finding", "check", "repair"]
+__all__ = ["Finding", "check", "held", "repair"]
 
 
 def check(folder: Path) -> list[Finding]:
@@ -38,7 +39,7 @@ def check(folder: Path) -> list[Finding]:
     if not database.exists():
         return list(_marked(folder))
     try:
-        with _held(folder), metadata.connect_read_only(database) as found:
+        with held(folder), metadata.connect_read_only(database) as found:
             rest = () if found is None else _inspect(folder, _load(found, database))
             return [*_marked(folder), *rest]
     except sqlite3.DatabaseError as error:
@@ -57,7 +58,7 @@ def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding
     if not (folder / "metadata.db").exists():
         findings = [replace(finding, repaired=True) for finding in _marked(folder)]
     else:
-        with _held(folder):
+        with held(folder):
             findings = _repair(folder, disk, int(clock() * 1000))
     disk.unlink(folder / MARK)
     return findings
@@ -71,8 +72,10 @@ def _repair(folder: Path, disk: Disk, now_ms: int) -> list[Finding]:
             found = _load(connection, database)
             context = RepairContext(folder, disk, connection, now_ms)
             findings += _repair_journal(context, found)
-            for row in rows.load(connection).ledgers.values():
+            for row in load(connection).ledgers.values():
                 findings += repair_ledger(context, row)
+            if findings:
+                transact(connection, disk, metadata.begin_history)
             disk.sync_folder(folder)
     except sqlite3.DatabaseError as error:
         raise StoreError(f"the metadata {database} cannot be used: {error}") from error
@@ -125,7 +128,7 @@ def _load(connection: sqlite3.Connection, database: Path) -> Rows:
     try:
         problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
         if problems == ["ok"]:
-            return rows.load(connection)
+            return load(connection)
     except (sqlite3.Error, ValueError, KeyError) as error:
         problems = [str(error)]
     raise StoreError(f"the metadata {database} is damaged; restore a backup: {problems[0]}")
@@ -139,7 +142,7 @@ def _marked(folder: Path) -> Iterator[Finding]:
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
+def held(folder: Path) -> Iterator[None]:
     """Keep brokers away; raise StoreError if one is there."""
     with opened(Disk(), folder / LOCK, os.O_RDWR | os.O_CREAT) as descriptor:
         try:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import Catalog, skip_holes
 from router.broker.storage.commit_groups import pack_ack, pack_commit, pack_deleted, pack_reset
 from router.broker.storage.cursors import Ack
 from router.broker.storage.journal import Journal
 from router.broker.storage.offset_commits import Commit
-from router.broker.storage.opening import skip_holes
 from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord
 
@@ -41,7 +40,7 @@ class CursorLog:
         """
         if self._journal.failed.done():
             return
-        ledger = self._catalog.ledgers.get(subscription.ledger_id)
+        ledger = self._catalog.find(subscription.ledger_id)
         known = ledger is not None and ack.entry < ledger.durable_entry
         if known and subscription.cursor.apply(ack):
             self._log_cursor(subscription, pack_ack(subscription.id, ack), done)
@@ -61,7 +60,7 @@ class CursorLog:
         if self._journal.failed.done():
             return
         subscription.cursor.reset(entry)
-        if (ledger := self._catalog.ledgers.get(subscription.ledger_id)) is not None:
+        if (ledger := self._catalog.find(subscription.ledger_id)) is not None:
             skip_holes(subscription, ledger)
         self._log_cursor(subscription, pack_reset(subscription.id, entry), done)
 

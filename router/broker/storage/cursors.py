@@ -167,6 +167,14 @@ class Cursor:
             raise ValueError("a stored cursor has an unknown form")
         return cursor
 
+    @staticmethod
+    def mark_delete_of(data: bytes) -> int | None:
+        """Return the mark-delete position of a dumped cursor that is nothing else; else None."""
+        if len(data) != _HEAD.size:
+            return None
+        version, mark_delete, ranges, partials = _HEAD.unpack(data)
+        return None if version != _VERSION or ranges or partials else int(mark_delete)
+
     def _covers(self, entry: int) -> bool:
         place = bisect_left(self._ends, entry)
         return place < len(self._ends) and self._starts[place] <= entry

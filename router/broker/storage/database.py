@@ -13,6 +13,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -121,6 +122,43 @@ def transact(connection: sqlite3.Connection, disk: Disk, operation: Operation[T]
 def _roll_back(connection: sqlite3.Connection) -> None:
     if connection.in_transaction:
         connection.execute("ROLLBACK")
+
+
+class Snapshot:
+    """A database as it was at one moment, for a copy of it; writes go on meanwhile.
+
+    Opened and written in any one thread at a time. Every method raises sqlite3.Error, OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        self._connection = sqlite3.connect(
+            uri, uri=True, isolation_level=None, check_same_thread=False
+        )
+        try:
+            # So that `take` has nothing to read.
+            self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def take(self) -> None:
+        """Take what is committed now; this does not wait for a disk."""
+        self._connection.execute("BEGIN")
+        self._connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+
+    def write(self, target: Path) -> None:
+        """Write what was taken to a new file, which one reads without files beside it."""
+        os.close(os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        with closing(sqlite3.connect(target, isolation_level=None)) as made:
+            # What copies the file syncs the copy.
+            made.execute("PRAGMA synchronous = OFF")
+            self._connection.backup(made)
+            made.execute("PRAGMA journal_mode = DELETE")
+
+    def close(self) -> None:
+        """Let the moment go."""
+        self._connection.close()
 
 
 class Database:

@@ -11,19 +11,6 @@ from collections.abc import Iterable
 from router.broker.storage.deleted_ranges import RangeChange
 
 
-def load(connection: sqlite3.Connection) -> dict[int, list[tuple[int, int]]]:
-    """Return the ranges of each ledger that has any, in order; raise ValueError if they overlap."""
-    found: dict[int, list[tuple[int, int]]] = {}
-    for ledger, first, last in connection.execute(
-        "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number"
-    ):
-        ranges = found.setdefault(ledger, [])
-        if not (ranges[-1][1] if ranges else -1) < first <= last:
-            raise ValueError(f"the deleted messages {first} to {last} overlap others")
-        ranges.append((first, last))
-    return found
-
-
 def save(connection: sqlite3.Connection, ledger: int, changes: Iterable[RangeChange]) -> None:
     """Store what became of a ledger's ranges, if the ledger is still there."""
     if connection.execute("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone() is None:

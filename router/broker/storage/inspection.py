@@ -23,9 +23,10 @@ from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import DamagedError, JournalDamagedError
 from router.broker.storage.journal import JournalFiles
+from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import all_points, read_points
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
-from router.broker.storage.rows import LedgerRow, Rows
+from router.broker.storage.rows import LedgerRow
 from router.broker.storage.segments import (
     Damage,
     Found,

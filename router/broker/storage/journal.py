@@ -52,6 +52,10 @@ SPACE_CHECK_SECONDS: Final = 0.1
 """With so much free space it is looked at every so many seconds, else with each sync. A look makes
 the journal's thread wait for the interpreter once more, and no disk fills up as fast."""
 
+MAX_PARTS: Final = 100_000
+"""A file ends with so many pieces: three for an entry, one for its producer, one for an
+acknowledgement. A start reads 10 µs for each record, however small it is."""
+
 _NEW: Final = ".new"
 _SPARE: Final = ".spare"
 
@@ -104,8 +108,10 @@ class JournalFiles:
         self._salt = 0
         self._next_group = 1
         self._reused = False
+        self._rolling = False
         self.number = 0
         self.size = 0
+        self.parts = 0
         self.free = 0
         self._space_checked_at = -math.inf
         self._timings = Timings("router_broker_sync_seconds")
@@ -119,10 +125,12 @@ class JournalFiles:
         )
         data = pack_file_header(header)
         self.close()
+        self._rolling = False
         self._begun = self._spares.popleft() if reused else self.path(number).with_suffix(_NEW)
         flags = os.O_WRONLY if reused else os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         self._descriptor = self._disk.open(self._begun, flags)
         self.number, self.size, self._salt, self._reused = number, 0, header.salt, reused
+        self.parts = 0
         self._write([data])
         if publish:
             self.publish()
@@ -135,6 +143,7 @@ class JournalFiles:
 
     def write(self, parts: Sequence[bytes]) -> None:
         """Write a commit group, whose body is these parts."""
+        self.parts += len(parts)
         body = gather(parts)
         header = pack_group_header(self._next_group, self._salt, body)
         self._next_group += 1
@@ -170,7 +179,11 @@ class JournalFiles:
     @property
     def full(self) -> bool:
         """Whether the next commit group belongs in a new file."""
-        return self.size >= self._limit
+        return self._rolling or self.size >= self._limit or self.parts >= MAX_PARTS
+
+    def roll(self) -> None:
+        """Have the next commit group begin a new file. Any thread may call this."""
+        self._rolling = True
 
     def path(self, number: int) -> Path:
         """Return the file of a number."""

@@ -17,7 +17,7 @@ from router.broker.storage import database
 from router.broker.storage.disk import Disk
 
 SCHEMA: Final = database.Schema(
-    version=5,
+    version=6,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -59,12 +59,16 @@ CREATE TABLE deleted (
     PRIMARY KEY (ledger_id, first_number)
 ) WITHOUT ROWID;
 CREATE INDEX producers_by_time ON producers (time_ms);
-INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1);
+INSERT INTO meta VALUES ('boot', 0), ('journal', 1), ('closed', 1), ('history', random());
 """,
 )
 
 
-"""Of the whole folder: whatever changes the bytes of journal or segments has a new version."""
+"""Of the whole folder: whatever changes the bytes of journal or segments has a new version.
+
+`history` names a line of appends: two copies of a folder that have the same one hold the same bytes
+up to the end of the shorter of two segments. A repair and a restore begin another one.
+"""
 
 
 def connect(path: Path, disk: Disk) -> sqlite3.Connection:
@@ -87,3 +91,8 @@ def connect_read_only(path: Path) -> Iterator[sqlite3.Connection | None]:
             return
         database.check_version(found, path, SCHEMA)
         yield found
+
+
+def begin_history(connection: sqlite3.Connection) -> None:
+    """Say that segments may differ from those that were copied before."""
+    connection.execute("UPDATE meta SET value = random() WHERE key = 'history'")

@@ -6,24 +6,26 @@ It blocks, and runs in one thread before the event loop sees any of it.
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from router.broker.folder import MARK
-from router.broker.storage import database, deleted_rows, metadata, rows
+from router.broker.storage import database, deleted_rows, loading, metadata, rows
+from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
 from router.broker.storage.disk import Disk
 from router.broker.storage.faults import FormatError, StoreError, leaves_mark, write_mark
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
-from router.broker.storage.partition import Ledger, LedgerContext, TailCache
-from router.broker.storage.producer_state import Producers
+from router.broker.storage.partition import LedgerContext, TailCache
 from router.broker.storage.reading import SegmentReader
 from router.broker.storage.recovery import Replay, open_journal, recover
-from router.broker.storage.retention import limits_of, roll_age_ms
-from router.broker.storage.rows import LedgerRow, Rows, SubscriptionRecord
+from router.broker.storage.removals import HELD, Removals
+from router.broker.storage.rows import SubscriptionRecord
+from router.broker.storage.segments import file_of
 from router.broker.storage.writing import Limits, SegmentWriter
 
 _READER_THREADS: Final = 4
@@ -39,28 +41,28 @@ class StoreContext:
     files: JournalFiles
     writer: SegmentWriter
     ledger_context: LedgerContext
+    removals: Removals
 
     @classmethod
     def build(cls, folder: Path, options: StoreOptions, disk: Disk) -> StoreContext:
         """Return what a store works with, for the running event loop; no file is opened."""
         files = JournalFiles(disk, folder / "journal", options.journal, options.relaxed)
         limits = Limits(options.segment, options.index_step, options.open_files)
-        writer = SegmentWriter(disk, folder / "ledgers", limits)
+        removals = Removals()
+        writer = SegmentWriter(disk, folder / "ledgers", limits, removals)
         readers = ThreadPoolExecutor(_READER_THREADS, "reader")
         reader = SegmentReader(disk, folder / "ledgers")
         parts = LedgerContext(Journal(files, options.relaxed), reader, readers, TailCache())
-        return cls(folder, options, disk, files, writer, parts)
+        return cls(folder, options, disk, files, writer, parts, removals)
 
 
 @dataclass(frozen=True, slots=True)
 class Opened:
-    """What was found; `cursors`: those that the metadata does not know as they are."""
+    """What was found."""
 
     connection: sqlite3.Connection
     boot: int
-    rows: Rows
-    ledgers: dict[int, Ledger]
-    cursors: dict[SubscriptionRecord, None]
+    catalog: Catalog
 
 
 def open_folder(context: StoreContext) -> Opened:
@@ -96,81 +98,93 @@ def refuse_mark(folder: Path) -> None:
         raise StoreError(f"it is marked READ-ONLY ({reason}); run `router check --repair`")
 
 
-def build_ledger(row: LedgerRow, options: StoreOptions, parts: LedgerContext) -> Ledger:
-    """Return a ledger as the last checkpoint left it."""
-    producers = Producers(options.dedup_window_ms, options.dedup_producers)
-    for name, state in row.producers:
-        producers.record(name, state)
-    ledger = Ledger(row.id, row.topic_id, producers, parts)
-    ledger.restore(row.segments, row.next_entry, row.next_index, row.deleted)
-    ledger.holes = row.holes
-    ledger.topic_epoch = row.topic_epoch
-    ledger.terminated = bool(row.terminated)
-    return ledger
-
-
 def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
-    found = rows.load(connection)
-    options, disk = context.options, context.disk
-    ledgers = {
-        row.id: build_ledger(row, options, context.ledger_context) for row in found.ledgers.values()
-    }
-    _remove_unknown_folders(context, ledgers)
-    replay = Replay(ledgers, found.subscriptions)
-
-    def roll_ms(ledger: Ledger) -> int:
-        return roll_age_ms(limits_of(found.topics[ledger.topic_id].policies, options))
+    journal, closed = loading.load_meta(connection)
+    disk = context.disk
+    catalog = load_catalog(context, connection)
+    _remove_unknown_folders(context, catalog.ids)
+    if (context.folder / HELD).exists():
+        _remove_unknown_segments(context, connection)
+    subscriptions = _StoredSubscriptions(connection, catalog)
+    replay = Replay(catalog.find, subscriptions.find)
 
     def relieve() -> None:
         tails = context.ledger_context.tails
-        if tails.unflushed_size > options.cache:
-            work = begin_flush(tails, roll_ms)
+        # Files of thousands of ledgers take seconds: what one kill leaves is written behind.
+        if tails.unflushed_size > 2 * context.options.cache:
+            work = begin_flush(tails, catalog.roll_ms)
             end_flush(tails, work, write_flush(context.writer, work))
-            tails.evict(options.cache)
+            tails.evict(context.options.cache)
 
     context.files.tidy()
-    needed = open_journal(disk, context.files, found.journal, closed=found.closed)
-    context.files.remove(needed[0] if needed else found.journal)
-    number = needed[-1] + 1 if needed else found.journal
+    needed = open_journal(disk, context.files, journal, closed=closed)
+    context.files.remove(needed[0] if needed else journal)
+    number = needed[-1] + 1 if needed else journal
     recover(disk, context.files, number, replay, relieve)
-    for subscription in found.subscriptions.values():
-        if _fit(subscription, ledgers[subscription.ledger_id]):
-            replay.cursors[subscription] = None
+    catalog.unsaved.update(replay.cursors)
+    ledgers, fitted = catalog.recovered()
     clipped = [
         (ledger.id, ledger.next_index)
-        for ledger in ledgers.values()
+        for ledger in ledgers
         if ledger.deleted.remove_from(ledger.next_index)
     ]
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
         deleted_rows.clip(connection, clipped)
+        rows.save_cursors(connection, [record.state() for record in fitted])
         return rows.next_boot(connection)
 
-    boot = database.transact(connection, disk, begin)
-    return Opened(connection, boot, found, ledgers, replay.cursors)
+    return Opened(connection, database.transact(connection, disk, begin), catalog)
 
 
-def _fit(subscription: SubscriptionRecord, ledger: Ledger) -> bool:
-    """Make the cursor say nothing about entries that are not; return whether it did.
-
-    The metadata may know more of a cursor than the journal had on disk, and in relaxed mode
-    acknowledge entries that a power cut took: their ids are given out again.
-    """
-    clipped = subscription.cursor.clip(ledger.next_entry)
-    return skip_holes(subscription, ledger) or clipped
-
-
-def skip_holes(subscription: SubscriptionRecord, ledger: Ledger) -> bool:
-    """Acknowledge entries that are gone; return whether that changed anything."""
-    gone = [*((hole.first, hole.last) for hole in ledger.holes), *ledger.gaps()]
-    skipped = [subscription.cursor.skip(first, last) for first, last in gone]
-    return any(skipped)
+def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catalog:
+    """Return what the metadata has, all of it idle; raise ValueError, sqlite3.Error."""
+    catalog = Catalog(context.options, context.ledger_context)
+    with loading.understanding():
+        for stored in loading.stored_ledgers(connection):
+            catalog.add_idle(stored)
+        catalog.topics = loading.load_topics(connection, catalog.idle())
+    return catalog
 
 
-def _remove_unknown_folders(context: StoreContext, ledgers: dict[int, Ledger]) -> None:
+class _StoredSubscriptions:
+    """Subscriptions by their own ids, which the journal names without their ledgers."""
+
+    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
+        self._connection = connection
+        self._catalog = catalog
+        self._found: dict[int, SubscriptionRecord | None] = {}
+
+    def find(self, number: int) -> SubscriptionRecord | None:
+        """Return a subscription, None if there is none."""
+        if number not in self._found:
+            row = self._connection.execute(
+                "SELECT ledger_id FROM subscriptions WHERE id = ?", (number,)
+            ).fetchone()
+            known = None if row is None else self._catalog.subscription(row[0], number)
+            self._found[number] = known
+        return self._found[number]
+
+
+def _remove_unknown_folders(context: StoreContext, ledgers: Container[int]) -> None:
     """Remove the folders of topics whose deletion was cut short."""
     root = context.folder / "ledgers"
     for name in context.disk.list(root):
         if name.isdecimal() and int(name) not in ledgers:
             context.writer.remove_ledger(int(name))
+
+
+def _remove_unknown_segments(context: StoreContext, connection: sqlite3.Connection) -> None:
+    """Remove the segments whose removal a backup held up when the process was killed.
+
+    Those that were flushed after the last checkpoint go too: the journal has what they hold.
+    """
+    root, disk = context.folder / "ledgers", context.disk
+    found = connection.execute("SELECT ledger_id, first_entry FROM segments")
+    known = {file_of(root, ledger, first) for ledger, first in found}
+    for ledger in disk.list(root):
+        for name in disk.list(root / ledger) if ledger.isdecimal() else ():
+            path = root / ledger / name
+            if path.with_suffix(".seg") not in known:
+                disk.unlink(path)

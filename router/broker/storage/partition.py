@@ -44,14 +44,23 @@ _new: Final = tuple.__new__
 class TailCache:
     """What all ledgers together hold in memory: bytes, and whose they are, the oldest first.
 
-    `changed`: the ledgers that were flushed since the last checkpoint.
+    `changed`: the ledgers that were flushed since the last checkpoint. More than `unflushed_limit`
+    bytes that are not flushed hold publishing up.
     """
 
     unflushed: dict[Ledger, None] = field(default_factory=dict)
     unflushed_size: int = 0
+    unflushed_limit: int = 0
     changed: dict[Ledger, None] = field(default_factory=dict)
     flushed: deque[Flushed] = field(default_factory=deque)
     flushed_size: int = 0
+
+    def lower_limit(self, cache: int) -> None:
+        """Have at most `cache` bytes be unflushed; what recovery left may be more for a while."""
+        limit = self.unflushed_size + cache // 2
+        if self.unflushed_limit:
+            limit = min(limit, self.unflushed_limit)
+        self.unflushed_limit = max(cache, limit)
 
     def add(self, flushed: Flushed) -> None:
         """Count entries that are in segments as flushed."""

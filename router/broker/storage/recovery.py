@@ -15,10 +15,10 @@ each of them one more small file.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import structlog
 
@@ -43,6 +43,9 @@ from router.broker.storage.journal import JournalFiles
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import Record
 from router.broker.storage.rows import SubscriptionRecord
+
+JOINED_BYTES: Final = 256 << 10
+"""Small commit groups become one of about so many bytes: each costs as much as several entries."""
 
 _log = structlog.get_logger()
 
@@ -112,34 +115,36 @@ class ReplayTarget(Protocol):
 
 
 class Replay:
-    """Brings records of the journal back into ledgers and cursors."""
+    """Brings records of the journal back into ledgers and cursors, which are found by their ids."""
 
     def __init__(
         self,
-        ledgers: Mapping[int, ReplayTarget],
-        subscriptions: Mapping[int, SubscriptionRecord],
+        ledger: Callable[[int], ReplayTarget | None],
+        subscription: Callable[[int], SubscriptionRecord | None],
     ) -> None:
-        self._ledgers = ledgers
-        self._subscriptions = subscriptions
+        self._ledger = ledger
+        self._subscription = subscription
         self.cursors: dict[SubscriptionRecord, None] = {}
+        self.count = 0
 
     def apply(self, record: JournalRecord) -> None:
         """Apply one; what a checkpoint or an earlier copy holds already changes nothing.
 
         Raises ValueError if it cannot follow what came before.
         """
+        self.count += 1
         if isinstance(record, EntryRecord):
-            target = self._ledgers.get(record.ledger)
+            target = self._ledger(record.ledger)
             # Others were deleted with their topic, or are in a segment.
             if target is not None and record.entry.entry_id >= target.next_entry:
                 target.replay(Record(record.head, record.entry))
         elif isinstance(record, ProducerRecord):
-            if (ledger := self._ledgers.get(record.ledger)) is not None:
+            if (ledger := self._ledger(record.ledger)) is not None:
                 ledger.replay_producer(record.name, record.state)
         elif isinstance(record, DeletedRecord):
-            if (ledger := self._ledgers.get(record.ledger)) is not None:
+            if (ledger := self._ledger(record.ledger)) is not None:
                 ledger.replay_deleted(record.ranges)
-        elif (subscription := self._subscriptions.get(record.subscription)) is not None:
+        elif (subscription := self._subscription(record.subscription)) is not None:
             if isinstance(record, AckRecord):
                 subscription.cursor.apply(record.ack)
             elif isinstance(record, CommitRecord):
@@ -154,19 +159,28 @@ def recover(
 ) -> None:
     """Replay the files below this number into a new one, which takes their place.
 
-    Those that are not needed must be gone. `relieve` is called between commit groups, to write
-    tails away when they are long. Raises JournalDamagedError, OSError.
+    Those that are not needed must be gone. Small commit groups are joined. `relieve` is called
+    between them, to write tails away when they are long. Raises JournalDamagedError, OSError.
     """
     numbers = [old for old in files.numbers() if old < number]
     files.start(number, number, publish=False)
+    bodies: list[bytes] = []
+    size = 0
     for file, group in sound_commit_groups(disk, [files.path(old) for old in numbers]):
         try:
             for record in read_records(group.body):
                 replay.apply(record)
         except ValueError as error:
             raise JournalDamagedError(file.path, (group.start, group.end), str(error)) from error
-        files.write([group.body])
-        relieve()
+        bodies.append(group.body)
+        size += len(group.body)
+        if size >= JOINED_BYTES:
+            files.write(bodies)
+            bodies, size = [], 0
+            relieve()
+    if bodies:
+        files.write(bodies)
+    files.parts += replay.count
     files.publish()
     files.remove(number)
 

@@ -28,12 +28,13 @@ from router.broker.storage.database import transact
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.disk import Disk, opened, write_all
 from router.broker.storage.inspection import Finding, SegmentView, inspect_segment, view_segment
+from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import pack_point
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import HEAD, Record
 from router.broker.storage.recovery import JournalFile, Replay
-from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow, Rows
+from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow
 from router.broker.storage.segments import Found, Point, Segment, file_of
 from router.broker.storage.writing import Limits, SegmentWriter
 
@@ -199,7 +200,7 @@ class JournalRepair:
             )
             for row in found.ledgers.values()
         }
-        self._replay = Replay(self._ledgers, found.subscriptions)
+        self._replay = Replay(self._ledgers.get, found.subscriptions.get)
         options = StoreOptions()
         limits = Limits(options.segment, options.index_step, options.open_files)
         self._writer = SegmentWriter(context.disk, context.ledgers, limits)

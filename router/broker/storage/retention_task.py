@@ -2,29 +2,36 @@
 
 Data that only the journal holds cannot go by segments, so a sweep also sees to it that a quiet
 node's entries reach their segments while they are young.
+
+Idle ledgers are passed over by a few numbers each: only one of which something may go is looked at,
+and only one of which something goes is used.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import structlog
 
 from router.broker.storage import deleted_rows, rows
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import Catalog, skip_holes
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Ack
-from router.broker.storage.opening import skip_holes
 from router.broker.storage.partition import Ledger
 from router.broker.storage.retention import removable, without_messages
+from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import Segment
 
 _log = structlog.get_logger()
+T = TypeVar("T")
 _HOUR_MS: Final = 3_600_000
+_ITEMS_PER_SLICE: Final = 100
+"""Of some 20 µs each: what arrives meanwhile waits for them."""
 
 
 class RetentionTask:
@@ -48,16 +55,18 @@ class RetentionTask:
 
     async def run(self, now_ms: int) -> None:
         """Sweep once; raise StoreError if the disk fails."""
-        ledgers = self._catalog.ledgers.values()
         if self._checkpointed_ms is None:
             self._checkpointed_ms = now_ms
-        if now_ms - self._checkpointed_ms >= self._checkpoint_age():
+        if now_ms - self._checkpointed_ms >= await self._checkpoint_age():
             await self._checkpoint(now_ms)
         await self._note(now_ms)
-        if any(self._removable(ledger, now_ms) for ledger in ledgers):
+        await self._use_due(now_ms)
+        used = _in_slices(list(self._catalog.used()))
+        due = [ledger async for ledger in used if self._removable(ledger, now_ms)]
+        if due:
             # What goes must be known to the metadata as far as it reaches.
             await self._checkpoint(now_ms)
-            await self._drop(partial(self._removable, now_ms=now_ms), "retention")
+            await self._drop(due, partial(self._removable, now_ms=now_ms), "retention")
 
     async def _checkpoint(self, now_ms: int) -> None:
         self._checkpointed_ms = now_ms
@@ -65,12 +74,11 @@ class RetentionTask:
 
     async def _note(self, now_ms: int) -> None:
         """Write down when subscriptions were used, and forget the producers that are due."""
-        used = [r for r in self._catalog.all_subscriptions() if r.last_used_ms != r.saved_used_ms]
+        used = [r for r in self._catalog.used_subscriptions() if r.last_used_ms != r.saved_used_ms]
         values = [(record.last_used_ms, record.id) for record in used]
         for record in used:
             record.saved_used_ms = record.last_used_ms
-        for ledger in self._catalog.ledgers.values():
-            ledger.producers.expire(now_ms)
+        self._catalog.expire_producers(now_ms)
         async with self._checkpointer.alone():
             await self._context.metadata.run(lambda c: rows.save_used(c, values))
             until_ms = now_ms - self._window_ms
@@ -85,17 +93,17 @@ class RetentionTask:
         await self._checkpoint(now_ms)
 
         def choose(one: Ledger) -> Sequence[Segment]:
-            if one is not ledger or one.discarded:
-                return ()
-            return without_messages(one.segments, one.deleted)
+            return () if one.discarded else without_messages(one.segments, one.deleted)
 
-        await self._drop(choose, "delete-records")
+        await self._drop([ledger], choose, "delete-records")
 
-    async def _drop(self, choose: Callable[[Ledger], Sequence[Segment]], event: str) -> None:
-        """Remove of each ledger the segments that are chosen."""
+    async def _drop(
+        self, ledgers: Iterable[Ledger], choose: Callable[[Ledger], Sequence[Segment]], event: str
+    ) -> None:
+        """Remove of each of these ledgers the segments that are chosen."""
         dropped: dict[Ledger, Sequence[Segment]] = {}
         async with self._checkpointer.alone():
-            for ledger in self._catalog.ledgers.values():
+            for ledger in ledgers:
                 if found := choose(ledger):
                     dropped[ledger] = found
             gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
@@ -123,15 +131,47 @@ class RetentionTask:
                 if skip_holes(record, ledger):
                     self._checkpointer.cursors[record] = None
 
+    async def _use_due(self, now_ms: int) -> None:
+        """Use the idle ledgers of which something may go."""
+        async for ledger_id in _in_slices(self._catalog.idle()):
+            if self._may_be_due(ledger_id, now_ms):
+                ledger, records = self._catalog.look(ledger_id)
+                if self._chosen(ledger, records, now_ms):
+                    self._catalog.ledger(ledger_id)
+
+    def _may_be_due(self, ledger_id: int, now_ms: int) -> bool:
+        """Return whether something of an idle ledger may go, as far as is known without a look."""
+        found = self._catalog.summary(ledger_id)
+        if found is None or not found.segments:
+            return False
+        keep = self._catalog.keep(found.topic_id)
+        old = 0 <= keep.retention_ms <= now_ms - found.oldest_ms
+        return old or found.deletes or 0 <= keep.retention_bytes < found.size
+
     def _removable(self, ledger: Ledger, now_ms: int) -> Sequence[Segment]:
+        return self._chosen(ledger, self._catalog.subscriptions(ledger.id), now_ms)
+
+    def _chosen(
+        self, ledger: Ledger, subscriptions: Iterable[SubscriptionRecord], now_ms: int
+    ) -> Sequence[Segment]:
         if not ledger.segments or ledger.discarded:
             return ()
-        subscriptions = (r for r in self._catalog.subscriptions(ledger.id) if not r.passive)
-        acked = min((record.cursor.mark_delete for record in subscriptions), default=None)
-        keep = self._catalog.keep(ledger)
+        active = (record.cursor.mark_delete for record in subscriptions if not record.passive)
+        acked = min(active, default=None)
+        keep = self._catalog.keep(ledger.topic_id)
         return removable(ledger.segments, keep, acked, now_ms, ledger.deleted)
 
-    def _checkpoint_age(self) -> int:
-        """Return how long entries may be in the journal alone, in milliseconds."""
-        ages = {self._catalog.roll_ms(ledger) for ledger in self._catalog.ledgers.values()}
+    async def _checkpoint_age(self) -> int:
+        """Return how long the entries that only the journal has may be there, in milliseconds."""
+        tails = self._context.tails
+        waiting = _in_slices([*tails.unflushed, *tails.changed])
+        ages = {self._catalog.roll_ms(ledger) async for ledger in waiting}
         return min([_HOUR_MS, *(age // 2 for age in ages)])
+
+
+async def _in_slices(items: Iterable[T]) -> AsyncIterator[T]:
+    """Yield the items, and let the event loop do other work now and then."""
+    for count, item in enumerate(items, 1):
+        yield item
+        if count % _ITEMS_PER_SLICE == 0:
+            await asyncio.sleep(0)

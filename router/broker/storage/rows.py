@@ -1,4 +1,4 @@
-"""Owns the rows of the metadata: what is read when the store opens, and each change as a function.
+"""Owns the rows of the metadata: what they are in memory, and each change as a function.
 
 Every function takes a connection inside a transaction; nothing here begins or ends one.
 """
@@ -8,9 +8,9 @@ from __future__ import annotations
 import dataclasses
 import json
 import sqlite3
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from router.broker.storage import deleted_rows
 from router.broker.storage.cursors import Cursor
@@ -21,6 +21,8 @@ from router.broker.storage.segments import Segment
 from router.model import Policies
 
 _SIGN = 1 << 63
+# `dataclasses.astuple` takes forty times as long, and a checkpoint may store thousands of segments.
+_columns = attrgetter(*(column.name for column in dataclasses.fields(Segment)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,18 +92,6 @@ class LedgerRow:
 
 
 @dataclass(slots=True)
-class Rows:
-    """All that a restart needs to know."""
-
-    boot: int
-    journal: int
-    closed: bool
-    topics: dict[int, TopicRecord]
-    ledgers: dict[int, LedgerRow]
-    subscriptions: dict[int, SubscriptionRecord]
-
-
-@dataclass(slots=True)
 class LedgerChange:
     """What a checkpoint says about one ledger: its segments as far as they are synced."""
 
@@ -124,89 +114,6 @@ class Checkpoint:
     closed: bool
     ledgers: list[LedgerChange] = field(default_factory=list)
     cursors: list[tuple[bytes, int, bytes | None, int]] = field(default_factory=list)
-
-
-def load(connection: sqlite3.Connection) -> Rows:
-    """Read all rows; raise ValueError if they cannot be understood."""
-    meta = dict(connection.execute("SELECT key, value FROM meta"))
-    ledgers = {
-        row[0]: LedgerRow(*row)
-        for row in connection.execute(
-            "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated"
-            " FROM ledgers"
-        )
-    }
-    for ledger, *rest in connection.execute(
-        "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms"
-        " FROM segments ORDER BY ledger_id, first_entry"
-    ):
-        ledgers[ledger].segments.append(Segment(*rest))
-    for ledger, name, sequence, entry, messages, time_ms in connection.execute(
-        "SELECT ledger_id, name, sequence, entry, messages, time_ms FROM producers ORDER BY time_ms"
-    ):
-        state = ProducerState(sequence % (2 * _SIGN), entry, messages, time_ms)
-        ledgers[ledger].producers.append((name, state))
-    for ledger, *hole in connection.execute(
-        "SELECT ledger_id, first_entry, last_entry, reason FROM holes"
-        " ORDER BY ledger_id, first_entry"
-    ):
-        ledgers[ledger].holes.append(Hole(*hole))
-    for ledger, ranges in deleted_rows.load(connection).items():
-        ledgers[ledger].deleted = ranges
-    topics = _topics(connection, ledgers.values())
-    subscriptions = _subscriptions(connection)
-    closed = bool(meta["closed"])
-    return Rows(meta["boot"], meta["journal"], closed, topics, ledgers, subscriptions)
-
-
-def _topics(connection: sqlite3.Connection, ledgers: Iterable[LedgerRow]) -> dict[int, TopicRecord]:
-    partitions: dict[int, list[tuple[int, int]]] = {}
-    for ledger in ledgers:
-        partitions.setdefault(ledger.topic_id, []).append((ledger.partition, ledger.id))
-    found = {}
-    for topic_id, name, count, policies, properties, created_ms in connection.execute(
-        "SELECT id, name, partitions, policies, properties, created_ms FROM topics ORDER BY id"
-    ):
-        ids = tuple(ledger for _partition, ledger in sorted(partitions.get(topic_id, [])))
-        found[topic_id] = TopicRecord(
-            topic_id,
-            name,
-            count,
-            Policies(**json.loads(policies)),
-            json.loads(properties),
-            created_ms,
-            ids,
-        )
-    return found
-
-
-def _subscriptions(connection: sqlite3.Connection) -> dict[int, SubscriptionRecord]:
-    found = {}
-    for number, ledger, name, properties, created_ms, used_ms, *rest in connection.execute(
-        "SELECT id, ledger_id, name, properties, created_ms, last_used_ms, cursor, passive,"
-        " committed FROM subscriptions ORDER BY id"
-    ):
-        cursor, passive, committed = rest
-        found[number] = SubscriptionRecord(
-            number,
-            ledger,
-            name,
-            json.loads(properties),
-            created_ms,
-            used_ms,
-            Cursor.load(cursor),
-            used_ms,
-            bool(passive),
-            None if committed is None else _commit(committed),
-        )
-    return found
-
-
-def _commit(data: bytes) -> Commit:
-    try:
-        return Commit.read(data)[0]
-    except struct.error as error:
-        raise ValueError("a stored commit is cut short") from error
 
 
 def next_boot(connection: sqlite3.Connection) -> int:
@@ -305,10 +212,7 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
     """Store how far ledgers, cursors and producers are on disk without the journal."""
     connection.execute("UPDATE meta SET value = ? WHERE key = 'journal'", (checkpoint.journal,))
     connection.execute("UPDATE meta SET value = ? WHERE key = 'closed'", (checkpoint.closed,))
-    connection.executemany(
-        "UPDATE subscriptions SET cursor = ?, last_used_ms = ?, committed = ? WHERE id = ?",
-        checkpoint.cursors,
-    )
+    save_cursors(connection, checkpoint.cursors)
     for change in checkpoint.ledgers:
         row = (change.next_entry, change.next_index, change.ledger)
         updated = connection.execute(
@@ -321,12 +225,21 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
             deleted_rows.save(connection, change.ledger, change.deleted)
 
 
+def save_cursors(
+    connection: sqlite3.Connection, cursors: Iterable[tuple[bytes, int, bytes | None, int]]
+) -> None:
+    """Store cursors: the states of subscriptions."""
+    connection.executemany(
+        "UPDATE subscriptions SET cursor = ?, last_used_ms = ?, committed = ? WHERE id = ?", cursors
+    )
+
+
 def _save_segments(
     connection: sqlite3.Connection, ledger: int, segments: Iterable[Segment]
 ) -> None:
     connection.executemany(
         "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        ((ledger, *dataclasses.astuple(segment)) for segment in segments),
+        ((ledger, *_columns(segment)) for segment in segments),
     )
 
 
@@ -334,10 +247,20 @@ def _save_producers(connection: sqlite3.Connection, change: LedgerChange) -> Non
     connection.executemany(
         "INSERT OR REPLACE INTO producers VALUES (?, ?, ?, ?, ?, ?)",
         (
-            (change.ledger, name, (state.sequence + _SIGN) % (2 * _SIGN) - _SIGN, *state[1:])
+            (change.ledger, name, _signed(state.sequence), *state[1:])
             for name, state in change.producers.items()
         ),
     )
+
+
+def _signed(sequence: int) -> int:
+    """Return a sequence id as SQLite stores it, whose numbers have 64 bits and a sign."""
+    return (sequence + _SIGN) % (2 * _SIGN) - _SIGN
+
+
+def sequence_of(stored: int) -> int:
+    """Return the sequence id that is stored as a number."""
+    return stored % (2 * _SIGN)
 
 
 def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:

@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from router.broker.storage import rows
-from router.broker.storage.catalog import Catalog
+from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import (
     MAX_UNCUT_JOURNALS,
     CheckpointCallbacks,
@@ -37,20 +37,17 @@ from router.broker.storage.checkpointer import (
 )
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Cursor
+from router.broker.storage.cuts import Cuts
 from router.broker.storage.database import Database
 from router.broker.storage.disk import Disk, DiskUsage, measure_disk
 from router.broker.storage.faults import StoreError, leaves_mark, write_mark
-from router.broker.storage.opening import (
-    Opened,
-    StoreContext,
-    build_ledger,
-    open_folder,
-    skip_holes,
-)
+from router.broker.storage.idle_ledgers import LedgerSummary
+from router.broker.storage.loading import StoredLedger
+from router.broker.storage.opening import Opened, StoreContext, open_folder
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
 from router.broker.storage.retention_task import RetentionTask
-from router.broker.storage.rows import LedgerRow, SubscriptionRecord, TopicRecord
+from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
 from router.metrics import Sample
 from router.model import Policies
@@ -81,12 +78,13 @@ class Store:
         self._tails = checkpoint_context.tails
         self._checkpoint_context = checkpoint_context
         self._clock = clock
-        self._catalog = Catalog(opened.rows, opened.ledgers, context.options)
+        self._catalog = opened.catalog
         self._journal = checkpoint_context.journal
         self._journal.start(self._after_commit, self.fail)
         calls = CheckpointCallbacks(self._catalog.roll_ms, self.fail, self._after_commit)
         self._checkpointer = Checkpointer(checkpoint_context, context.options.cache, calls)
-        self._checkpointer.cursors = opened.cursors
+        self._checkpointer.cursors = opened.catalog.unsaved
+        self.cuts = Cuts(checkpoint_context, self._checkpointer)
         window_ms = context.options.dedup_window_ms
         cursors = CursorLog(self._catalog, self._journal, self._checkpointer.cursors)
         self.acknowledge = cursors.acknowledge
@@ -121,16 +119,16 @@ class Store:
             raise
         metadata = Database(opened.connection, context.disk, "metadata")
         checkpoint_context = CheckpointContext(
-            parts.journal, context.files, context.writer, metadata, parts.tails
+            parts.journal, context.files, context.writer, metadata, parts.tails, context.removals
         )
         return cls(opened, checkpoint_context, context, clock)
 
     async def close(self) -> None:
-        """Bring everything to rest in segments and metadata; or, if the store failed, just end."""
+        """Bring everything to rest, see Checkpointer.finish; or, if the store failed, just end."""
         self._space_task.cancel()
         with suppress(StoreError):
             await self._journal.settle()
-            await self._checkpointer.checkpoint(everything=True)
+            await self._checkpointer.finish()
         self._journal.stop()
         await self._checkpointer.close()
         await self._checkpoint_context.metadata.close()
@@ -148,7 +146,7 @@ class Store:
         """Whether the disk does not keep up: read no more publishes until `pressure` is called."""
         slow = (
             self._journal.unsynced > self._options.unsynced
-            or self._tails.unflushed_size > self._options.cache
+            or self._tails.unflushed_size > self._tails.unflushed_limit
             or self._journal.number - self._checkpointer.cut >= MAX_UNCUT_JOURNALS
         )
         self._pressed = self._pressed or slow
@@ -177,11 +175,26 @@ class Store:
 
     def ledger(self, ledger_id: int) -> Ledger:
         """Return a ledger; raise KeyError if there is none."""
-        return self._catalog.ledgers[ledger_id]
+        return self._catalog.ledger(ledger_id)
 
     def subscriptions(self, ledger_id: int) -> Iterable[SubscriptionRecord]:
         """Return the subscriptions of a ledger."""
         return self._catalog.subscriptions(ledger_id)
+
+    def idle(self, ledger_id: int) -> LedgerSummary | None:
+        """Return what is known of a ledger that nothing uses; None: it is in use or gone."""
+        return self._catalog.summary(ledger_id)
+
+    def group_names(self, ledger_id: int) -> list[str]:
+        """Return the names of the subscriptions of a ledger; an idle ledger stays idle."""
+        return self._catalog.group_names(ledger_id)
+
+    def look(self, ledger_id: int) -> tuple[Ledger, Iterable[SubscriptionRecord]]:
+        """Return a ledger and its subscriptions to look at, not to be changed nor kept.
+
+        An idle ledger stays idle. Raises KeyError if there is none.
+        """
+        return self._catalog.look(ledger_id)
 
     async def create_topic(
         self, name: str, partitions: int, policies: Policies, properties: Mapping[str, str]
@@ -239,9 +252,7 @@ class Store:
         if topic is None:
             raise TopicNotFoundError("there is no such topic any more")
         for ledger_id in topic.ledger_ids:
-            self._catalog.ledgers.pop(ledger_id).discard()
-            for record in self._catalog.pop_subscriptions(ledger_id):
-                self._checkpointer.cursors.pop(record, None)
+            self._catalog.discard(ledger_id)
         await self._run(lambda c: rows.delete_topic(c, topic_id))
         async with self._checkpointer.alone():
             for ledger_id in topic.ledger_ids:
@@ -268,7 +279,7 @@ class Store:
         record = SubscriptionRecord(
             0, ledger_id, name, dict(properties), now_ms, now_ms, cursor, now_ms, passive
         )
-        if (ledger := self._catalog.ledgers.get(ledger_id)) is not None:
+        if (ledger := self._catalog.find(ledger_id)) is not None:
             skip_holes(record, ledger)
         try:
             record.id = await self._run(lambda c: rows.insert_subscription(c, record))
@@ -295,12 +306,10 @@ class Store:
         subscription.properties = dict(properties)
         await self._run(lambda c: rows.save_properties(c, subscription.id, properties))
 
-    async def delete_subscription(self, subscription_id: int) -> None:
+    async def delete_subscription(self, subscription: SubscriptionRecord) -> None:
         """Forget a subscription; one that is gone is no error. Raises StoreError."""
-        record = self._catalog.pop_subscription(subscription_id)
-        if record is not None:
-            self._checkpointer.cursors.pop(record, None)
-        await self._run(lambda c: rows.delete_subscription(c, subscription_id))
+        self._catalog.drop(subscription)
+        await self._run(lambda c: rows.delete_subscription(c, subscription.id))
 
     async def save_epoch(self, ledger: Ledger) -> None:
         """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""
@@ -351,9 +360,7 @@ class Store:
         """Add a topic, and its new partitions from this one on."""
         self._catalog.topics[topic.id] = topic
         for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
-            row = LedgerRow(ledger_id, topic.id, partition, 0, 0)
-            ledger = build_ledger(row, self._options, self._context.ledger_context)
-            self._catalog.ledgers[ledger_id] = ledger
+            self._catalog.add_idle(StoredLedger.new(ledger_id, topic.id, partition))
 
     def _refuse_full(self) -> None:
         if self.full:
@@ -363,12 +370,10 @@ class Store:
         return int(self._clock() * 1000)
 
     def _after_commit(self) -> None:
-        checkpointer, journal = self._checkpointer, self._journal
-        if (
-            self._tails.unflushed_size > checkpointer.flush_bytes
-            or journal.number > checkpointer.cut
-        ):
+        checkpointer, journal, tails = self._checkpointer, self._journal, self._tails
+        if tails.unflushed_size > checkpointer.flush_bytes or journal.number > checkpointer.cut:
             checkpointer.watch()
+        tails.lower_limit(self._options.cache)
         full = journal.free < self._options.reserve
         ended = self._pressed and not self.congested
         if ended or full != self.full:
@@ -378,10 +383,11 @@ class Store:
                 listener()
 
     async def _watch_space(self) -> None:
-        """Keep `full` true while no commit groups come that would look, and count syncs."""
+        """Keep `full` true while no commit groups come that would look, and what else is due."""
         while not self.failed.done():
             await asyncio.sleep(_SPACE_CHECK_SECONDS)
             self._journal.count_syncs()
+            self._checkpointer.relieve()
             try:
                 self._journal.free = await self._checkpointer.in_thread(
                     partial(self._context.disk.free, self._context.folder)

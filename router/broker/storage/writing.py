@@ -22,12 +22,14 @@ import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from router.broker.storage.disk import Disk, gather, opened, read_all, write_all
 from router.broker.storage.offset_index import pack_point, read_points
 from router.broker.storage.records import Record
+from router.broker.storage.removals import Removals
 from router.broker.storage.segments import (
     Segment,
     file_of,
@@ -67,8 +69,11 @@ class Limits:
 class SegmentWriter:
     """Writes the entries of all ledgers into their segments."""
 
-    def __init__(self, disk: Disk, ledgers: Path, limits: Limits) -> None:
+    def __init__(
+        self, disk: Disk, ledgers: Path, limits: Limits, removals: Removals | None = None
+    ) -> None:
         self._disk = disk
+        self._removals = removals or Removals()
         self._ledgers = ledgers
         self._limits = limits
         self._files: OrderedDict[int, _File] = OrderedDict()
@@ -133,13 +138,16 @@ class SegmentWriter:
             if file is not None and file.segment.first_entry == segment.first_entry:
                 self._close(self._files.pop(ledger))
             path = file_of(self._ledgers, ledger, segment.first_entry)
-            self._disk.unlink(path.with_suffix(".idx"))
-            self._disk.unlink(path)
+            for file_path in (path.with_suffix(".idx"), path):
+                self._removals.run(file_path, partial(self._disk.unlink, file_path))
 
     def remove_ledger(self, ledger: int) -> None:
         """Remove the folder of a ledger that the metadata no longer names."""
         self.forget(ledger)
         folder = folder_of(self._ledgers, ledger)
+        self._removals.run(folder, partial(self._remove_folder, folder))
+
+    def _remove_folder(self, folder: Path) -> None:
         for name in self._disk.list(folder):
             self._disk.unlink(folder / name)
         self._disk.remove_folder(folder)
@@ -263,7 +271,8 @@ class SegmentWriter:
         known = {file_of(self._ledgers, ledger, s.first_entry).stem for s in segments}
         names = self._disk.list(folder)
         for name in names:
-            if Path(name).stem not in known:
+            # A backup still needs those whose removal waits.
+            if Path(name).stem not in known and not self._removals.is_waiting(folder / name):
                 self._disk.unlink(folder / name)
         if segments:
             path = file_of(self._ledgers, ledger, segments[-1].first_entry)

@@ -96,11 +96,16 @@ class LogGauges:
         passive: Counter[_Group],
     ) -> tuple[int, int]:
         """Add the backlogs of a partition; return its bytes and segments."""
+        idle = self._store.idle(ledger_id)
+        if idle is not None and not idle.lags:
+            for name in self._store.group_names(ledger_id):
+                backlogs[topic.name, name] += 0
+            return idle.size, idle.segments
         try:
-            ledger = self._store.ledger(ledger_id)
+            ledger, records = self._store.look(ledger_id)
         except KeyError:
             return 0, 0  # deleted since the look began
-        for record in self._store.subscriptions(ledger_id):
+        for record in records:
             lag = await counter.backlog(ledger, record.cursor)
             backlogs[topic.name, record.name] += lag
             if record.passive:

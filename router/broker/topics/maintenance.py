@@ -34,10 +34,20 @@ class Maintenance:
             _drop_unused_readers(partition)
         for count, record in enumerate(topics.records()):
             for index, ledger_id in enumerate(record.ledger_ids):
+                if self._is_settled(record, ledger_id, now):
+                    continue
                 for known in list(topics.store.subscriptions(ledger_id)):
                     await self._expire_if_unused(record, index, known, now)
             if count % TOPICS_PER_YIELD == 0:
                 await asyncio.sleep(0)
+
+    def _is_settled(self, record: TopicRecord, ledger_id: int, now_ms: int) -> bool:
+        """Return whether an idle ledger has no subscription that is read or was unused for long."""
+        topics = self._topics
+        if (idle := topics.store.idle(ledger_id)) is None:
+            return False
+        kept_ms = min(topics.options.offsets_ms, topics.options.groups_ms)
+        return idle.used_ms > now_ms - kept_ms and not topics.live_members.groups(record.name)
 
     async def run(self, every: float = MAINTENANCE_INTERVAL_SECONDS) -> None:
         """Maintain periodically until cancelled; a failure is logged and tried again."""
@@ -66,7 +76,7 @@ class Maintenance:
             if partition is not None and subscription is not None:
                 await partition.delete(subscription)
             else:
-                await topics.store.delete_subscription(known.id)
+                await topics.store.delete_subscription(known)
 
 
 def _drop_unused_readers(partition: Partition) -> None:

@@ -281,6 +281,11 @@ class Namespaces:
         self._namespaces.setdefault(name, Namespace(name))
 
 
+def namespace_in(full_name: str) -> str:
+    """Return the tenant/namespace of a topic, of its full name."""
+    return full_name[full_name.index("//") + 2 : full_name.rindex("/")]
+
+
 def namespace_of(name: TopicName) -> str:
     """Return the namespace of a topic as `tenant/namespace`."""
     return f"{name.tenant}/{name.namespace}"

@@ -29,6 +29,7 @@ from router.broker.topics.names import check_new, partition_names
 from router.broker.topics.namespaces import (
     Namespaces,
     check_policies,
+    namespace_in,
     namespace_of,
 )
 from router.broker.topics.non_persistent import NonPersistentTopics, is_non_persistent
@@ -97,7 +98,7 @@ class Topics:
         )
         self.live_members = self._context.live_members
         self._records: dict[str, TopicRecord] = {}
-        self.kafka_names = KafkaNames(options.tenant, options.namespace)
+        self.kafka_names = KafkaNames(options.tenant, options.namespace, self._records)
         self._partitions: dict[str, Partition] = {}
         self._busy: dict[str, asyncio.Future[None]] = {}
         for record in store.topics():
@@ -232,7 +233,7 @@ class Topics:
 
     def policies(self, record: TopicRecord) -> Policies:
         """Return what holds for a topic: its own policies, else its namespace's."""
-        return self._inherited(TopicName.parse(record.name)).over(record.policies)
+        return self.namespaces.policies(namespace_in(record.name)).over(record.policies)
 
     def creation(self, name: TopicName) -> int | None:
         """Return how many partitions a missing topic would get by being used; None: it is missing.
@@ -371,7 +372,7 @@ class Topics:
 
     def _namespace_changed(self, namespace: str) -> None:
         for partition in self.loaded():
-            if namespace_of(TopicName.parse(partition.topic.name)) == namespace:
+            if namespace_in(partition.topic.name) == namespace:
                 self._deduplicate(partition)
 
     def _deduplicate(self, partition: Partition) -> None:

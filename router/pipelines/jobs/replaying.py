@@ -16,6 +16,7 @@ from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession, functions
 
+from router.backends import Deduplicating
 from router.errors import ReadFailedError, SettingError, TopicExistsError, TopicNotFoundError
 from router.model import TopicInfo, TopicName
 from router.pipelines.declaration import SinkSpec
@@ -26,7 +27,6 @@ from router.pipelines.sinks.chunks import Chunk
 from router.pipelines.sinks.context import TopicOptions
 from router.pipelines.sinks.parquet import WRITTEN
 from router.pipelines.sinks.publishing import Identity, open_publisher
-from router.pipelines.sinks.topic import Deduplicating
 
 # The property that marks a message as replayed; it names the archived one.
 MARK: Final = "router-replayed"

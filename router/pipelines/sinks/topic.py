@@ -20,13 +20,12 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Protocol, runtime_checkable
 
 import structlog
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
-from router.backends import Backend
+from router.backends import Backend, Deduplicating
 from router.errors import (
     BadRequestError,
     PublishRefusedError,
@@ -46,15 +45,6 @@ from router.pipelines.sinks.publishing import Identity, Publisher, one_try, open
 from router.pipelines.sinks.staging import Disk, Place, Plan, Staged, Staging
 
 _log = structlog.get_logger(__name__)
-
-
-@runtime_checkable
-class Deduplicating(Protocol):
-    """A backend whose store drops repeats only where it is told to."""
-
-    def deduplicates(self, topic: TopicName, timeout: float) -> bool:
-        """Return whether appends with a name are stored once in this topic."""
-        ...
 
 
 def check(frame: DataFrame, sink: SinkSpec, context: SinkContext) -> None:

@@ -31,7 +31,8 @@ from router.model import Policies, Position, Principal, TopicInfo, TopicName, To
 from router.services.jetstream import ACK_PREFIX, API_PREFIX, JetStreamRequest, Watch, unwatched
 from router.services.jetstream.calls import Call, call_of
 from router.services.manage import NewTopic, Topics
-from router.services.publish import Outgoing, Publisher, Sender
+from router.services.producing import Outgoing, Sender
+from router.services.publish import Publisher
 from router.services.read import Reading
 from router.steps import Steps
 from router.wire.nats.headers import MSG_ID, NO_RESPONDERS, first, status

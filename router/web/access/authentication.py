@@ -74,6 +74,22 @@ class Access(Authorizer):
             environ[USER] = found.name
         return found
 
+    def repeated(self, environ: WSGIEnvironment) -> Callable[[], Principal | None] | None:
+        """Return what says who makes the requests from one address that have the same head.
+
+        It returns None where that is to be checked, which `principal` does; so does this function
+        for heads whose client is looked at each time.
+        """
+        if "HTTP_X_CAMBRIAAUTH" in environ or "HTTP_X_AUTH" in environ:
+            return None
+        if self.authentication_required and (header := environ.get("HTTP_AUTHORIZATION")):
+            scheme, _, given = header.partition(" ")
+            if self._passwords is None or scheme.lower() != "basic":
+                return None
+            return partial(self._passwords.remembered, _credentials(given))
+        known = Principal(environ[NAME_KEY]) if NAME_KEY in environ else ANONYMOUS
+        return None if known == ANONYMOUS and self.authentication_required else lambda: known
+
     def may_administer(self, principal: Principal, environ: WSGIEnvironment) -> bool:
         """Return whether the client of this request may use the router's administration.
 
@@ -105,12 +121,8 @@ class Access(Authorizer):
             raise UnauthenticatedError("This server takes tokens: Authorization: Bearer …")
         if scheme.lower() != "basic":
             raise UnauthenticatedError("The Authorization header is not of the scheme Basic.")
-        try:
-            credentials = a2b_base64(given.strip(), strict_mode=True)
-        except ValueError as error:
-            raise UnauthenticatedError("The Authorization header cannot be read.") from error
         address, client = environ.get("REMOTE_ADDR", ""), environ.get("gunicorn.socket")
-        return self._passwords.principal(credentials, address, client)
+        return self._passwords.principal(_credentials(given), address, client)
 
 
 class Passwords:
@@ -125,7 +137,8 @@ class Passwords:
             metrics.inc("router_logins_total", outcome=outcome)
 
         self._checks = PasswordChecks(settings, take, count, clock)
-        self._remembered = self._checks.remembered
+        self.remembered = self._checks.remembered
+        """Returns whose credentials these are if that was verified lately, else None."""
         self._first_checks = offload.DeadlinePool(PASSWORD_THREADS, "passwords")
         self._repeated_checks = offload.DeadlinePool(PASSWORD_THREADS, "known-passwords")
         self._delayed = 0
@@ -140,7 +153,7 @@ class Passwords:
         `client` is its connection, None if that is not known. Raises UnauthenticatedError, or
         TooManyRequestsError after too many checks.
         """
-        known = self._remembered(credentials)
+        known = self.remembered(credentials)
         if known is not None:
             return known
         try:
@@ -193,3 +206,11 @@ class Passwords:
         finally:
             with self._lock:
                 self._delayed -= 1
+
+
+def _credentials(given: str) -> bytes:
+    """Return name and password as Basic has them; raise UnauthenticatedError."""
+    try:
+        return a2b_base64(given.strip(), strict_mode=True)
+    except ValueError as error:
+        raise UnauthenticatedError("The Authorization header cannot be read.") from error

@@ -21,7 +21,7 @@ import structlog
 
 from router.errors import BadRequestError, RouterError
 from router.registry import ANY, Registry
-from router.services.shared_secret import SharedSecret
+from router.services.shared_secret import ENDED_SESSIONS, SharedSecret
 from router.ttl_cache import TTLCache
 from router.web.access.authentication import Passwords
 
@@ -29,7 +29,7 @@ RECORD: Final = "console-session"
 """The name of the secret in the registry."""
 MAX_SESSION_BYTES: Final = 3_800
 """Of a session as text: browsers drop cookies of more than 4,096 bytes, names included."""
-ENDED_RECORDS: Final = "session-end"
+ENDED_RECORDS: Final = ENDED_SESSIONS
 """The kind of the registry's records of ended sessions.
 
 A record is named by the session's id and holds the time in ms at which the session ends by itself.

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIEnvironment
 
@@ -65,8 +65,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 _ENCODED: Final = re.compile(r"(?:[ -$&-~]|%[0-9A-Fa-f]{2})*+")
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(NamedTuple):
     """A body as it was sent; `key` is for messages that its format gives none."""
 
     kind: str
@@ -102,10 +101,9 @@ class BodyReader:
         Raises what `parse` and `plain` raise, and OverloadedError.
         """
         deadline, held = self._clock() + self._timeout, len(body.data)
-        data = light(body, self.bounds)
-        if data is not None:
-            messages = parse(body.kind, data, body.key, self.bounds)
-            size = _size(body.kind, len(data), messages)
+        found = self._light(body)
+        if found is not None:
+            messages, size = found
             return messages, (yield from self._budget.reserve(size, held, deadline))
         reserved = yield from self._budget.reserve(self.most(body), held, deadline)
         try:
@@ -115,6 +113,26 @@ class BodyReader:
             raise
         reserved.shrink(_size(body.kind, size, messages))
         return messages, reserved
+
+    def at_once(self, body: Body) -> tuple[list[Message], Reservation] | None:
+        """Return what `messages` does if nothing has to be waited for, else None.
+
+        Raises what `parse` and `plain` raise.
+        """
+        found = self._light(body)
+        if found is None:
+            return None
+        messages, size = found
+        reserved = self._budget.try_reserve(size)
+        return None if reserved is None else (messages, reserved)
+
+    def _light(self, body: Body) -> tuple[list[Message], int] | None:
+        """Return the messages of a light body, and the memory that they take."""
+        data = light(body, self.bounds)
+        if data is None:
+            return None
+        messages = parse(body.kind, data, body.key, self.bounds)
+        return messages, _size(body.kind, len(data), messages)
 
     def reserve(self, body: Body, message_bytes: int) -> Steps[tuple[Reservation, Offload]]:
         """Reserve what a body and its messages can take; return that, and what to read it by.
@@ -249,6 +267,11 @@ def _described(body: bytes, key: bytes | None, bounds: Bounds) -> Iterator[Messa
 
 
 def _lines(body: bytes) -> Iterator[bytes]:
+    """Return the lines that are not empty."""
+    return filter(None, body.splitlines()) if len(body) <= STEP_BYTES else _stepwise(body)
+
+
+def _stepwise(body: bytes) -> Iterator[bytes]:
     """Yield the lines that are not empty; a step ends where a line does."""
     begin, length = 0, len(body)
     feed = carriage = -1

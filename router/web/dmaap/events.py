@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
@@ -23,12 +24,13 @@ from router.model import Subscription, TopicName
 from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
 from router.services.publish import Publisher, PublishResult
 from router.settings.options import SettingsOptions, from_setting
-from router.steps import Steps, run_blocking
+from router.steps import Prepared, Steps, run_blocking
 from router.web import bodies, offload, requests, tracing
 from router.web.access import Access, Right
 from router.web.bodies.cloudevents import message as event_message
-from router.web.bodies.reader import event_attributes
-from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, Answer
+from router.web.bodies.reader import HEADERS, event_attributes
+from router.web.dmaap import prepared
+from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, Answer, Marks
 from router.web.media import Format, answer_format, media_type
 from router.web.openapi import description as api
 from router.web.requests import (
@@ -43,7 +45,8 @@ from router.web.tracing import TRACE_HEADER
 from router.wire import ndjson
 
 HEAVY_ANSWER_BYTES: Final = 1024 * 1024
-REPLAYED: Final = ("Idempotency-Replayed", "true")
+_SINGULAR: Final = HEADERS | {"HTTP_IDEMPOTENCY_KEY", TRACE_HEADER}
+"""In the environment: what publishes have that are no repetitions."""
 NO_STORE: Final = (
     ("Cache-Control", "no-store, no-cache, must-revalidate"),
     ("Pragma", "no-cache"),
@@ -170,6 +173,8 @@ class Events:
         routes = Blueprint("events", __name__)
         direct = {PUBLISH: self.published, POLL: self.polled}
         routes.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
+        repeatable = {PUBLISH: self.repeatable}
+        routes.record_once(lambda state: state.app.extensions[REPEATABLE].update(repeatable))
         return api.add_routes(routes, self)
 
     @api.operation(
@@ -181,10 +186,24 @@ class Events:
 
     def published(self, environ: WSGIEnvironment, topic: str) -> Steps[Answer]:
         """Store the messages of a request's body, as `publish` does."""
-        published = yield from self._publish(environ, topic)
-        body = b'{"serverTimeMs":%d,"count":%d}' % (_elapsed_ms(environ), published.count)
-        headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-        return (body,), [*headers, REPLAYED] if published.replayed else headers
+        return prepared.answer(environ, (yield from self._publish(environ, topic)))
+
+    def repeatable(self, environ: WSGIEnvironment, topic: str, marks: Marks) -> Prepared | None:
+        """Return what begins the next publishes with this head; raise what `published` raises.
+
+        None: the head says what only that request has, or its client is looked at each time.
+        """
+        who = self._access.repeated(environ)
+        length = requests.declared_length(environ)
+        if who is None or length is None or length > self._reader.bounds.batch:
+            return None
+        if not environ.keys().isdisjoint(_SINGULAR):
+            return None
+        name = self._topic_name(topic)
+        authorize = partial(self._access.authorize, topic=name, right=Right.PUBLISH)
+        parts = marks, self._reader, self._publisher
+        form = _body(environ, b"", environ.get("CONTENT_TYPE", ""))
+        return prepared.PreparedPublish(parts, name, who, authorize, form)
 
     @api.operation(
         "POST /events/transaction/<topic>",
@@ -207,7 +226,7 @@ class Events:
             identity.encode(),
             published.count,
         )
-        headers = [REPLAYED] if published.replayed else []
+        headers = [prepared.REPLAYED] if published.replayed else []
         return Response(body, headers=headers, content_type="application/json")
 
     def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
@@ -217,13 +236,9 @@ class Events:
         key = requests.idempotency_key(environ)
         attributes = event_attributes(environ)
         kind = environ.get("CONTENT_TYPE", "")
-        body = bodies.Body(
-            # The data of an event are one message, whatever they are.
-            media_type(kind) if attributes is None else "",
-            environ.get("HTTP_CONTENT_ENCODING", ""),
-            requests.body(environ, self._reader.bounds.batch),
-            (Query(environ).text("partitionKey") or "").encode("latin-1") or None,
-        )
+        # The data of an event are one message, whatever they are.
+        read = requests.body(environ, self._reader.bounds.batch)
+        body, read = _body(environ, read, kind if attributes is None else ""), b""
         messages, reserved = yield from self._reader.messages(body)
         with reserved:
             if attributes is not None:
@@ -328,6 +343,12 @@ class Events:
             options.start if start is None else start,
             query.choice("ack", ("next",), "") == "next",
         )
+
+
+def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.Body:
+    """Return a body of this type and the head's coding, with the key that the query names."""
+    key = (Query(environ).text("partitionKey") or "").encode("latin-1") or None
+    return bodies.Body(media_type(kind), environ.get("HTTP_CONTENT_ENCODING", ""), data, key)
 
 
 def incomplete(topic: str, missing: str) -> MissingConsumerError:

@@ -13,7 +13,8 @@ from flask import Response, request
 from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, Subscription, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.publish import Outgoing, Publisher, Sender
+from router.services.producing import Outgoing, Sender
+from router.services.publish import Publisher
 from router.services.topic_schemas import TopicSchemas
 from router.steps import Offload, run_blocking
 from router.web import bodies, forms, requests, tracing

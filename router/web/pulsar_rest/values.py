@@ -23,7 +23,7 @@ from router.errors import PayloadMismatchError, RouterError
 from router.model import LOCAL_CLUSTER, Message, Schema, SchemaType, Stored, TopicName
 from router.quoting import quoted
 from router.schemas import decode, decode_pair, encode, encode_pair, halves
-from router.services.publish import Outgoing
+from router.services.producing import Outgoing
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, Request, Sent

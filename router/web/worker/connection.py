@@ -6,13 +6,14 @@ the other connections of the worker have their turn: a client whose next request
 would else keep them waiting.
 
 Serving is written in steps: where a connection waits for its client's next request, or the
-application for others (`router.steps`), nothing of it is on a stack. What a suspended connection
-waits for calls back: the event loop, when its client sent something or left; an event, when that
-for which the application waits is there; a timer, when it waited for long enough. It then adds a
-job to the worker's greenlet pool. One greenlet of the pool runs many jobs in turn, as long as none
-of them waits; a job that waits keeps its greenlet, and the jobs behind it get another. So a worker
-has a stack for each job that computes or waits for the disk or the network, and none for a
-connection that is idle.
+application for others (`router.steps`), nothing of it is on a stack (`suspended`).
+
+A request whose head the worker knows, and which is there as a whole, may take no step at all: the
+application prepared what follows from the head (`router.steps.Prepared`) and begins it by its body,
+and whatever it was waiting for has the answer sent (`take`, `answered`). For that the connection is
+read in place of the next step. What is received of any other request is left in the buffer, and the
+step finds it there. Heads are found by their bytes and by who sends them (`KnownHeads`), so a
+prepared request has passed all checks of its head, and its length is known.
 
 `100 Continue` is sent when the application first waits for the body: a request that is refused by
 its head alone spares the client sending it.
@@ -20,31 +21,41 @@ its head alone spares the client sending it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from http import HTTPStatus
-from inspect import GEN_RUNNING, getgeneratorstate
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import gevent
-from gevent import get_hub
-from greenlet import getcurrent, greenlet
 from gunicorn import util
 
-from router.steps import YIELD_TO_LOOP, DeferredResponse, Event, Steps, Wait
+from router.steps import (
+    BEGUN,
+    REPEATED,
+    Begun,
+    DeferredResponse,
+    Steps,
+    Wait,
+)
 from router.web.worker import request as requests
 from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, Bounds
 from router.web.worker.chunked import ChunkedBody
-from router.web.worker.request import Framing, RefusedError, Request
-from router.web.worker.stream import Answer, Body, BufferedSocket, linger
+from router.web.worker.request import Framing, KnownHead, KnownHeads, RefusedError, Request
+from router.web.worker.stream import (
+    RECEIVE_BYTES,
+    Answer,
+    Body,
+    BufferedSocket,
+    lead,
+    linger,
+)
+from router.web.worker.suspended import SuspendedConnection
 
-MAX_SPARE_GREENLETS: Final = 64
-"""So many greenlets stay when there is nothing to do: a new one costs more than a short job."""
-_READ: Final = 1
+TIMES_TO_REPEAT: Final = 2
+"""So often a head is met before what follows from it is prepared."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
@@ -60,6 +71,14 @@ class Connection:
         # The request under way as far as it is known, and since when: for the access log.
         self._environ: dict[str, Any] = {}
         self._began = 0.0
+        # What it is suspended in; None: it has a greenlet of its own, and each request its steps.
+        self.suspended: SuspendedConnection | None = None
+        # With a head, all that what is prepared depends on.
+        self._origin = requests.origin(common)
+        self._known: KnownHead | None = None  # the head of the request under way, if it is short
+        self._begun: Begun | None = None  # what was begun and has no step
+        self._unsent: bytes | None = None  # what is left of its answer, None: it has none
+        self._ended = False
 
     def serve(self) -> Generator[Wait | None, None, None]:
         """Serve until either side ends it; raise OSError where the connection is lost.
@@ -73,12 +92,87 @@ class Connection:
                     gevent.sleep(0)
                 else:
                     yield None
+                if self._begun is not None or self._unsent is not None:
+                    more = yield from self._go_on()
+                    continue
                 request = self._next()
                 more = request is not None and (yield from self._answer(request))
         except RefusedError as refusal:
             self._environ = self._common | requests.line_environ(self._stream.buffer)
             self._log(f"{refusal.status.value}", None, ())
             self._refuse(refusal)
+        finally:
+            self._ended = True
+            if self._begun is not None:
+                self._begun.leave()
+
+    def take(self) -> bool:
+        """Receive what came, and begin it if its head is known.
+
+        False: it is to be served in steps. In a greenlet.
+        """
+        stream, worker = self._stream, self._worker
+        try:
+            # The system's socket, which never waits.
+            stream.buffer = data = self._client._sock.recv(RECEIVE_BYTES)
+        except OSError:
+            return False  # the step meets it too
+        end = data.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= requests.MAX_CACHED_HEAD_BYTES:
+            return False
+        known = worker.heads.get((self._origin, data[:end]))
+        if known is None or known.prepared is None or len(data) != known.size:
+            return False
+        if not worker.alive or worker.nr + 1 >= worker.max_requests:
+            return False
+        worker.idle.pop(self._client, None)
+        self._known = known
+        begun = known.prepared.begin(data[end:], self)
+        if begun is None:
+            return False
+        worker.nr += 1
+        stream.buffer = b""
+        if self._ended:  # meanwhile
+            begun.leave()
+        else:
+            self._begun = begun
+        return True
+
+    def answered(self, rest: bytes) -> None:
+        """Send the answer to what was begun; see `router.steps.Client`."""
+        worker, suspended, known = self._worker, self.suspended, self._known
+        assert suspended is not None
+        assert known is not None
+        self._begun = self._known = None
+        begin = lead(known.request.version[1], "200 OK", closing=not worker.alive)
+        data = begin.encode("latin-1") + rest
+        try:
+            sent = self._client._sock.send(data)
+        except OSError:
+            sent = 0  # it takes nothing now, or is gone, which the step meets too
+        if sent == len(data) and worker.alive:
+            worker.idle[self._client] = monotonic()
+            suspended.rest()
+        else:
+            self._unsent = data[sent:]
+            self.go_on()
+
+    def go_on(self) -> None:
+        """Go on with what was begun in steps; see `router.steps.Client`."""
+        if self.suspended is not None:
+            self.suspended.go_on()
+
+    def _go_on(self) -> Steps[bool]:
+        """Go on with what was begun, or with its answer; return whether a request may follow."""
+        self._client.settimeout(self._bounds.write_timeout)
+        begun, self._begun = self._begun, None
+        if begun is not None and self._known is not None:
+            return (yield from self._answer(self._known.request, begun))
+        unsent, self._unsent = self._unsent, None
+        if unsent:
+            self._stream.write(unsent)
+        self._worker.idle[self._client] = monotonic()
+        return bool(self._worker.alive)
 
     def _next(self) -> Request | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""
@@ -88,19 +182,16 @@ class Connection:
             if not stream.more():
                 return None
         self._began = monotonic()
-        request: Request | None
-        buffer = stream.buffer
-        end = buffer.find(b"\r\n\r\n") + 4
-        if 4 <= end <= requests.MAX_CACHED_HEAD_BYTES:
-            request = requests.cached(buffer[:end])
-            stream.buffer = buffer[end:]
-        else:
-            request = self._long_head()
+        end = stream.buffer.find(b"\r\n\r\n") + 4
+        if not 4 <= end <= requests.MAX_CACHED_HEAD_BYTES and not (end := self._head_end()):
+            return None
+        request = self._parsed(stream.buffer[:end])
+        stream.buffer = stream.buffer[end:]
         client.settimeout(self._bounds.write_timeout)
         return request
 
-    def _long_head(self) -> Request | None:
-        """Wait for the rest of a head; return what `_next` does."""
+    def _head_end(self) -> int:
+        """Wait for the rest of a head; return where it ends, 0: the client left before."""
         stream, client = self._stream, self._client
         seen, until = 0, self._began + self._bounds.head_timeout
         while not (end := requests.head_end(stream.buffer, seen)):
@@ -108,36 +199,68 @@ class Connection:
             client.settimeout(max(0.001, until - monotonic()))
             try:
                 if not stream.more():
-                    return None
+                    return 0
             except TimeoutError as error:
                 sentence = f"The head was not there in {self._bounds.head_timeout:g} seconds."
                 raise RefusedError(HTTPStatus.REQUEST_TIMEOUT, sentence) from error
-        request = requests.parse(stream.buffer[:end])
-        stream.buffer = stream.buffer[end:]
-        return request
+        return end
 
-    def _answer(self, request: Request) -> Steps[bool]:
-        """Answer a request; return whether another one may follow."""
+    def _parsed(self, head: bytes) -> Request:
+        """Return what a head says; raise RefusedError."""
+        if len(head) > requests.MAX_CACHED_HEAD_BYTES:
+            self._known = None
+            return requests.parse(head)
+        heads: KnownHeads = self._worker.heads
+        known = heads.get(key := (self._origin, head)) or heads.learn(key)
+        self._known = known
+        return known.request
+
+    def _answer(self, request: Request, begun: Begun | None = None) -> Steps[bool]:
+        """Answer a request, or go on with one; return whether another one may follow."""
         environ = self._environ = self._common | request.environ
         worker = self._worker
-        worker.nr += 1
-        if worker.nr >= worker.max_requests:
-            worker.retire()
         closing = request.framing.closing or not worker.alive
         answer = Answer(self._stream, request.method, request.version, closing=closing)
-        body = environ["wsgi.input"] = self._body(request.framing, answer)
-        worker.idle.pop(self._client, None)
+        if begun is None:
+            self._note(request, environ)
+            body = self._body(request.framing, answer)
+        else:
+            environ[BEGUN] = begun
+            body = Body(self._stream, 0, 0.0, None)
+        environ["wsgi.input"] = body
         try:
             yield from self._run(environ, answer, body)
         finally:
             self._log(answer.status or "-", answer.sent, answer.headers)
-            self._environ = {}  # an idle connection keeps nothing of its last request
+            # An idle connection keeps nothing of its last request.
+            self._environ, self._known = {}, None
         if answer.closing or not self._drained(body):
             if body.failed or body.unread != 0:
                 linger(self._client)
             return False
         worker.idle[self._client] = monotonic()
         return True
+
+    def _note(self, request: Request, environ: dict[str, Any]) -> None:
+        """Note that a request is under way, and ask for what repeats it if it does so itself."""
+        worker = self._worker
+        worker.nr += 1
+        if worker.nr >= worker.max_requests:
+            worker.retire()
+        worker.idle.pop(self._client, None)
+        known = self._known
+        if known is not None and self._is_repeatable(request):
+            known.times += 1
+            if known.times == TIMES_TO_REPEAT:
+                known.size = len(request.head) + (request.framing.length or 0)
+                environ[REPEATED] = True
+
+    def _is_repeatable(self, request: Request) -> bool:
+        """Return whether requests with this head may be prepared, by what the worker knows."""
+        length, expects, closing = request.framing
+        if length is None or len(request.head) + length > RECEIVE_BYTES or expects or closing:
+            return False
+        return self.suspended is not None and not self._worker.log.access_log_enabled
 
     def _body(self, framing: Framing, answer: Answer) -> Body:
         go_on = _continuing(self._stream, answer) if framing.expects else None
@@ -151,6 +274,8 @@ class Connection:
         try:
             pieces = self._worker.wsgi(environ, answer.start_response)
             if isinstance(pieces, DeferredResponse):
+                if REPEATED in environ and self._known is not None:
+                    self._known.prepared = pieces.prepared
                 pieces = yield from pieces.steps
             # What cannot be drained ends the connection, and the answer shall say so.
             if body.failed or body.waited_for or (body.unread or 0) > MAX_DRAINED_BYTES:
@@ -215,159 +340,3 @@ def _continuing(stream: BufferedSocket, answer: Answer) -> Callable[[], None]:
             stream.write(_CONTINUE)
 
     return go_on
-
-
-class GreenletPool:
-    """Runs jobs in the order of `add`; made, and used, in the event loop's thread."""
-
-    def __init__(self) -> None:
-        self._hub = get_hub()
-        self._jobs: deque[Callable[[], None]] = deque()
-        self._spare: list[Any] = []
-        self._called = False
-
-    def add(self, job: Callable[[], None]) -> None:
-        """Run a job soon; the job raises nothing. Never waits."""
-        self._jobs.append(job)
-        if not self._called:
-            self._called = True
-            self._hub.loop.run_callback(self._start)
-
-    def _start(self) -> None:
-        """Hand the jobs to greenlets; called by the event loop, and never waits."""
-        self._called = False
-        while self._jobs:
-            runner = self._spare.pop() if self._spare else greenlet(self._run, self._hub)
-            runner.switch()  # until it waits, or has nothing left to do
-
-    def _run(self) -> None:
-        jobs = self._jobs
-        while True:
-            while jobs:
-                jobs.popleft()()
-            if len(self._spare) >= MAX_SPARE_GREENLETS:
-                return
-            self._spare.append(getcurrent())
-            self._hub.switch()
-
-
-class Owner(Protocol):
-    """The worker as far as its suspended connections use it."""
-
-    log: Any
-    greenlets: GreenletPool
-
-    def release(self, connection: SuspendedConnection) -> None:
-        """Close the client of a connection that has ended; called once."""
-        ...
-
-
-class SuspendedConnection:
-    """Takes the steps of one connection, each in a greenlet of the pool."""
-
-    __slots__ = (
-        "_event",
-        "_idle",
-        "_idle_watcher",
-        "_owner",
-        "_steps",
-        "_timer",
-        "_watched",
-        "_watcher",
-        "client",
-        "slot",
-    )
-
-    def __init__(
-        self, owner: Owner, client: Any, slot: str, steps: Generator[Wait | None, None, None]
-    ) -> None:
-        self.client = client
-        self.slot = slot
-        self._owner = owner
-        self._steps = steps
-        self._watcher: Any = get_hub().loop.io(client.fileno(), _READ)
-        self._watched = False
-        self._idle = False
-        self._event: Event | None = None
-        self._timer: Any = None
-        self._idle_watcher: Any = None
-
-    def resume(self) -> None:
-        """Take the next step, which may wait in this greenlet. Raises nothing."""
-        try:
-            wait = next(self._steps)
-        except StopIteration:
-            self.end()
-        except OSError as error:
-            self._owner.log.debug("The connection is lost: %s", error)
-            self.end()
-        except Exception:
-            self._owner.log.exception("A connection failed")
-            self.end()
-        else:
-            self._suspend(wait)
-
-    def end(self) -> None:
-        """Stop all waits, close the steps and release the client; callable twice."""
-        watcher, self._watcher = self._watcher, None
-        if watcher is None:
-            return
-        self._stop_waiting()
-        watcher.stop()
-        watcher.close()
-        try:
-            # A step under way fails as its socket is closed; `_suspend` then closes the rest.
-            if getgeneratorstate(self._steps) != GEN_RUNNING:
-                self._steps.close()
-        finally:
-            self._owner.release(self)
-
-    def _suspend(self, wait: Wait | None) -> None:
-        if self._watcher is None:
-            self._steps.close()
-            return
-        if wait is None:
-            self._idle = True
-            # The watcher stays on while a request is served: there is nothing to be seen then.
-            if not self._watched:
-                self._watched = True
-                self._watcher.start(self._readable)
-            return
-        self._event, seconds = wait
-        if seconds is not None:
-            self._timer = get_hub().loop.timer(max(0.0, seconds))
-            self._timer.start(self._called)
-        if self._event is YIELD_TO_LOOP:
-            self._idle_watcher = get_hub().loop.idle()
-            self._idle_watcher.start(self._called)
-        else:
-            self._event.call(self._called)
-
-    def _readable(self) -> None:
-        """Resume a connection that waits for its client; called by the event loop."""
-        if self._idle:
-            self._idle = False
-            self._owner.greenlets.add(self.resume)
-        else:
-            # The next request came early, or the client left; the loop would say so all the time.
-            self._watcher.stop()
-            self._watched = False
-
-    def _called(self) -> None:
-        """Resume: the event was set, or the time is over."""
-        if self._event is not None:
-            self._stop_waiting()
-            self._owner.greenlets.add(self.resume)
-
-    def _stop_waiting(self) -> None:
-        event, self._event = self._event, None
-        if event is not None:
-            event.clear()
-        timer, self._timer = self._timer, None
-        if timer is not None:
-            timer.stop()
-            timer.close()
-        idle_watcher, self._idle_watcher = self._idle_watcher, None
-        if idle_watcher is not None:
-            idle_watcher.stop()
-            idle_watcher.close()

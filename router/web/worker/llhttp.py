@@ -12,8 +12,10 @@ from __future__ import annotations
 import os
 import socket
 import time
-from contextlib import closing, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from functools import partial
+from importlib import metadata
 from types import FrameType
 from typing import Any, Final
 
@@ -29,8 +31,9 @@ from router.steps import YIELD_TO_LOOP
 from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE_SECONDS, Tls
 from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds, ConnectionLimiter
-from router.web.worker.connection import Connection, GreenletPool, SuspendedConnection
-from router.web.worker.request import connection_environ
+from router.web.worker.connection import Connection
+from router.web.worker.request import KnownHeads, connection_environ
+from router.web.worker.suspended import GreenletPool, SuspendedConnection
 
 NOTIFY_INTERVAL_SECONDS: Final = 1.0
 STOP_INTERVAL_SECONDS: Final = 0.02
@@ -54,6 +57,22 @@ class _Server(StreamServer):  # type: ignore[misc] # gevent has no type hints
                 self.do_handle(*accepted)
 
 
+@contextmanager
+def entry_points_read_once() -> Iterator[None]:
+    """Read the entry points of all installed distributions once while the block lasts.
+
+    gevent looks for plugins at each of the 25 steps of patching, and each look reads all of them
+    again: with 150 distributions that is half of the time in which a worker starts.
+    """
+    read = metadata.entry_points
+    found = read()
+    metadata.entry_points = found.select
+    try:
+        yield
+    finally:
+        metadata.entry_points = read
+
+
 class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
     """Serves each connection within the bounds; one that waits has no greenlet."""
 
@@ -67,6 +86,7 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         self.cfg.__dict__.update({name: s.get() for name, s in self.cfg.settings.items()})
         # Since when a connection has no request under way; the one for which that is longest first.
         self.idle: dict[socket.socket, float] = {}
+        self.heads = KnownHeads()
         self._limiter = ConnectionLimiter(self.bounds)
         # One more than it serves, so that a connection too many is accepted and refused.
         self.worker_connections += 1
@@ -75,6 +95,11 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
         # Not those of the pool: it has new connections, and for a moment suspended ones.
         self._held = 0
         super().init_process()
+
+    def patch(self) -> None:
+        """Have gevent replace what blocks in the standard library."""
+        with entry_points_read_once():
+            super().patch()
 
     def run(self) -> None:
         """Serve until a signal says stop."""
@@ -116,9 +141,9 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
                 self._leave(slot)
             return
         self.idle[client] = time.monotonic()
-        connection = SuspendedConnection(
-            self, client, slot, self._connection(local, client, peer).serve()
-        )
+        served = self._connection(local, client, peer)
+        connection = SuspendedConnection(self, client, slot, served.serve(), served.take)
+        served.suspended = connection
         self._suspended.add(connection)
         connection.resume()
 

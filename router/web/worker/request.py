@@ -10,16 +10,18 @@ chunked body in HTTP/1.0; the pattern alone costs 2 µs, and knows nothing of le
 Bodies are not llhttp's: its Python binding cannot say where a message ends, so that the next one
 would be parsed before this one is answered, and it bounds neither extensions nor trailers.
 
-Clients send the same head again and again, so the last MAX_CACHED_HEADS short heads are cached by
-their bytes: parsing one costs a tenth of a small publish.
+Clients send the same head again and again, and parsing one costs a tenth of a small publish. So the
+worker has a table of short heads, by their bytes and by where they come from: what each says, and
+what the application prepared for it (`KnownHeads`). The table has a bound in bytes, since clients
+choose what is in a head: 100 short fields take six times the memory of ten.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+from collections import OrderedDict
 from dataclasses import dataclass
-from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -28,7 +30,7 @@ import httptools
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import FileWrapper
 
-from router.steps import DEFERRED
+from router.steps import DEFERRED, Prepared
 from router.web.media import FIELD_VALUE, WORD
 from router.web.worker import bounds
 
@@ -54,8 +56,12 @@ _EVENT: Final = "HTTP_CE_"
 _CODINGS: Final = frozenset({"gzip", "deflate", "compress", "x-gzip", "x-compress"})
 _MAX_LENGTH_DIGITS: Final = 18
 _MAX_CACHED_NAMES: Final = 1_000
-MAX_CACHED_HEADS: Final = 256
 MAX_CACHED_HEAD_BYTES: Final = 2 * 1024
+MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
+"""Of all cached heads: some 3,000. A client has one for each topic and length of body."""
+# What a head takes in the table: itself, with what is prepared for it; beside that each field.
+_CACHED_HEAD_BYTES: Final = 3_000
+_CACHED_FIELD_BYTES: Final = 100
 # Names that clients use, made once each; bounded, since clients choose them.
 _keys: dict[bytes, str] = {}
 
@@ -91,8 +97,7 @@ class Head:
     fields: list[tuple[bytes, bytes]]
 
 
-@dataclass(frozen=True, slots=True)
-class Framing:
+class Framing(NamedTuple):
     """How a request goes on: `length` is None for a chunked body; `closing`: it is the last."""
 
     length: int | None
@@ -103,10 +108,59 @@ class Framing:
 class Request(NamedTuple):
     """What a head says; `environ`, its part of the environment, is shared: do not change it."""
 
+    head: bytes
     method: str
     version: tuple[int, int]
     environ: dict[str, Any]
     framing: Framing
+
+
+class KnownHead:
+    """What the worker knows of the requests with one head that come from one origin.
+
+    `times`: how often it was served in steps; `size`: of such a request with its body, in bytes.
+    """
+
+    __slots__ = ("prepared", "request", "size", "times")
+
+    def __init__(self, request: Request) -> None:
+        self.prepared: Prepared | None = None
+        self.request = request
+        self.size = 0
+        self.times = 0
+
+
+class KnownHeads:
+    """A worker's table of heads of MAX_CACHED_HEAD_BYTES at most, by origin and bytes.
+
+    As many as fit are kept; the oldest go first. A head in use is parsed and prepared once more
+    then: to note each use would cost more. Refused heads are not kept: their connections end.
+    """
+
+    def __init__(self) -> None:
+        self._table: OrderedDict[tuple[str, bytes], KnownHead] = OrderedDict()
+        self._size = 0
+        self.get = self._table.get
+        """Returns what is known of a head, None: nothing."""
+
+    def learn(self, key: tuple[str, bytes]) -> KnownHead:
+        """Return what a head says that is not known; raise RefusedError if it is refused."""
+        known = self._table[key] = KnownHead(parse(key[1]))
+        self._size += _cached_bytes(known.request)
+        while self._size > MAX_CACHED_BYTES:
+            self._size -= _cached_bytes(self._table.popitem(last=False)[1].request)
+        return known
+
+
+def _cached_bytes(request: Request) -> int:
+    """Return about how many bytes a head takes in the table, more rather than less."""
+    fields = _CACHED_FIELD_BYTES * len(request.environ)
+    return _CACHED_HEAD_BYTES + 2 * len(request.head) + fields
+
+
+def origin(common: dict[str, Any]) -> str:
+    """Return what, in the environment of a connection, says who is at its ends."""
+    return f"{common['REMOTE_ADDR']} {common['SERVER_NAME']} {common['SERVER_PORT']}"
 
 
 def head_end(data: bytes, seen: int) -> int:
@@ -213,7 +267,10 @@ class _Fields:
 
 def parse(data: bytes) -> Request:
     """Return what a complete head says; raise RefusedError for one that is not served."""
-    return cached(data) if len(data) <= MAX_CACHED_HEAD_BYTES else _parse(data)
+    head = read_head(data)
+    environ: dict[str, Any] = {}
+    framing = add_to_environ(environ, head)
+    return Request(data, head.method, head.version, environ, framing)
 
 
 def connection_environ(client: Any, peer: Any, local: Any, workers: int) -> dict[str, Any]:
@@ -281,17 +338,6 @@ def line_environ(data: bytes) -> dict[str, Any]:
         "RAW_URI": target.decode(),
         "SERVER_PROTOCOL": protocol.decode(),
     }
-
-
-def _parse(data: bytes) -> Request:
-    head = read_head(data)
-    environ: dict[str, Any] = {}
-    framing = add_to_environ(environ, head)
-    return Request(head.method, head.version, environ, framing)
-
-
-# A refusal is not cached: its connection ends with it. For heads of MAX_CACHED_HEAD_BYTES at most.
-cached: Final = lru_cache(maxsize=MAX_CACHED_HEADS)(_parse)
 
 
 def _key(name: bytes) -> str:

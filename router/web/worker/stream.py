@@ -28,6 +28,7 @@ RECEIVE_BYTES: Final = 64 * 1024
 MAX_RECEIVE_BYTES: Final = 1024 * 1024
 MAX_JOINED_BYTES: Final = 64 * 1024
 """A body up to here leaves with its head, joined: that copies it."""
+MAX_LEADS: Final = 64
 Failure: TypeAlias = tuple[type[BaseException], BaseException, TracebackType]
 # What an answer says of its own connection is the server's to say.
 _OWN: Final = frozenset(
@@ -37,7 +38,7 @@ _OWN: Final = frozenset(
 _NAME: Final = re.compile(WORD)
 _TEXT: Final = re.compile(FIELD_VALUE)
 _STATUS: Final = re.compile(rf"[1-9][0-9]{{2}} {FIELD_VALUE}")
-_dates: dict[int, str] = {}
+_leads: dict[tuple[int, int, str, bool], str] = {}
 
 T = TypeVar("T")
 
@@ -287,10 +288,7 @@ class Answer:
             self.closing = True
 
     def _head(self) -> bytes:
-        lines = [
-            f"HTTP/1.{self._version[1]} {self.status}\r\nServer: {SERVER}\r\nDate: {_date()}\r\n"
-            f"Connection: {'close' if self.closing else 'keep-alive'}\r\n"
-        ]
+        lines = [lead(self._version[1], self.status, closing=self.closing)]
         if self._chunked:
             lines.append("Transfer-Encoding: chunked\r\n")
         lines += [f"{name}: {value}\r\n" for name, value in self.headers]
@@ -312,11 +310,15 @@ def _lower(name: str) -> str:
     return name.lower()
 
 
-def _date() -> str:
-    """Return the time of this second, made once."""
-    second = int(monotonic())
-    found = _dates.get(second)
+def lead(minor: int, status: str, *, closing: bool) -> str:
+    """Return the first lines of a head, those that are the server's own; made once a second."""
+    key = int(monotonic()), minor, status, closing
+    found = _leads.get(key)
     if found is None:
-        _dates.clear()
-        found = _dates[second] = util.http_date()
+        if len(_leads) >= MAX_LEADS:
+            _leads.clear()
+        found = _leads[key] = (
+            f"HTTP/1.{minor} {status}\r\nServer: {SERVER}\r\nDate: {util.http_date()}\r\n"
+            f"Connection: {'close' if closing else 'keep-alive'}\r\n"
+        )
     return found

@@ -41,6 +41,9 @@ ALL_HEADERS: Final = "router-headers"
 _OWN_NAMES: Final = frozenset(
     name.encode() for name in (EVENT_TIME, SEQUENCE, SCHEMA_VERSION, REPLICATE_TO)
 )
+_OWN_PROPERTIES: Final = frozenset(
+    (EVENT_TIME, SEQUENCE, SCHEMA_VERSION, REPLICATE_TO, ALL_HEADERS)
+)
 _MAX_DIGITS: Final = 19
 NO_CLUSTERS: Final[tuple[str, ...]] = ()
 _new: Final[Any] = tuple.__new__
@@ -113,6 +116,20 @@ def read_message(record: Record, event_time: int | None = None) -> Message:
     return Message(
         value or b"", key, properties, event_time, None, sequence, version, null, clusters
     )
+
+
+def as_read(message: Message) -> Message:
+    """Return a message without a time of delivery as it is read once it was written.
+
+    It is another one only if the publisher gave properties the names of the router's own headers.
+    The version of the schema stays, as it is no publisher's to give.
+    """
+    if _OWN_PROPERTIES.isdisjoint(message.properties):
+        return message
+    data = _own_headers(message)
+    value = None if message.null else message.value
+    found = read_message(Record(0, 0, message.key, value, read_headers(data, 0, len(data))))
+    return found._replace(schema_version=message.schema_version)
 
 
 def message_headers(message: Message, own: Mapping[str, bytes]) -> bytes:

@@ -17,10 +17,11 @@ from router.wire.pulsar.strict import (
 )
 
 # A frame is [total size u32][command size u32][BaseCommand][payload]; the total counts what follows
-# it. Only SEND and MESSAGE carry a payload. Sizes are checked as soon as the first four bytes are
-# there, so what is held never exceeds one frame and one chunk. Bytes are parsed where they lie:
-# only the piece of a frame that a chunk leaves over is copied into the buffer. The alternative, a
-# list of chunks joined when a frame is whole, holds 40 bytes for each byte of a peer that dribbles.
+# it. Only SEND, MESSAGE and APPENDS carry a payload. Sizes are checked as soon as the first four
+# bytes are there, so what is held never exceeds one frame and one chunk. Bytes are parsed where
+# they lie: only the piece of a frame that a chunk leaves over is copied into the buffer. The
+# alternative, a list of chunks joined when a frame is whole, holds 40 bytes for each byte of a peer
+# that dribbles.
 
 MAX_MESSAGE_SIZE: Final = 5 * 1024 * 1024
 # Clients fill a chunk up to the largest message and put its metadata on top of that.
@@ -28,7 +29,7 @@ FRAME_LIMIT: Final = MAX_MESSAGE_SIZE + 10 * 1024
 
 _SIZE: Final = Struct(">I")
 _SIZES: Final = Struct(">II")
-_PAYLOAD_TYPES: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE})
+_PAYLOAD_TYPES: Final = frozenset({BaseCommand.SEND, BaseCommand.MESSAGE, BaseCommand.APPENDS})
 
 
 class Body(NamedTuple):
@@ -69,7 +70,7 @@ _SHORT_SIZE: Final = _SHORT_HEAD + 0x7F
 
 
 class Frame(NamedTuple):
-    """A command with what follows it: empty, or metadata and payload of SEND and MESSAGE."""
+    """A command with what follows it: empty, or what SEND, MESSAGE and APPENDS carry."""
 
     command: BaseCommand
     payload: bytes

@@ -101,6 +101,13 @@ def test_apache_pulsar_tells_of_a_cursor_that_stands_before_its_first_entry() ->
     assert (told.mark_delete, told.acknowledged, told.backlog) == (None, (), 5)
 
 
+def test_apache_pulsar_tells_of_a_cursor_at_the_beginning_of_a_later_ledger() -> None:
+    kept = [(7, 2), (9, 4), (10, 0), (12, 3)]
+    told = told_by_rest(0, {"markDeletePosition": "12:-1"}, 3, kept)
+    assert told.mark_delete == Position(9, 3, 0)
+    assert told_by_rest(0, {"markDeletePosition": "7:-1"}, 3, kept).mark_delete is None
+
+
 def test_portions_of_large_batches_are_bounded_in_bytes() -> None:
     places = message_ids([Position(3, n, -1, 0, 100_000) for n in range(120)], cumulative=False)
     portions = list(in_commands(places, 1_000))

@@ -299,8 +299,23 @@ def test_an_answer_that_is_no_json_is_unavailability(admin: RestAdmin, service: 
 
 def test_nobody_there_is_unavailability() -> None:
     routes = Lookups(Address.parse("pulsar://127.0.0.1:1"))
-    with pytest.raises(BackendUnavailableError):
+    with pytest.raises(BackendUnavailableError, match=r"asked: Connection refused$"):
         RestAdmin("http://127.0.0.1:1", routes).topics(soon())
+
+
+def test_a_server_of_another_protocol_is_named_without_its_bytes(
+    admin: RestAdmin, service: Service
+) -> None:
+    """As of a port that speaks TLS: they could command a terminal."""
+
+    class Other(Handler):
+        def handle(self) -> None:
+            self.rfile.readline()
+            self.wfile.write(b"\x15\x03\x03\x00\x02\x02P\n")
+
+    service.RequestHandlerClass = Other
+    with pytest.raises(BackendUnavailableError, match=r"asked: the answer is not HTTP$"):
+        admin.topics(soon())
 
 
 class Elsewhere(Handler):

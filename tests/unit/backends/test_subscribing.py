@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ from router.backends import Backend, NullMailbox, Start
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.routes import OneBroker
+from router.backends.pulsar.subscribing import acknowledge
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, ConsumerId, Grant, Subscription, TopicName
 from router.node.client import BrokerNode
@@ -65,6 +67,26 @@ def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
     routes.close()
     assert topics == [f"persistent://public/default/t-partition-{n}" for n in range(3)]
     assert positions == {pb.CommandSubscribe.Earliest}
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"), [(1, SubscriptionBusyError), (0, BackendTimeoutError)]
+)
+def test_an_acknowledgement_beside_a_consumer_fails_as_busy_however_its_last_try_ends(
+    broker: FakeBroker, answers: int, error: type[Exception]
+) -> None:
+    left = iter(range(answers))
+
+    def silent_then(side: Side, command: Any, payload: bytes) -> None:
+        if next(left, None) is not None:
+            busy(side, command, payload)
+
+    broker.on[T.SUBSCRIBE] = silent_then
+    routes = OneBroker(broker.link(), own=True)
+    with pytest.raises(error):
+        acknowledge(routes, GROUP, 0, [], False, time.monotonic() + 0.3)
+    routes.close()
+    assert len(broker.of(T.SUBSCRIBE)) == answers + 1
 
 
 def test_a_broker_that_does_not_serve_the_topic_yet_is_asked_again(broker: FakeBroker) -> None:

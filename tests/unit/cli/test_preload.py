@@ -6,7 +6,13 @@ import subprocess
 import sys
 
 # Locks that are never held over a wait, and click's context, which workers do not use.
-HARMLESS = {"click.globals.local", "jinja2.utils.Lock", "werkzeug.routing.map.Lock"}
+HARMLESS = {
+    "click.globals.local",
+    "jinja2.utils.Lock",
+    "router.services.appending.RLock",
+    "router.services.memory_budget.RLock",
+    "werkzeug.routing.map.Lock",
+}
 
 SCRIPT = """
 import importlib, sys

@@ -155,6 +155,34 @@ def test_output_that_is_closed_ends_silently(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("closed", "line", "wanted"),
+    [
+        (">&-", "context list --json", status.DONE),
+        ("2>&-", "topics list --server http://127.0.0.1:1 --user anna", status.BAD_SETTING),
+        (">&- 2>&- <&-", "context list", status.DONE),
+    ],
+)
+def test_standard_streams_may_be_closed(
+    tmp_path: Path, closed: str, line: str, wanted: int
+) -> None:
+    """And no file that the command opens takes the place of one."""
+    code = f"""
+import os, sys
+from router.cli import main
+try:
+    main({line.split()})
+except SystemExit as end:
+    sys.exit(end.code if os.open('.', os.O_RDONLY) > 2 else 99)
+"""
+    shell = f'exec "$0" -c "$1" {closed}'
+    environ = os.environ | {"XDG_CONFIG_HOME": str(tmp_path)}
+    environ.pop("ROUTER_PASSWORD", None)
+    done = subprocess.run(["sh", "-c", shell, sys.executable, code], env=environ, check=False)
+    assert done.returncode == wanted
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["", "pub", "sub", "topics", "groups", "bench", "context"])
 def test_help_loads_nothing_that_it_does_not_need(command: str) -> None:
     code = (

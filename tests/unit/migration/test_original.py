@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from router.migration.cipher import Cipher
-from router.migration.original import Found, Original, read
+from router.migration.original import Original, read
 from router.model import TopicName
 from router.registry import Record
 from router.services.keys import ApiKey
+from router.services.record_moving import Found
 from router.services.rights import TopicRights
 from tests.unit.migration.trees import IV, KEY, MemoryTree, golden
 

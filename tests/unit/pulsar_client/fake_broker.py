@@ -72,6 +72,7 @@ class FakeBroker:
             T.CONNECT: self._connected,
             T.PRODUCER: self._producer,
             T.SEND: self._receipt,
+            T.APPENDS: lambda side, c, _p: self.respond(side, c.appends.request_id),
             T.SUBSCRIBE: lambda side, c, _p: self._success(side, c.subscribe.request_id),
             T.CLOSE_PRODUCER: lambda side, c, _p: self._success(side, c.close_producer.request_id),
             T.CLOSE_CONSUMER: lambda side, c, _p: self._success(side, c.close_consumer.request_id),
@@ -126,6 +127,11 @@ class FakeBroker:
         reaction = self.on.get(kind)
         if reaction is not None:
             reaction(side, command, payload)
+
+    def respond(self, side: Side, request_id: int, *failures: pb.AppendFailure) -> None:
+        """Answer an APPENDS."""
+        response = pb.CommandAppendsResponse(request_id=request_id, failures=failures)
+        side.send(T.APPENDS_RESPONSE, appendsResponse=response)
 
     def _connected(self, side: Side, _command: Any, _payload: bytes) -> None:
         ours = self.server_version.startswith(OURS)

@@ -72,6 +72,20 @@ def test_reservations_are_granted_in_their_order(budget: MemoryBudget) -> None:
     assert budget.used() == 100
 
 
+def test_reservation_that_does_not_wait_passes_none_that_does(budget: MemoryBudget) -> None:
+    first = granted(budget.reserve(60, 0, DEADLINE))
+    assert budget.try_reserve(60) is None
+    with closing(budget.reserve(60, 0, DEADLINE)) as steps:
+        waits(steps)
+        assert budget.try_reserve(10) is None
+    second = budget.try_reserve(10)
+    assert second is not None
+    assert budget.used() == 70
+    for held in (first, second):
+        held.release()
+    assert budget.used() == 0
+
+
 def test_reservation_larger_than_the_budget_gets_all_of_it(budget: MemoryBudget) -> None:
     with granted(budget.reserve(1_000, 0, DEADLINE)):
         assert budget.used() == 100

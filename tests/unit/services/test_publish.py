@@ -27,7 +27,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import Grant, Message, Principal, Subscription, TopicInfo, TopicName
 from router.node.memory import MemoryRegistry
-from router.services.appending import ENTRY_LIMITS, PublishBatch
+from router.services.batches import ENTRY_LIMITS, PublishBatch
 from router.services.partitioning import partition_of
 from router.services.publish import Publisher, PublishOptions, PublishResult
 from router.services.shared_secret import RequestNames

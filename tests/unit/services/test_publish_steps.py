@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from router.backends import Batch, Receipt
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.model import Message
-from router.services.appending import ENTRY_LIMITS, MAX_BATCH_DELAY_SECONDS, PublishBatch
+from router.services.appending import MAX_BATCH_DELAY_SECONDS, Append
+from router.services.batches import ENTRY_LIMITS, PublishBatch
 from router.services.publish import PublishResult
 from router.steps import YIELD_TO_LOOP, Steps, Wait
 from tests.unit.services.test_publish import ALICE, TOPIC, Bench, Recorded
@@ -323,6 +324,26 @@ def test_joined_append_has_until_the_latest_of_its_deadlines(crowd: Crowd) -> No
     crowd.finish([leader, early, late])
     assert [len(batch.messages) for batch in crowd.backend.batches] == [1, 3]
     assert crowd.backend.timeouts == [crowd.bench.timeout] * 2
+
+
+class Entered(Append):
+    """What is entered without steps."""
+
+    def called(self) -> None:
+        """Ignore it."""
+
+
+def test_request_that_one_append_does_not_take_leaves_its_turn_to_its_steps() -> None:
+    bench = Bench(2)
+    bench.publisher.partitions(TOPIC)
+    sent = [Message(b"turn"), *(Message(b"keyed", b"%d" % n) for n in range(9))]
+    for _ in range(4):
+        assert not bench.publisher.enter(TOPIC, Entered(PublishBatch(sent), 0.0))
+        bench.publish(sent)
+    stored = [
+        (batch.partition, message) for batch in bench.backend.batches for message in batch.messages
+    ]
+    assert [at for at, message in stored if message.key is None] == [0, 1, 0, 1]
 
 
 MOST = 6

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
@@ -40,8 +40,8 @@ def reading(backend: MemoryBackend) -> Reading:
     return reads(backend)
 
 
-def reads(backend: MemoryBackend) -> Reading:
-    return Reading(backend, TopicMetadataCache(backend, 0, 5, monotonic), OPTIONS, monotonic)
+def reads(backend: MemoryBackend, clock: Callable[[], float] = monotonic) -> Reading:
+    return Reading(backend, TopicMetadataCache(backend, 0, 5, clock), OPTIONS, clock)
 
 
 def store(backend: MemoryBackend, partition: int, *values: bytes) -> None:
@@ -232,11 +232,13 @@ class SlowReader(MemoryReader):
         self._inner.close()
 
 
-def since(backend: MemoryBackend, time_ms: int, seconds: float) -> Found:
+def since(
+    backend: MemoryBackend, time_ms: int, seconds: float, clock: Callable[[], float] = monotonic
+) -> Found:
     ends = end_of(backend.describe_topic(TOPIC, 5))
     stretch = beginning([0, 1], time_ms), ends
     bounds = replace(PAGE_BOUNDS, seconds=seconds)
-    return after(reads(backend), TOPIC, stretch, 99, everything, bounds)
+    return after(reads(backend, clock), TOPIC, stretch, 99, everything, bounds)
 
 
 def test_partition_that_is_silent_for_long_is_not_left_out(
@@ -286,13 +288,20 @@ class Marked(MemoryBackend):
 def test_page_reaches_ends_that_are_no_messages_within_its_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # In proportion as a page has them: its time is that of two silences.
-    monkeypatch.setattr(scan, "SILENCE_SECONDS", PAGE_BOUNDS.seconds / 20)
+    now = 0.0
+
+    def wait(_mailbox: PollMailbox, seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    # Time passes only where a page waits: its own is that of two silences.
+    assert PAGE_BOUNDS.seconds == 2 * scan.SILENCE_SECONDS
+    monkeypatch.setattr(PollMailbox, "wait", wait)
     backend = Marked(auto_create=False)
     backend.create_topic(TopicInfo(TOPIC, 2), 5)
     store(backend, 0, b"a")
     store(backend, 1, b"b")
-    found = since(backend, 2**42, PAGE_BOUNDS.seconds / 10)
+    found = since(backend, 2**42, PAGE_BOUNDS.seconds, lambda: now)
     assert (found.messages, found.whole) == ((), True)
     assert found.end == end_of(backend.describe_topic(TOPIC, 5))
     backend.close()

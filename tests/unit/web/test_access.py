@@ -31,6 +31,7 @@ from router.services.keys import Keys
 from router.services.rights import Rights
 from router.settings import Settings, load
 from router.web.access import Access, Passwords, Permissions, Right, Signatures
+from router.web.tls import NAME_KEY
 from tests.processes import ManualClock
 from tests.unit.web.applications import CHEAP, HASHES, header
 
@@ -84,6 +85,35 @@ class GuardedSite:
     def logins(self) -> dict[str, float]:
         """Return how many checks ended how."""
         return {labels[0][1]: n for _, labels, n in self.metrics.drain().counters}
+
+
+@pytest.mark.parametrize("guard", ["", "users", "tokens", "users and tokens"])
+def test_who_repeats_a_head_is_who_sent_it(guard: str, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_bytes(SECRET)
+    (tmp_path / "users").write_text(f"anna:{HASHES['argon2']}\n")
+    given = {"auth.users": str(tmp_path / "users")} if "users" in guard else {}
+    if "tokens" in guard:
+        given["auth.token_secret_file"] = str(tmp_path / "secret")
+    access = site(load(None, {}, given), MemoryNode(), Metrics(), ManualClock())
+    right, repeated = header("anna", "secret"), 0
+    scheme = right.partition(" ")[2]
+    for sent in (None, right, header("anna", "no"), f"Bearer {scheme}", bearer("anna"), "Basic !"):
+        for more in ({}, {"HTTP_X_CAMBRIAAUTH": "key:x"}, {"HTTP_X_AUTH": "key:x"}):
+            for named in ({}, {NAME_KEY: "carl"}):
+                environ = request(sent, "10.0.0.1") | more | named
+                try:
+                    principal = access.principal(dict(environ))
+                except UnauthenticatedError:
+                    principal = None
+                try:
+                    who = access.repeated(environ)
+                except UnauthenticatedError:
+                    who = None
+                if who is not None:
+                    assert who() == principal
+                    repeated += 1
+                assert who is None or not more, "a signature counts for one request"
+    assert repeated == {"": 12, "users": 5, "tokens": 1, "users and tokens": 5}[guard]
 
 
 def test_everybody_is_anonymous_without_a_users_file() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from router.broker.delivery import LiveMember, LiveMembers
 from router.broker.entries import Transcoder
+from router.broker.node.backups import Backups
 from router.broker.node.counters import Counters
 from router.broker.node.leases import ClaimRequest, ClaimUpdate, Leases, Peer
 from router.broker.node.rpc.nats import NatsRequests, NatsService
@@ -39,6 +40,8 @@ from router.wire.pulsar.pulsar_pb2 import BaseCommand
 _REFUSAL: Final = "administration is served on the node's socket and to administrators"
 NATS_REQUESTS: Final = ("nats_request", "cancel_nats_request")
 """Those that a session serves, because they end with it."""
+BACKUPS: Final = ("begin_backup", "end_backup")
+"""Those that hold something for the session."""
 MAX_MEMBERS: Final = 2_000
 """Members of another protocol, and their partitions: an answer has to fit into a frame."""
 _OUTCOMES: Final = {
@@ -67,6 +70,8 @@ class NodeRpc:
         self.counters = counters
         # Set by what starts the broker, once there are streams; None: there are none.
         self.nats: NatsService | None = None
+        # Set likewise.
+        self.backups: Backups | None = None
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
         self._refusal = None if topics is not None else refusal
@@ -87,7 +92,7 @@ class NodeRpc:
     @property
     def requests(self) -> set[str]:
         """Return the requests that are served, by their fields of CommandAdmin."""
-        return {*self._at_once, *self._answers, "registry_list", *NATS_REQUESTS}
+        return {*self._at_once, *self._answers, "registry_list", *NATS_REQUESTS, *BACKUPS}
 
     def claim(self, peer: Peer, claim_id: int, request: ClaimRequest) -> None:
         """Queue a poll; see `Leases.claim`.
@@ -110,11 +115,14 @@ class NodeRpc:
             _fail(response, failure)
         return response
 
-    async def answer(self, asked: npb.CommandAdmin) -> npb.CommandAdminResponse:
+    async def answer(self, peer: object, asked: npb.CommandAdmin) -> npb.CommandAdminResponse:
         """Answer a request that may have to wait; a failure is an answer too."""
         response = npb.CommandAdminResponse(request_id=asked.request_id)
         try:
-            await self._answer(asked, response)
+            if asked.WhichOneof("body") in BACKUPS:
+                await self._back_up(peer, asked, response)
+            else:
+                await self._answer(asked, response)
         except RouterError as failure:
             _fail(response, failure)
         except StoreError as failure:
@@ -132,6 +140,21 @@ class NodeRpc:
             raise NotAllowedError(self._refusal)
         else:
             raise BadRequestError("this broker does not know the request")
+
+    async def _back_up(
+        self, peer: object, asked: npb.CommandAdmin, response: npb.CommandAdminResponse
+    ) -> None:
+        if self.backups is None:
+            raise NotAllowedError("this broker keeps nothing on disk")
+        if asked.HasField("end_backup"):
+            await self.backups.end(peer, asked.end_backup)
+            return
+        cut = await self.backups.begin(peer)
+        response.backup.id = cut.id
+        if (journal := cut.journal) is not None:
+            response.backup.journal_first = journal.first
+            response.backup.journal_last = journal.last
+            response.backup.journal_size = journal.size
 
     def _confirm(
         self, _: object, asked: npb.ConfirmLease, response: npb.CommandAdminResponse
@@ -261,6 +284,8 @@ class NodeSession:
         """End all claims; the connection is closed."""
         self._rpc.leases.gone(self)
         self._rpc.counters.gone(self)
+        if self._rpc.backups is not None:
+            self._rpc.backups.gone(self)
         self._nats.close()
 
     def _administer(self, asked: npb.CommandAdmin) -> None:
@@ -278,7 +303,7 @@ class NodeSession:
             self._client.spawn(self._answer(asked))
 
     async def _answer(self, asked: npb.CommandAdmin) -> None:
-        self._respond(await self._rpc.answer(asked))
+        self._respond(await self._rpc.answer(self, asked))
 
     def _respond(self, response: npb.CommandAdminResponse) -> None:
         self._client.send(node.extension(admin_response=response))

@@ -29,6 +29,8 @@ from router.wire.pulsar import pulsar_pb2 as pb
 NO_ENTRY: Final = 2**64 - 1
 MAX_TOPICS_BYTES: Final = 192 * 1024
 """Of a page of topics or clients; more could have more fields than a frame may have."""
+MAX_TOPICS: Final = 1_000
+"""Of a page: no publish is served while one is made, which takes about 16 us a topic."""
 MAX_SCHEMAS_BYTES: Final = 512 * 1024
 """Of the definitions of a page."""
 MAX_SCHEMAS: Final = 100
@@ -124,7 +126,7 @@ class TopicRequests:
 
         found = filter(wanted, self._admin.listed_after(asked.after))
         page = map(conversions.TOPIC_INFO.encode, found)
-        response.more = _fill(response.topics, page, MAX_TOPICS_BYTES)
+        response.more = _fill(response.topics, page, MAX_TOPICS_BYTES, MAX_TOPICS)
 
     async def _locate(self, asked: npb.LocateMessages, response: Response) -> None:
         """Answer the extents of topics in the order of the question, or the first of them.

@@ -29,7 +29,7 @@ class FakeKafka(Cluster):
     `commits` holds what a group committed on a partition of a topic, `committed` counts them.
     `before_commit` is called ahead of each commit, `before_answer` of each answer to a fetch, after
     which a fetch that is called back has its answer still. Of `lost_answers` commits the answer is
-    lost.
+    lost. `unmarked` says how many messages at the end of a partition readers do not see yet.
     """
 
     def __init__(self) -> None:
@@ -40,6 +40,7 @@ class FakeKafka(Cluster):
         self.before_answer: Callable[[], None] | None = None
         self.committed = 0
         self.first: dict[Where, int] = defaultdict(int)
+        self.unmarked: dict[Where, int] = defaultdict(int)
         self._batches: dict[Where, list[tuple[int, int, bytes]]] = defaultdict(list)
         self._changed = threading.Condition()
 
@@ -112,15 +113,14 @@ class FakeKafka(Cluster):
     def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
         """Answer where partitions begin and end."""
         assert request.api is LIST_OFFSETS
-        assert request.message.isolation_level == COMMITTED_ONLY, (
-            "where readers get to, not the log's end"
-        )
         topics = []
         for asked in request.message.topics:
             found = []
             for p in asked.partitions:
                 where = asked.name, p.partition_index
                 offset = self._end(where) if p.timestamp == -1 else self.first[where]
+                if p.timestamp == -1 and request.message.isolation_level == COMMITTED_ONLY:
+                    offset -= self.unmarked[where]
                 found.append(
                     SimpleNamespace(partition_index=p.partition_index, error_code=0, offset=offset)
                 )

@@ -126,11 +126,12 @@ def test_a_broker_without_a_version_of_ours_is_named(
     [
         (b"\0\0\0\2\0\0", "a frame of 2 bytes"),
         (b"\x7f\xff\xff\xff", "a frame of 2147483647 bytes"),
+        (b"\x15\x03\x03\0\2\2P", "expects TLS: set kafka.tls"),
         (framed(99, EMPTY), "another request"),
         (framed(2, b"\0\xff\xff\xff\xff\xff\xff"), "MetadataResponse"),
         (framed(2, b""), "ResponseHeader"),
     ],
-    ids=["short", "long", "other", "damaged", "empty"],
+    ids=["short", "long", "tls", "other", "damaged", "empty"],
 )
 def test_what_is_no_answer_ends_the_connection(opened: Make, frame: bytes, sentence: str) -> None:
     _, connection = opened(lambda *_: frame, Metadata=(9, 9))

@@ -17,8 +17,9 @@ from router.backends.kafka.acknowledging import (
 )
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.group_progress import Progress
-from router.backends.kafka.offsets import Commit, Offsets, epoch_of, new_epoch, note_of
+from router.backends.kafka.offsets import LATEST, Commit, Offsets, epoch_of, new_epoch, note_of
 from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, Reader
+from router.clocks import deadline_in
 from router.errors import (
     BackendUnavailableError,
     ConsumerClosedError,
@@ -472,6 +473,17 @@ def test_acknowledging_what_is_not_stored_yet_does_nothing(bench: Bench) -> None
     assert bench.kafka.committed == 0
     bench.acknowledge(2, 10)
     assert bench.commit().progress() == Progress(0, ((2, 3),), shared=True)
+
+
+def test_what_readers_do_not_see_yet_is_acknowledged(bench: Bench) -> None:
+    """Kafka confirms a transaction, as of a copy's batch, before its messages are readable."""
+    bench.kafka.unmarked["t", 0] = 10
+    bench.acknowledge(0, 1, 9)
+    assert bench.commit().progress() == Progress(2, ((9, 10),), shared=True)
+    # All else goes by where readers get to, not by the log's end.
+    deadline = deadline_in(WAIT)
+    assert bench.offsets.end("t", 0, deadline) == 0
+    assert bench.offsets.at("t", (0,), LATEST, deadline) == {0: 0}
 
 
 def test_a_position_that_did_not_move_for_long_is_committed_again_and_then_not_soon(

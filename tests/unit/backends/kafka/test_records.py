@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Sequence
 
 import crc32c
@@ -17,14 +18,17 @@ from router.errors import ReadFailedError
 from router.model import Message, Stored
 from router.wire.kafka.record_batches import HEADER_BYTES, next_offset
 from router.wire.kafka.record_messages import (
+    ALL_HEADERS,
     EVENT_TIME,
     REPLICATE_TO,
     SCHEMA_VERSION,
     SEQUENCE,
+    as_read,
+    read_message,
     weight,
     write_messages,
 )
-from router.wire.kafka.records import varint
+from router.wire.kafka.records import Header, Record, varint, write_headers
 
 NOW = 1_700_000_000_000
 texts = st.text(st.characters(codec="utf-8"), max_size=5)
@@ -45,6 +49,11 @@ batches = st.lists(messages, min_size=1, max_size=5)
 
 def stored(data: bytes | bytearray, start: int = 0, **more: object) -> list[Stored]:
     return list(decode(bytes(data), start, -1, **more))  # type: ignore[arg-type]
+
+
+def kept(*headers: Header) -> str:
+    """Return the property that has these headers."""
+    return b64encode(write_headers(headers)).decode()
 
 
 def at(batch: bytearray, offset: int) -> bytes:
@@ -98,6 +107,36 @@ def test_messages_survive_from_any_offset_on(parts: list[list[Message]], skip: i
     assert next_offset(data, 100) == 100 + len(flat)
 
 
+own_names = st.sampled_from([ALL_HEADERS, EVENT_TIME, REPLICATE_TO, SCHEMA_VERSION, SEQUENCE])
+odd_headers = st.lists(
+    st.tuples(
+        st.sampled_from([b"a", b"\xff"]) | own_names.map(str.encode),
+        st.none() | st.sampled_from([b"", b"5", b"x", b"\xff"]),
+    ),
+    max_size=4,
+)
+odd_texts = st.sampled_from(["", "5", "x", "us,eu", "9" * 19]) | odd_headers.map(
+    lambda headers: kept(*headers)
+)
+
+
+@given(messages, st.dictionaries(own_names | st.just("a"), odd_texts), odd_headers, st.booleans())
+def test_what_is_read_is_known_before_it_is_written(
+    message: Message, properties: dict[str, str], headers: list[Header], foreign: bool
+) -> None:
+    """Of messages that Kafka's clients and publishers of properties made, however odd."""
+    message = message._replace(properties={**message.properties, **properties})
+    if foreign:
+        message = read_message(Record(0, 0, b"k", b"v", headers))
+    version = message.schema_version
+    wanted = as_read(message)
+    for one in (message, wanted):
+        (found,) = stored(write_messages([one], NOW, (7, 3), 0))
+        assert found.message._replace(schema_version=version) == wanted
+    if foreign and not any(name.startswith(b"router-") for name, _ in headers):
+        assert wanted == message
+
+
 @given(batch=batches, cut=st.integers(0, 10_000))
 def test_a_batch_that_is_cut_short_is_left_for_the_next_fetch(
     batch: list[Message], cut: int
@@ -137,7 +176,9 @@ def test_compressed_batches_are_read(codec: int) -> None:
         builder.append(offset, NOW + offset, b"k", b"v" * 500, [("name", b"\xff")])
     found = stored(builder.build())
     assert [one.publish_time for one in found] == [NOW, NOW + 1, NOW + 2]
-    assert found[2].message == Message(b"v" * 500, b"k", {"name": "\ufffd"})
+    assert found[2].message == Message(
+        b"v" * 500, b"k", {"name": "\ufffd", ALL_HEADERS: kept((b"name", b"\xff"))}
+    )
 
 
 def test_messages_of_aborted_transactions_are_left_out() -> None:

@@ -17,7 +17,7 @@ from tests.unit.broker.nats.serving import CALLER, Inbox, Serving, run
 from tests.unit.broker.nats.test_consumers import Restricted
 
 MANY = 20_000
-SECONDS = 3.0
+SECONDS = 3.0  # of processor time, in which the event loop serves no other client
 """Compared with each other, so many would take minutes."""
 
 
@@ -26,9 +26,9 @@ def test_long_lists_are_refused_at_once(tmp_path: Path) -> None:
         await served.stream(max_msgs=9)
 
         async def code_of(call: str, body: Any) -> int:
-            began = time.monotonic()
+            began = time.thread_time()
             reply = await served.server.api.answer(CALLER, call, json.dumps(body).encode())
-            assert time.monotonic() - began < SECONDS
+            assert time.thread_time() - began < SECONDS
             assert reply is not None
             return int(reply.to_json().get("error", {}).get("err_code", 0))
 
@@ -62,9 +62,9 @@ def test_many_filters_cost_no_more_for_each_subject() -> None:
     for place in range(MANY):
         index.add(f"s.{place}.x", place + 1, 1)
     filters = [f"s.*.y{place}" for place in range(MAX_SUBJECTS)]
-    began = time.monotonic()
+    began = time.thread_time()
     assert not list(index.matching(filters))
-    assert time.monotonic() - began < SECONDS
+    assert time.thread_time() - began < SECONDS
     found = {subject for subject, _ in index.matching([*filters, "s.7.*", "s.8.>"])}
     assert found == {"s.7.x", "s.8.x"}
 

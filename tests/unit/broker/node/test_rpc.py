@@ -30,7 +30,7 @@ def rpc() -> NodeRpc:
 
 def answered(rpc: NodeRpc, **request: object) -> npb.CommandAdminResponse:
     asked = npb.CommandAdmin(request_id=7, **request)  # type: ignore[arg-type] # any request
-    response = rpc.answer_now("w", asked) or asyncio.run(rpc.answer(asked))
+    response = rpc.answer_now("w", asked) or asyncio.run(rpc.answer("w", asked))
     assert response.request_id == 7
     return response
 

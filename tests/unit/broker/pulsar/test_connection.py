@@ -174,6 +174,22 @@ def send(sequence_id: int, value: bytes = b"v", number: int = 0) -> bytes:
     return encode(sent, payload)
 
 
+def appends(*sequences: int, value: bytes = b"v", number: int = 0) -> bytes:
+    payloads = [pack([Message(value)], "p", sequence, 1) for sequence in sequences]
+    sent = command(
+        pb.BaseCommand.APPENDS,
+        request_id=7,
+        producer_ids=[number] * len(sequences),
+        sequence_ids=sequences,
+        sizes=map(len, payloads),
+    )
+    return encode(sent, b"".join(payloads))
+
+
+def append(sequence: int, value: bytes) -> bytes:
+    return appends(sequence, value=value)
+
+
 def flow(permits: int) -> bytes:
     return encode(command(pb.BaseCommand.FLOW, consumer_id=0, messagePermits=permits))
 
@@ -235,6 +251,36 @@ def test_nothing_is_answered_before_it_is_stored(folder: Path) -> None:
         await open_both(client)
         await client.silent_until_synced(disk, flow(10), send(0))
         assert client.kinds() == ["SEND_RECEIPT", "MESSAGE"]
+
+    with_client(folder, test, disk=disk)
+
+
+def test_no_joint_append_is_answered_before_what_it_holds_is_stored_or_known_to_be(
+    folder: Path,
+) -> None:
+    disk = HeldDisk()
+    deduplicated = [pb.KeyValue(key="router-dedup", value="true")]
+    opened = command(
+        pb.BaseCommand.PRODUCER, topic=TOPIC, producer_id=0, request_id=1, metadata=deduplicated
+    )
+
+    async def test(client: Client, context: Context) -> None:
+        client.send(encode(opened))
+        await client.settle()
+        await client.silent_until_synced(disk, appends(0, 1, 1), appends(1, 0), appends(1))
+        assert client.kinds() == ["APPENDS_RESPONSE"] * 3
+        (topic,) = context.topics.store.topics()
+        assert context.topics.store.ledger(topic.ledger_ids[0]).next_entry == 2
+        # What is refused as a whole waits for nothing.
+        disk.hold()
+        try:
+            client.send(send(2), appends(0, 1, number=5))
+            await client.idle()
+            (response,) = client.received()
+            assert [one.entry for one in response.appendsResponse.failures] == [0, 1]
+        finally:
+            disk.release()
+        await client.settle()
 
     with_client(folder, test, disk=disk)
 
@@ -511,16 +557,23 @@ def test_a_send_is_refused_when_the_topic_was_terminated_and_behind_earlier_rece
     with_client(folder, test)
 
 
+@pytest.mark.parametrize("frame", [send, append])
 def test_reading_pauses_until_what_was_sent_is_stored(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, monkeypatch: pytest.MonkeyPatch, frame: Callable[[int, bytes], bytes]
 ) -> None:
     monkeypatch.setattr(producing, "MAX_PENDING_BYTES", 3_000)
 
-    async def test(client: Client, _: Context) -> None:
+    async def test(client: Client, context: Context) -> None:
         await open_both(client)
-        client.send(send(0, b"v" * 1_000))
+        (topic,) = context.topics.store.topics()
+        ledger = context.topics.store.ledger(topic.ledger_ids[0])
+        # What is refused counts neither as sent nor as stored.
+        ledger.terminated = True
+        client.send(frame(0, b"v" * 1_000))
+        ledger.terminated = False
+        client.send(frame(0, b"v" * 1_000))
         assert client.transport.reading
-        client.send(send(1, b"v" * 1_000))
+        client.send(frame(1, b"v" * 1_000))
         held = not client.transport.reading
         await client.settle()
         assert (held, client.transport.reading) == (True, True)

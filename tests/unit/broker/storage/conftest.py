@@ -1,22 +1,16 @@
-"""Folders in memory: what a power cut leaves is simulated, so real syncs would only cost time."""
+"""Stores are tested on folders in memory."""
 
 from __future__ import annotations
 
-import os
-import tempfile
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-IN_MEMORY = Path("/dev/shm")
+from router.broker.storage import recovery
+from tests.unit.broker.in_memory import folder
+
+__all__ = ["folder"]
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    """An empty folder of the test's own; on a disk where there is no file system in memory."""
-    if not os.access(IN_MEMORY, os.W_OK):
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(dir=IN_MEMORY, prefix="router-test-") as name:
-        yield Path(name)
+@pytest.fixture(autouse=True)
+def joins_little(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have recovery write tails away between few commit groups, as it does with large ones."""
+    monkeypatch.setattr(recovery, "JOINED_BYTES", 1_000)

@@ -149,12 +149,12 @@ class Work:
             for number in range(rounds):
                 for ledger in ledgers:
                     for _ in range(1 + number % 3):
-                        self._append(ledger)
+                        self.append(ledger)
                     self._delete(store, ledger, number)
                 await synced(store)
                 for ledger in ledgers:
                     for record in store.subscriptions(ledger.id):
-                        self._acknowledge(store, record, number)
+                        self.acknowledge(store, record, number)
                 if number % 5 == 4:
                     await store.retain(NOW_MS + number * 1000)
             await synced(store)
@@ -169,7 +169,8 @@ class Work:
             self.subscribed.add(ledger_id)
         return [store.ledger(ledger_id) for ledger_id in topic.ledger_ids]
 
-    def _append(self, ledger: Ledger) -> None:
+    def append(self, ledger: Ledger) -> None:
+        """Append one more entry."""
         expected = self.expected[ledger.id]
         number = len(expected.appended)
         expected.appended.append(payload(number))
@@ -195,7 +196,8 @@ class Work:
         expected.deletes_asked |= deleted
         store.delete_messages(ledger, ranges, lambda: expected.deletes_confirmed.update(deleted))
 
-    def _acknowledge(self, store: Store, record: SubscriptionRecord, number: int) -> None:
+    def acknowledge(self, store: Store, record: SubscriptionRecord, number: int) -> None:
+        """Acknowledge what a round of this number does."""
         expected = self.expected[record.ledger_id]
         cumulative = number % 4 == 3
         entry = number // 2 if cumulative else number

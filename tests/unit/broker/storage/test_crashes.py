@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import errno
 import os
 import random
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from router.broker.folder import MARK
-from router.broker.storage import PULSAR_FORMAT, Store, StoreError
+from router.broker.storage import PULSAR_FORMAT, Store, StoreError, checkpointer
 from router.broker.storage.check import repair
+from router.model import Policies
 from tests.unit.broker.storage.disks import Faults, MemoryDisk
 from tests.unit.broker.storage.rig import (
+    NOW_MS,
     SMALL,
+    TOPIC,
     Work,
     clock,
     fill,
@@ -26,6 +31,7 @@ from tests.unit.broker.storage.rig import (
     payload,
     read_all,
     run,
+    synced,
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -76,6 +82,69 @@ def test_what_was_confirmed_is_there_after_a_power_cut_at_any_operation(
         except BaseException as error:
             error.add_note(f"operation {at} ({faults.names[at - 1 :][:1]}), seed {seed}")
             raise
+
+
+@pytest.mark.parametrize("ending", ["closed", "killed", "ended with entries in the journal"])
+def test_what_was_confirmed_is_there_after_a_power_cut_while_ledgers_come_into_use(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, ending: str
+) -> None:
+    """A second life, which begins with idle ledgers or with what a kill left to be recovered."""
+    (folder / "data").mkdir()
+    disk, before = MemoryDisk(), Work()
+    if ending == "ended with entries in the journal":
+        monkeypatch.setattr(checkpointer, "MAX_LEDGERS_WRITTEN_AT_END", 1)
+
+    async def begin() -> None:
+        async with (killed if ending == "killed" else opened)(folder, disk=disk) as store:
+            await before.run(store)
+
+    async def go_on(later: MemoryDisk, work: Work) -> None:
+        with suppress(StoreError):
+            store = await Store.open(folder / "data", SMALL, clock, later)
+            with suppress(StoreError):
+                await use_idle_ledgers(store, work)
+            await store.close()
+
+    def again(at: int) -> tuple[MemoryDisk, Work]:
+        """Go on from the end of the first life up to an operation that fails like all after it."""
+        shutil.rmtree(folder / "data")
+        shutil.copytree(folder / "first", folder / "data")
+        later, work = disk.crash(random.Random(0)), copy.deepcopy(before)
+        later.faults = Faults(at, errno.ENOSPC, dead=True)
+        run(go_on(later, work))
+        return later, work
+
+    run(begin())
+    disk = disk.crash(random.Random(0))
+    shutil.copytree(folder / "data", folder / "first")
+    operations = again(0)[0].faults.count
+    assert operations > 80
+    for at in range(1 + random.randrange(STEP), operations, STEP):
+        later, work = again(at)
+        seed = random.random()
+        try:
+            run(check_twice(folder, later.crash(random.Random(seed)), work))
+        except BaseException as error:
+            error.add_note(f"operation {at} ({later.faults.names[at - 1 :][:1]}), seed {seed}")
+            raise
+
+
+async def use_idle_ledgers(store: Store, work: Work) -> None:
+    """Use the ledgers of a start one after the other, with all that passes over idle ones."""
+    now_ms = NOW_MS + 100_000
+    await store.retain(now_ms)
+    topic = await store.create_topic(f"{TOPIC}-short", 2, Policies(), {})
+    one, other = sorted(work.expected)
+    record = next(iter(store.subscriptions(one)))
+    await store.cuts.begin(lambda: None)
+    await asyncio.gather(store.retain(now_ms), store.delete_topic(topic.id))
+    work.acknowledge(store, record, 6)
+    work.append(store.ledger(other))
+    await synced(store)
+    await store.retain(now_ms)
+    await store.cuts.end()
+    await work.go_on(store)
+    await store.retain(now_ms)
 
 
 @pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC, errno.EFBIG])

@@ -253,14 +253,17 @@ def test_a_repair_of_the_journal_keeps_deletions_before_the_damage(
     run(after())
 
 
-def test_deleted_ranges_that_overlap_are_damage_of_the_metadata(folder: Path) -> None:
+@pytest.mark.parametrize("ranges", [[(0, 5), (3, 7)], [(0, 5), (5, 7)], [(5, 3)]])
+def test_deleted_ranges_that_overlap_are_damage_of_the_metadata(
+    folder: Path, ranges: list[tuple[int, int]]
+) -> None:
     async def work() -> None:
         async with opened(folder) as store:
             await fill(store, await one_ledger(store), [b"one"])
 
     run(work())
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
-        connection.executemany("INSERT INTO deleted VALUES (1, ?, ?)", [(0, 5), (3, 7)])
+        connection.executemany("INSERT INTO deleted VALUES (1, ?, ?)", ranges)
     for look in (lambda: check(folder / "data"), lambda: run(work())):
         with pytest.raises(StoreError, match="overlap"):
             look()

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import random
 import sqlite3
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from router.broker.storage import Store
-from router.broker.storage.commit_groups import FILE_SIZE, GROUP_HEADER_SIZE
+from router.broker.storage import Ack, Cursor, Store, checkpointer, journal, recovery
+from router.broker.storage import store as store_module
+from router.broker.storage.commit_groups import FILE_SIZE, GROUP_HEADER_SIZE, read_records
+from router.broker.storage.disk import Disk
 from router.broker.storage.faults import JournalDamagedError, StoreError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.recovery import open_journal, sound_commit_groups
@@ -323,3 +327,181 @@ def test_relaxed_storage_has_everything_on_disk_soon_after_the_last_round(folder
             await until(is_synced)
 
     run(work())
+
+
+def test_what_a_kill_left_does_not_hold_publishing_up_behind_the_start(folder: Path) -> None:
+    payloads = [payload(number) for number in range(20)]
+
+    async def work() -> None:
+        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+            await fill(store, await one_ledger(store), payloads)
+        # More than fits into the cache, but not so much that it is written before the start.
+        async with opened(folder, replace(SMALL, cache=8_000, journal=1 << 20)) as store:
+            ledger = await one_ledger(store)
+            assert (ledger.flushed_entry, store.congested) == (0, False)
+            await until(lambda: ledger.flushed_entry == 20)
+            assert [entry.payload for entry in await read_all(ledger)] == payloads
+
+    run(work())
+
+
+def test_a_journal_file_ends_before_a_start_has_too_much_to_read_however_small_it_is(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "MAX_PARTS", 60)
+
+    async def work() -> None:
+        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+            ledger = await one_ledger(store)
+            await fill(store, ledger, [b"v"] * 50, each=True)
+            await until(lambda: ledger.flushed_entry >= 40)
+        async with opened(folder) as store:
+            assert len(await read_all(await one_ledger(store))) == 50
+
+    run(work())
+    assert len(list((folder / "data" / "journal").glob("*.log"))) <= 2
+
+
+def test_recovery_writes_away_what_is_much_more_than_the_cache(folder: Path) -> None:
+    payloads = [payload(number) for number in range(60)]
+
+    async def work() -> None:
+        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+            await fill(store, await one_ledger(store), payloads, each=True)
+        async with opened(folder, replace(SMALL, cache=4_000, journal=1 << 20)) as store:
+            ledger = await one_ledger(store)
+            assert ledger.flushed_entry > 30
+            assert [entry.payload for entry in await read_all(ledger)] == payloads
+
+    run(work())
+
+
+def test_small_commit_groups_are_joined_by_recovery(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "JOINED_BYTES", 1 << 20)
+
+    async def work() -> None:
+        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)) as store:
+            await fill(store, await one_ledger(store), [b"v"] * 50, each=True)
+        async with killed(folder, replace(SMALL, cache=1 << 20, journal=1 << 20)):
+            (file,) = (folder / "data" / "journal").glob("*.log")
+            groups = sound_commit_groups(Disk(), [file])
+            (joined,) = [group for _, group in groups if len(list(read_records(group.body))) > 1]
+            assert len(list(read_records(joined.body))) == 50
+
+    run(work())
+
+
+@pytest.mark.parametrize("relaxed", [False, True])
+def test_stop_with_entries_of_many_ledgers_makes_no_files_and_leaves_them_in_the_journal(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, *, relaxed: bool
+) -> None:
+    monkeypatch.setattr(checkpointer, "MAX_LEDGERS_WRITTEN_AT_END", 2)
+    options = replace(SMALL, cache=1 << 20, journal=1 << 20, relaxed=relaxed)
+    disk = MemoryDisk()
+    (folder / "data").mkdir()
+
+    async def fill_all(name: str, count: int) -> None:
+        async with opened(folder, options, disk) as store:
+            topic = await store.create_topic(f"{TOPIC}-{name}", count, Policies(), {})
+            for ledger_id in topic.ledger_ids:
+                record = await store.create_subscription(ledger_id, "g", -1, {})
+                await fill(store, store.ledger(ledger_id), [payload(n) for n in range(3)])
+                store.acknowledge(record, Ack(1))
+
+    async def expect(count: int) -> None:
+        async with opened(folder, options, disk) as store:
+            ids = [number for topic in store.topics() for number in topic.ledger_ids]
+            assert len(ids) == count
+            for ledger_id in ids:
+                found = await read_all(store.ledger(ledger_id))
+                assert [entry.payload for entry in found] == [payload(n) for n in range(3)]
+                (record,) = store.subscriptions(ledger_id)
+                assert list(record.cursor.ranges()) == [(1, 1)]
+
+    def written() -> int:
+        return len([path for path in disk.names if path.suffix == ".seg"])
+
+    run(fill_all("few", 2))
+    assert written() == 2
+    assert not [path for path in disk.names if path.suffix == ".log"]
+    run(fill_all("many", 3))
+    assert written() == 2
+    disk = disk.crash(random.Random(1))
+    run(expect(5))
+    monkeypatch.setattr(checkpointer, "MAX_LEDGERS_WRITTEN_AT_END", 3)
+    run(expect(5))
+    assert written() == 5
+
+
+def test_ledgers_that_wait_for_longest_are_written_until_a_stop_may_write_the_rest(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpointer, "MAX_LEDGERS_WRITTEN_AT_END", 3)
+    monkeypatch.setattr(checkpointer, "LEDGERS_RELIEVED", 2)
+    monkeypatch.setattr(store_module, "_SPACE_CHECK_SECONDS", 0.0)
+    options = replace(SMALL, cache=1 << 20, journal=1 << 20)
+    disk = MemoryDisk()
+    (folder / "data").mkdir()
+
+    def written() -> tuple[int, ...]:
+        folders = {int(path.parent.name) for path in disk.names if path.suffix == ".seg"}
+        return tuple(sorted(folders))
+
+    async def relieved(store: Store) -> None:
+        await until(lambda: len(store._tails.unflushed) <= 3)
+
+    async def fill_all(count: int) -> list[int]:
+        async with killed(folder, options, disk) as store:
+            topic = await store.create_topic(TOPIC, count, Policies(), {})
+            for ledger_id in topic.ledger_ids:
+                await fill(store, store.ledger(ledger_id), [payload(n) for n in range(3)])
+            await relieved(store)
+            return [*topic.ledger_ids]
+
+    async def expect(ids: list[int]) -> None:
+        async with opened(folder, options, disk) as store:
+            for ledger_id in ids:
+                found = await read_all(store.ledger(ledger_id))
+                assert [entry.payload for entry in found] == [payload(n) for n in range(3)]
+            await relieved(store)
+
+    ids = asyncio.run(fill_all(8))
+    assert written() in {tuple(ids[:5]), tuple(ids[:6])}
+    disk = disk.crash(random.Random(1))
+    run(expect(ids))
+    assert written() == tuple(ids)
+    assert not [path for path in disk.names if path.suffix == ".log"]
+
+
+@pytest.mark.parametrize("ack", [Ack(5, cumulative=True), Ack(5)])
+def test_cursor_that_a_start_clips_does_not_acknowledge_what_is_stored_later(
+    folder: Path, ack: Ack
+) -> None:
+    """In relaxed mode the metadata may acknowledge entries that a power cut took."""
+
+    async def begin() -> None:
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            await store.create_subscription(ledger.id, "g", -1, {})
+            await fill(store, ledger, [b"kept"] * 5)
+
+    async def go_on() -> None:
+        async with killed(folder) as store:
+            await fill(store, await one_ledger(store), [b"later"] * 3)
+
+    async def end() -> None:
+        async with opened(folder) as store:
+            ledger = await one_ledger(store)
+            (record,) = store.subscriptions(ledger.id)
+            assert ledger.next_entry == 8
+            assert not any(record.cursor.is_acked(entry) for entry in (5, 6, 7))
+
+    run(begin())
+    ahead = Cursor()
+    ahead.apply(ack)
+    with closing(sqlite3.connect(folder / "data" / "metadata.db")) as metadata, metadata:
+        metadata.execute("UPDATE subscriptions SET cursor = ?", (ahead.dump(),))
+    run(go_on())
+    run(end())

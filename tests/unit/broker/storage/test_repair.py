@@ -63,7 +63,7 @@ def test_cursors_and_marks_of_sound_rounds_outlive_a_damaged_one(folder: Path) -
             gone = await store.create_subscription(ledger.id, "gone", -1, {})
             store.acknowledge(gone, Ack(0))
             await synced(store)
-            await store.delete_subscription(gone.id)
+            await store.delete_subscription(gone)
             await store.delete_topic(other.id)
         damage(folder, b"broken")
         (finding,) = check(folder / "data")

@@ -115,6 +115,18 @@ def test_topics_are_listed_in_pages(
     assert (direct.answers > 1) == (size < 1_000)
 
 
+@pytest.mark.parametrize(("most", "answers"), [(5, 3), (6, 2), (12, 1), (100, 1)])
+def test_a_page_of_topics_has_a_bounded_number(
+    direct: Direct, admin: BrokerAdmin, monkeypatch: pytest.MonkeyPatch, most: int, answers: int
+) -> None:
+    monkeypatch.setattr(rpc_topics, "MAX_TOPICS", most)
+    for number in range(12):
+        admin.create(TopicInfo(TopicName("public", "a", f"t{number}")), 0)
+    direct.answers = 0
+    assert len(admin.topics(0)) == 12
+    assert direct.answers == answers
+
+
 def test_a_page_fits_into_a_frame_however_long_its_names_are() -> None:
     longest = pb.SubscriptionStats(
         name="\U0001f600" * cursor_admin.MAX_NAME_CHARACTERS,

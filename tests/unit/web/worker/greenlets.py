@@ -1,35 +1,101 @@
-"""Runs a test in a process of its own, under gevent as workers are: the tests' own is not."""
+"""Runs the tests of a module in one process under gevent, as workers are: the tests' own is not.
+
+One process for each test would import the application for each, which takes longer than most of
+them. A test that fails ends the process, and the next one begins another.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import select
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 
 ROOT = Path(__file__).parents[4]
-RUN = (
+START = (
     "from gevent import monkey; monkey.patch_all();"
-    "import importlib, sys; module, name = sys.argv[1:];"
-    "getattr(importlib.import_module(module), name).__wrapped__()"
+    "from tests.unit.web.worker.greenlets import serve; serve()"
 )
+# Coverage is written then, on a machine that may have much other work.
+ENDING_SECONDS = 30.0
+PASSED = b"passed\n"
 
 
-def under_gevent(test: Callable[[], None]) -> Callable[[], None]:
-    """Return the test that passes when this one does there, and writes nothing to stderr."""
+class _Child:
+    """The process that runs the tests of a module, by name."""
+
+    def __init__(self, module: str) -> None:
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - `end` closes it
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", START, module],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._stderr,
+        )
+
+    def passes(self, name: str, seconds: float) -> bool:
+        """Return whether a test passes in time, and nothing was written to stderr so far."""
+        given, answers = self._process.stdin, self._process.stdout
+        assert given is not None
+        assert answers is not None
+        given.write(f"{name}\n".encode())
+        given.flush()
+        answered, _, _ = select.select([answers], [], [], seconds)
+        passed = bool(answered) and os.read(answers.fileno(), 100) == PASSED
+        return passed and not os.fstat(self._stderr.fileno()).st_size
+
+    def end(self) -> tuple[int, str]:
+        """End the process; return its status, and what it wrote to stderr."""
+        with self._stderr, self._process as process:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(ENDING_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            status = process.wait()
+            self._stderr.seek(0)
+            return status, self._stderr.read().decode(errors="replace")
+
+
+_children: dict[str, _Child] = {}
+
+
+def under_gevent(test: Callable[[], None], *, seconds: float = 45) -> Callable[[], None]:
+    """Return the test that passes when this one does there, in time, and writes no stderr."""
 
     # What is called takes no fixtures.
     @wraps(test)
     def run() -> None:
-        ended = subprocess.run(
-            [sys.executable, "-c", RUN, test.__module__, test.__name__],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            timeout=50,
-            check=False,
-        )
-        assert (ended.returncode, ended.stderr) == (0, ""), ended.stderr
+        module = test.__module__
+        if module not in _children:
+            _children[module] = _Child(module)
+        if not _children[module].passes(test.__name__, seconds):
+            raise AssertionError(_children.pop(module).end())
 
     return run
+
+
+def end_children() -> None:
+    """End the processes; fails if one of them fails at its end."""
+    while _children:
+        module, child = _children.popitem()
+        ended = child.end()
+        assert ended == (0, ""), (module, *ended)
+
+
+def serve() -> None:
+    """Run the tests whose names come, in the process of a `_Child`."""
+    answers = os.dup(sys.stdout.fileno())
+    # What the tests print, such as logs of the application, is no answer.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    module = importlib.import_module(sys.argv[1])
+    while name := sys.stdin.readline().strip():
+        getattr(module, name).__wrapped__()
+        os.write(answers, PASSED)

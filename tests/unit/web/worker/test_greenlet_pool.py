@@ -8,7 +8,7 @@ import gevent
 from gevent.event import Event
 from greenlet import getcurrent
 
-from router.web.worker.connection import MAX_SPARE_GREENLETS, GreenletPool
+from router.web.worker.suspended import MAX_SPARE_GREENLETS, GreenletPool
 from tests.unit.web.worker.greenlets import under_gevent
 
 PATIENCE = 20.0

@@ -5,7 +5,10 @@ from __future__ import annotations
 import io
 import random
 import socket
+import tracemalloc
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from typing import Any
 
 import pytest
@@ -25,7 +28,7 @@ from hypothesis import strategies as st
 from router.web.thread_worker import check
 from router.web.worker import bounds, request
 from router.web.worker.chunked import ChunkedBody
-from router.web.worker.request import RefusedError
+from router.web.worker.request import KnownHeads, RefusedError
 from router.web.worker.stream import Body, BufferedSocket
 from tests.http import corpus
 from tests.http.mutating import mutated
@@ -184,10 +187,12 @@ def test_path_and_query_are_taken_as_sent(target: str, parts: tuple[str, str]) -
     assert request.split_target(target) == parts
 
 
-def judged(data: bytes) -> object:
+def judged(data: bytes, heads: KnownHeads | None = None) -> object:
     """Return what a head says, or why it is refused."""
     try:
-        return request.parse(data)
+        if heads is None:
+            return request.parse(data)
+        return (heads.get(("a", data)) or heads.learn(("a", data))).request
     except RefusedError as refusal:
         return refusal.status, refusal.sentence
 
@@ -197,19 +202,43 @@ def test_a_head_that_came_before_is_judged_as_one_that_is_new(name: str) -> None
     chance = random.Random(name)
     for _ in range(10):
         raw = mutated(chance, VECTORS[name]).partition(b"\r\n\r\n")[0] + b"\r\n\r\n"
-        first, again = judged(raw), judged(bytes(bytearray(raw)))
-        request.cached.cache_clear()
+        heads = KnownHeads()
+        first, again = judged(raw, heads), judged(bytes(bytearray(raw)), heads)
         assert first == again == judged(raw)
 
 
-def test_heads_are_cached_up_to_a_bound() -> None:
-    request.cached.cache_clear()
-    for number in range(2 * request.MAX_CACHED_HEADS):
-        request.parse(b"GET /%d HTTP/1.1\r\nHost: localhost\r\n\r\n" % number)
-    long = b"GET /%s HTTP/1.1\r\nHost: localhost\r\n\r\n" % (b"a" * request.MAX_CACHED_HEAD_BYTES)
-    assert request.parse(long) == request.parse(long)
-    assert request.cached.cache_info().currsize == request.MAX_CACHED_HEADS
-    assert request.cached.cache_info().hits == 0
+def fields_of(number: int, count: int, length: int) -> bytes:
+    """Return so many fields whose names no other head has."""
+    return b"".join(b"%x-%x:%s\r\n" % (place, number, b"v" * length) for place in range(count))
+
+
+def memory_of_heads(count: int, length: int) -> tuple[int, int, bool]:
+    """Return what a full table of 1 MiB takes in memory, how many heads it has, if the last too."""
+    request.MAX_CACHED_BYTES = 1 << 20  # type: ignore[misc] # of a process for this alone
+    heads, keys = KnownHeads(), list[tuple[str, bytes]]()
+    tracemalloc.start()
+    begun = tracemalloc.get_traced_memory()[0]
+    for number in range(1_000):
+        line = b"GET /%d HTTP/1.1\r\nHost: localhost\r\n" % number
+        key = "10.0.0.1 - 80", line + fields_of(number, count, length) + b"\r\n"
+        assert len(key[1]) <= request.MAX_CACHED_HEAD_BYTES
+        heads.learn(key)
+        keys = [*keys[-10:], key]
+    taken = tracemalloc.get_traced_memory()[0] - begun
+    return taken, len(heads._table), all(heads.get(key) is not None for key in keys)
+
+
+@pytest.mark.slow
+def test_heads_take_no_more_memory_than_their_bound() -> None:
+    # Here, what other tests left running would be counted as well.
+    with ProcessPoolExecutor(1, get_context("spawn"), max_tasks_per_child=1) as processes:
+        for count, length in ((0, 0), (10, 60), (97, 1), (1, 1_800)):
+            measured = processes.submit(memory_of_heads, count, length)
+            taken, known, has_last = measured.result(30)
+            # What is prepared for a head is not here, but counted.
+            assert taken < 1 << 20
+            assert taken + request._CACHED_HEAD_BYTES * known > (1 << 20) * 0.7
+            assert has_last
 
 
 @given(line=st.binary(max_size=60), more=st.binary(max_size=9))

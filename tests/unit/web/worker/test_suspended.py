@@ -10,7 +10,7 @@ import gevent
 from gevent import get_hub, monkey
 
 from router.steps import YIELD_TO_LOOP, Event, Wait
-from router.web.worker.connection import GreenletPool, SuspendedConnection
+from router.web.worker.suspended import GreenletPool, SuspendedConnection
 from tests.unit.web.worker.greenlets import under_gevent
 
 PATIENCE = 20.0

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from router.access.authorizer import TOPIC_RECORDS
 from router.errors import BadRequestError, ConflictError
-from router.migration.original import Found
 from router.registry import Record, Registry
 from router.services import keys
 from router.services.keys import ApiKey
@@ -24,6 +23,20 @@ _MEANING: Final[dict[str, Callable[[Record], Any]]] = {
     keys.KIND: ApiKey.load,
     TOPIC_RECORDS: TopicRights.load,
 }
+
+
+Name = tuple[str, str]
+"""The kind and the name of a record."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One record for a registry; `said` tells people about it, without secrets."""
+
+    kind: str
+    name: str
+    value: bytes
+    said: str = ""
 
 
 class Standing(Enum):
@@ -63,22 +76,31 @@ def _step(found: Found, record: Record | None) -> Step:
 def _meaning(kind: str, record: Record) -> Any:
     load = _MEANING.get(kind)
     try:
-        return None if load is None else load(record)
+        return record.value if load is None else load(record)
     except (ValueError, KeyError, TypeError, AttributeError):
         return record.value  # not ours: it differs from anything that can be read
 
 
-def write(steps: list[Step], registry: Registry, overwrite: bool, timeout: float) -> list[str]:
+def write(
+    steps: list[Step],
+    registry: Registry,
+    overwrite: bool,
+    timeout: float,
+    written: dict[Name, int] | None = None,
+) -> list[str]:
     """Write what is new, and what differs if so wanted; return a sentence for each failure.
 
-    Raises BackendUnavailableError, BackendTimeoutError; what was written before that stays.
+    `written` gets the version of each record that is written. Raises BackendUnavailableError,
+    BackendTimeoutError; what was written before that stays.
     """
     failures = []
+    written = {} if written is None else written
     for step in steps:
         if step.standing is Standing.NEW or (overwrite and step.standing is Standing.DIFFERS):
             found = step.found
             try:
-                registry.put(found.kind, found.name, found.value, step.version, timeout)
+                record = registry.put(found.kind, found.name, found.value, step.version, timeout)
+                written[found.kind, found.name] = record.version
             except (BadRequestError, ConflictError) as error:
                 failures.append(f"{found.kind} {found.name}: {error}")
     return failures

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.migration.moving import Standing, compare, write
-from router.migration.original import Found
 from router.node.memory import MemoryRegistry
 from router.services.keys import ApiKey
+from router.services.record_moving import Found, Standing, compare, write
 from router.services.rights import TopicRights
 
 NEW, SAME, DIFFERS = Standing.NEW, Standing.SAME, Standing.DIFFERS

@@ -1,0 +1,1 @@
+"""Copying topics from one store to another, so that each message is there once."""

@@ -1,0 +1,273 @@
+"""Copying topics with a few threads, once or for as long as the source is written to.
+
+Theory of operation. Each partition is copied in turns (`PartitionCopy.turn`) by one of the workers
+at a time, and waits in line while it has more to copy. One that has nothing more keeps its reader,
+whose mailbox puts it in line again when messages come: no partition is asked again and again. The
+readers that wait are bounded (`MAX_WAITING_READERS`); partitions beyond that let go of theirs and
+are looked at every `PARKED_SECONDS`.
+
+A partition that fails for good is named and left out; the others go on.
+
+One lock guards the states of partitions; it is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from enum import Enum
+from queue import SimpleQueue
+from typing import Final
+
+import structlog
+
+from router.errors import RouterError
+from router.model import TopicName
+from router.services.copying.context import CopyContext, SourceGoneError, StoppedError
+from router.services.copying.partition import PartitionCopy
+from router.services.copying.places import Key
+from router.services.copying.plan import partitions_of
+from router.services.copying.state import CopiedTopic
+
+MAX_WAITING_READERS: Final = 1_000
+PARKED_SECONDS: Final = 2.0
+LEVEL_SECONDS: Final = 3.0
+"""With publishers at work there is always a message that is not copied yet: this one is new."""
+
+_log = structlog.get_logger(__name__)
+
+
+class TaskState(Enum):
+    """What becomes of a partition next."""
+
+    WAITING = "waiting"
+    QUEUED = "queued"
+    RUNNING = "running"
+    WOKEN = "woken"
+    """Something came while it was copied."""
+    ENDED = "ended"
+
+
+@dataclass(eq=False, slots=True)
+class _Task:
+    """A partition in the line; `wake` is its mailbox."""
+
+    copier: Copier
+    copy: PartitionCopy | None = None
+    state: TaskState = TaskState.QUEUED
+    failure: RouterError | None = None
+    gone: bool = False
+
+    def wake(self) -> None:
+        """Have it copied, as something came."""
+        self.copier.woken(self)
+
+
+@dataclass(eq=False, slots=True)
+class Copier:
+    """Copies partitions until each was read to its end, or for ever; see the module.
+
+    `max_bytes`: of a batch, by the weight of its messages.
+    """
+
+    context: CopyContext
+    max_bytes: int
+    _changed: threading.Condition = field(default_factory=threading.Condition, init=False)
+    _tasks: list[_Task] = field(default_factory=list, init=False)
+    _line: SimpleQueue[_Task | None] = field(default_factory=SimpleQueue, init=False)
+    _busy: int = field(default=0, init=False)
+    _ended: bool = field(default=False, init=False)
+    _level: bool = field(default=False, init=False)
+
+    def add(self, topic: CopiedTopic, fences: dict[int, Key], first: int = 0) -> None:
+        """Copy the partitions of a topic from number `first` on, up to the fences if any."""
+        follow = self.context.options.follow
+        for partition in partitions_of(topic):
+            if partition >= first or partition < 0:
+                task = _Task(self)
+                fence = None if follow else fences.get(partition)
+                task.copy = PartitionCopy(
+                    self.context, topic, partition, task, self.max_bytes, fence
+                )
+                with self._changed:
+                    self._tasks.append(task)
+                    self._busy += 1
+                self._line.put(task)
+
+    def forget_gone(self) -> list[TopicName]:
+        """Forget topics of which no partition is there any more, and return them.
+
+        They may be added again: nothing copies them now.
+        """
+        with self._changed:
+            there: dict[TopicName, bool] = {}
+            for task in self._tasks:
+                if task.copy is not None:
+                    topic = task.copy.topic.source
+                    gone = task.gone and task.state is TaskState.ENDED
+                    there[topic] = there.get(topic, False) or not gone or task.failure is not None
+            found = [topic for topic, still in there.items() if not still]
+            self._tasks[:] = [
+                task for task in self._tasks if task.copy is None or there[task.copy.topic.source]
+            ]
+        return found
+
+    def refuse(self, topic: TopicName, failure: RouterError) -> None:
+        """Copy a topic no more."""
+        woken = []
+        with self._changed:
+            for task in self._tasks:
+                if task.copy is None or task.copy.topic.source != topic:
+                    continue
+                if task.state is TaskState.ENDED or task.failure is not None:
+                    continue
+                task.failure = failure
+                if task.state is TaskState.WAITING:
+                    task.state = TaskState.QUEUED
+                    self._busy += 1
+                    woken.append(task)
+        for task in woken:
+            self._line.put(task)
+
+    def run(self, meanwhile: Callable[[bool], None], every: float) -> None:
+        """Copy; calls `meanwhile` every so often, with whether it is level.
+
+        Returns when all were read to their ends, with `follow` when the copy is stopped. Batches
+        under way are finished.
+        """
+        options = self.context.options
+        with ThreadPoolExecutor(options.workers, "copy") as pool:
+            workers = [pool.submit(self._work) for _ in range(options.workers)]
+            try:
+                parked = PARKED_SECONDS
+                while not self.context.stop.is_set():
+                    if self._waited(every):
+                        break
+                    meanwhile(self.is_level)
+                    parked -= every
+                    if parked <= 0:
+                        parked = PARKED_SECONDS
+                        self._look_at_parked()
+            finally:
+                self._ended = True
+                for _ in workers:
+                    self._line.put(None)
+        with self._changed:
+            # Nothing that came until the end is left, however new it is, as far as it was seen.
+            self._level = self._busy == 0 and not self._parked()
+        for task in self._tasks:
+            if task.copy is not None:
+                task.copy.close()
+
+    @property
+    def failures(self) -> list[RouterError]:
+        """Return why partitions are not copied on."""
+        with self._changed:
+            return [task.failure for task in self._tasks if task.failure is not None]
+
+    @property
+    def level(self) -> bool:
+        """Return whether everything was copied when it ended, and no partition failed."""
+        return self._level and not self.failures
+
+    @property
+    def is_level(self) -> bool:
+        """Return whether all is copied that the source held a moment ago, but what failed."""
+        now = time.monotonic()
+        with self._changed:
+            return all(
+                task.state in {TaskState.WAITING, TaskState.ENDED}
+                or (task.copy is not None and now - task.copy.level_at <= LEVEL_SECONDS)
+                for task in self._tasks
+            )
+
+    def _waited(self, every: float) -> bool:
+        """Wait for so long; return whether all partitions were read to their ends meanwhile."""
+        if self.context.options.follow:
+            self.context.stop.wait(every)
+            return False
+        with self._changed:
+            return self._changed.wait_for(lambda: self._busy == 0, every)
+
+    def woken(self, task: _Task) -> None:
+        """Put a partition in line, as something came for it."""
+        with self._changed:
+            if task.state is TaskState.RUNNING:
+                task.state = TaskState.WOKEN
+            if task.state is not TaskState.WAITING:
+                return
+            task.state = TaskState.QUEUED
+            self._busy += 1
+        self._line.put(task)
+
+    def _look_at_parked(self) -> None:
+        with self._changed:
+            parked = self._parked()
+        for task in parked:
+            self.woken(task)
+
+    def _parked(self) -> list[_Task]:
+        """Return what waits without a reader."""
+        return [
+            task
+            for task in self._tasks
+            if task.state is TaskState.WAITING and task.copy is not None and not task.copy.is_open
+        ]
+
+    def _work(self) -> None:
+        while (task := self._line.get()) is not None:
+            if self._ended or task.copy is None:
+                continue
+            with self._changed:
+                task.state, failure = TaskState.RUNNING, task.failure
+            more = False
+            try:
+                more = failure is None and task.copy.turn()
+            except StoppedError:
+                continue  # in flight is a batch that only the next run may settle: no more of it
+            except SourceGoneError:
+                task.gone = True
+            except RouterError as error:
+                failure = error
+            except Exception as error:  # noqa: BLE001 - the thread's rim: the partition fails
+                _log.exception("copying failed", topic=str(task.copy.topic.source))
+                failure = RouterError(f"copying failed: {type(error).__name__}")
+            self._after(task, task.copy, failure, more=more)
+
+    def _after(
+        self, task: _Task, copy: PartitionCopy, failure: RouterError | None, *, more: bool
+    ) -> None:
+        """Put a partition in line again, or have it wait, or end."""
+        follow = self.context.options.follow and not task.gone
+        with self._changed:
+            failure = failure or task.failure
+        if task.gone:
+            name = copy.topic.source.local
+            self.context.figures.say(f"gone {name}", f"topic {name} was deleted at the source")
+        if failure is not None:
+            self.context.figures.say(f"failure {failure}", f"{failure}")
+        if failure is not None or (not more and (not follow or self._has_too_many())):
+            copy.close()
+        with self._changed:
+            again = failure is None and (more or task.state is TaskState.WOKEN)
+            if again and (more or follow):
+                task.state = TaskState.QUEUED
+            else:
+                ends = failure is not None or not follow
+                task.state = TaskState.ENDED if ends else TaskState.WAITING
+                task.failure = failure
+                self._busy -= 1
+                again = False
+            self._changed.notify_all()
+        if again:
+            self._line.put(task)
+
+    def _has_too_many(self) -> bool:
+        if len(self._tasks) <= MAX_WAITING_READERS:
+            return False
+        with self._changed:
+            waiting = sum(task.state is TaskState.WAITING for task in self._tasks)
+        return waiting >= MAX_WAITING_READERS
