@@ -19,7 +19,8 @@ from tests.ports import free_port
 from tests.processes import BrokerProcess
 from tests.wire.mutating import SECONDS, SEED
 
-MEBIBYTES = 400
+SPARE_MEBIBYTES = 100
+"""What a broker may take besides that which its settings allow."""
 FUZZ_SECONDS = SECONDS / 2
 
 
@@ -37,6 +38,7 @@ class Victim:
         assert self.witness.line().startswith("MSG in.1 2 ")
         assert json.loads(self.witness.line())["config"]["name"] == "WITNESS"
         self.seen = 0
+        self._resident = memory(self.process.pid)
 
     def look(self) -> None:
         """Have the honest client publish and receive, and store a message."""
@@ -48,17 +50,15 @@ class Victim:
         assert self.witness.line().startswith("MSG in.2 2 ")
         assert json.loads(self.witness.line()) == {"stream": "WITNESS", "seq": self.seen}
 
-    @property
-    def mebibytes(self) -> int:
-        """How much memory the broker has."""
-        return memory(self.process.pid)
+    def check_memory(self, allowed: int = 0) -> None:
+        """Compare what the attack brought with the MiB that settings allow."""
+        assert memory(self.process.pid) - self._resident < allowed + SPARE_MEBIBYTES
 
 
-@pytest.fixture(scope="module")
-def victim(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Victim]:
-    victim = Victim(tmp_path_factory.mktemp("victim"))
+@pytest.fixture
+def victim(tmp_path: Path) -> Iterator[Victim]:
+    # One for each attack: freed memory is not all given back at once.
+    victim = Victim(tmp_path)
     yield victim
     victim.witness.socket.close()
     assert victim.process.stop() == 0
@@ -78,7 +78,7 @@ def test_honest_clients_notice_nothing_of_hostile_lines(
     said = capfd.readouterr()
     assert "Traceback" not in said.out + said.err, f"seed {SEED}: {said.err[-3000:]}"
     assert attacks > FUZZ_SECONDS
-    assert victim.mebibytes < MEBIBYTES
+    victim.check_memory()
 
 
 def test_clients_that_never_read_are_cut_off(victim: Victim) -> None:
@@ -90,7 +90,7 @@ def test_clients_that_never_read_are_cut_off(victim: Victim) -> None:
             publisher.send(block + b"PING")
             assert publisher.lines() == []
         victim.look()
-        assert victim.mebibytes < MEBIBYTES
+        victim.check_memory(10 * 32)
         publisher.send("SUB in 1", "PUB flood in 1", "x")
         assert publisher.line().startswith("HMSG in 1 ")
 
@@ -107,7 +107,7 @@ def test_unread_answers_and_acknowledgements_are_bounded(victim: Victim) -> None
                 client.sendall(block)
                 sent += 1
     victim.look()
-    assert victim.mebibytes < MEBIBYTES
+    victim.check_memory(32)
 
 
 def test_halves_of_large_messages_are_bounded(victim: Victim) -> None:
@@ -120,7 +120,7 @@ def test_halves_of_large_messages_are_bounded(victim: Victim) -> None:
                 client.send("PUB half 1048576")
                 client.socket.sendall(b"x" * 1_000_000)
         victim.look()
-        assert victim.mebibytes < MEBIBYTES
+        victim.check_memory(64)
 
 
 def test_many_subscriptions_are_bounded(victim: Victim) -> None:
@@ -131,7 +131,7 @@ def test_many_subscriptions_are_bounded(victim: Victim) -> None:
         shown = other.ask(*(f"SUB {number}.{deep} {number}" for number in range(200)))
         assert set(shown) == {"-ERR 'maximum subscriptions exceeded'"}
         victim.look()
-        assert victim.mebibytes < MEBIBYTES
+        victim.check_memory()
 
 
 def test_stored_messages_that_wait_for_the_disk_are_bounded(victim: Victim) -> None:
@@ -139,8 +139,8 @@ def test_stored_messages_that_wait_for_the_disk_are_bounded(victim: Victim) -> N
     block = b"".join(b"PUB stored 1000000\r\n%b\r\n" % (b"x" * 1_000_000) for _ in range(10))
     with RawNats(victim.address).connect() as client:
         client.ask(f"PUB $JS.API.STREAM.CREATE.FLOOD {len(body)}", body)
-        for _ in range(15):
+        for _ in range(40):
             client.socket.sendall(block)
         victim.look()
         assert client.ask() == []
-        assert victim.mebibytes < MEBIBYTES
+        victim.check_memory(64 + 32)

@@ -5,7 +5,7 @@ as at Apache Kafka, so that a client that sends on without waiting finds what it
 did. Requests of an API that says so (`Api.overlaps`) begin beside others of the same API, so that
 what a producer has in flight shares one sync. Frames that wait are kept here, and nothing is
 read meanwhile: that is one read of the transport at most. Responses that are ready before their
-turn wait in their request.
+turn wait in their request. Requests that store wait while the disk does not keep up.
 
 A client need not say who it is where settings ask for no authentication. Elsewhere a request other
 than those of the handshake is served to a client that has authenticated by SASL, or by the
@@ -24,6 +24,7 @@ from router.broker.context import BrokerContext
 from router.broker.kafka.apis import APIS
 from router.broker.kafka.client import NO_ANSWER, Client, Request, ServedApi
 from router.broker.kafka.context import KafkaContext
+from router.broker.kafka.produce import PRODUCE
 from router.broker.transport.connection import Connection
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError
@@ -75,6 +76,7 @@ class KafkaSession(Client):
     ) -> None:
         super().__init__(connection, context)
         self.frames = FrameReader(MAX_REQUEST_BYTES)
+        self._store = context.topics.store
         self._served = served
         self._header = context.messages.message("RequestHeader")
         self._waiting: deque[bytes] = deque()
@@ -106,6 +108,7 @@ class KafkaSession(Client):
         self.frames = FrameReader(MAX_REQUEST_BYTES)  # what it held need not wait for the collector
         self._waiting.clear()
         self._in_flight.clear()
+        self._store.pressure.discard(self._relieved)
         calls, self.on_close = self.on_close, {}
         for call in calls:
             call()
@@ -129,12 +132,19 @@ class KafkaSession(Client):
         if not self.connection.writable:
             self.connection.when_writable(self._advance_guarded)
             return False
+        (key,) = _HEAD.unpack_from(self._waiting[0])[:1]
+        if key == PRODUCE.key and self._store.congested:
+            self._store.pressure.add(self._relieved)
+            return False
         if not self._in_flight:
             return True
         last = self._in_flight[-1].served.api
-        (key,) = _HEAD.unpack_from(self._waiting[0])[:1]
         full = self._in_flight_bytes >= MAX_IN_FLIGHT_BYTES or len(self._in_flight) >= MAX_IN_FLIGHT
         return last.overlaps and last.key == key and not full
+
+    def _relieved(self) -> None:
+        self._store.pressure.discard(self._relieved)
+        self._advance_guarded()
 
     def _advance_guarded(self) -> None:
         self.connection.guard(self._advance)

@@ -195,7 +195,8 @@ class Publisher:
 
     def _relieve(self) -> None:
         """Read from the client again, should the disk have caught up."""
-        if self._full and self._in_flight < MAX_IN_FLIGHT_BYTES // 2 and not self._is_full():
+        relieved = self._in_flight < MAX_IN_FLIGHT_BYTES // 2
+        if self._full and relieved and not self._context.store.congested:
             self._full = False
             self._context.store.pressure.discard(self._relieve)
             if not self._waits and not self._closed:

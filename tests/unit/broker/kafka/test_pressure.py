@@ -12,6 +12,7 @@ from router.broker.delivery import Access, Producer
 from router.broker.entries.workers import THREADS
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.session import MAX_ELEMENTS
+from router.broker.storage import Store
 from router.model import TopicName
 from router.wire.kafka.compression import GZIP
 from router.wire.kafka.primitives import uvarint
@@ -191,5 +192,31 @@ def test_a_request_may_have_so_many_elements(tmp_path: Path) -> None:
         topic.partitions = [part] * (MAX_ELEMENTS - 1)
         answer = await client.ask("ListOffsets", 7, topics=[topic])
         assert len(answer.topics[0].partitions) == MAX_ELEMENTS - 1
+
+    with_server(tmp_path, test)
+
+
+def test_batches_wait_until_the_disk_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = [True]
+    monkeypatch.setattr(Store, "congested", property(lambda _store: bool(slow)))
+
+    async def test(server: KafkaServer) -> None:
+        client = await with_topic(server)
+        gone, pressure = server.client(), server.topics.store.pressure
+        for publisher in (client, gone):
+            publisher.send("Produce", 9, **fields(client, batch()))
+        assert len(pressure) == 2
+        gone.connection.connection_lost(None)
+        assert len(pressure) == 1
+        partition = server.topics.opened(FULL)
+        assert partition is None or partition.ledger.next_entry == 0
+        slow.clear()
+        for listener in tuple(pressure):
+            listener()
+        answer = await client.receive()
+        assert answer.responses[0].partition_responses[0].base_offset == 0
+        assert not pressure
 
     with_server(tmp_path, test)

@@ -21,6 +21,7 @@ from router.broker.nats.streams import Streams
 from router.broker.nats.subject_index import SubjectBudget, stored_size
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
+from router.broker.storage.disk import Disk
 from router.broker.topics.topics import TopicOptions, Topics
 from router.model import Message, TopicName
 from router.wire.nats import headers
@@ -63,7 +64,7 @@ class Clock:
 
 @dataclass
 class Rig:
-    """Streams, and a client of theirs."""
+    """Streams, and a client of theirs; `reading`: it is read from."""
 
     store: Store
     topics: Topics
@@ -71,6 +72,7 @@ class Rig:
     clock: Clock
     publisher: Publisher
     answers: dict[str, dict[str, Any]]
+    reading: asyncio.Event
     replies: Any = field(default_factory=count)
     sent: set[str] = field(default_factory=set)
 
@@ -138,12 +140,13 @@ async def streaming(
     max_subjects: int = 1_000,
     killed: bool = False,
     options: StoreOptions = SMALL,
+    disk: Disk | None = None,
 ) -> AsyncIterator[Rig]:
     """Serve a folder until the block ends; `killed`: nothing is written at its end."""
     clock = clock or Clock()
     data = folder / "data"
     data.mkdir(exist_ok=True)
-    store = await Store.open(data, options, clock)
+    store = await Store.open(data, options, clock, disk)
     topics = Topics(store, TopicOptions(), clock, ENTRY_FORMATS)
     registry = await FileRegistry.open(data)
     transcoder = Transcoder(ENTRY_FORMATS)
@@ -163,8 +166,10 @@ async def streaming(
             found["error"] = found["error"]["err_code"]
         answers[reply] = found
 
-    publisher = Publisher(publishing, answer, lambda: None, lambda: None)
-    rig = Rig(store, topics, streams, clock, publisher, answers)
+    reading = asyncio.Event()
+    reading.set()
+    publisher = Publisher(publishing, answer, reading.clear, reading.set)
+    rig = Rig(store, topics, streams, clock, publisher, answers, reading)
     await streams.load()
     try:
         yield rig

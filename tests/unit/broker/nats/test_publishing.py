@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from router.broker.delivery import Access, Producer
-from router.broker.nats.publishing import MAX_ENTRY_MESSAGES
+from router.broker.nats.publishing import MAX_ENTRY_MESSAGES, MAX_IN_FLIGHT_BYTES
 from router.broker.nats.stored_messages import StoredMessage
-from router.broker.storage import NATS_FORMAT
+from router.broker.storage import NATS_FORMAT, Store, StoreOptions
 from router.model import Policies, TopicName
 from tests.unit.broker.nats.streaming import (
     DEADLINE_SECONDS,
@@ -25,6 +25,7 @@ from tests.unit.broker.nats.streaming import (
     everything,
     streaming,
 )
+from tests.unit.broker.storage.disks import HeldDisk
 
 Test = Callable[[Rig], Awaitable[None]]
 
@@ -406,5 +407,58 @@ def test_a_full_disk_refuses(tmp_path: Path) -> None:
         await rig.create("S", "s")
         rig.store.full = True
         assert await rig.publish("s") == refused(10077)
+
+    with_streams(tmp_path, test)
+
+
+@pytest.mark.parametrize(
+    ("options", "taken"),
+    [
+        (StoreOptions(reserve=0), MAX_IN_FLIGHT_BYTES),
+        (StoreOptions(reserve=0, unsynced=1 << 20), 1 << 20),
+    ],
+    ids=["client", "disk"],
+)
+def test_a_client_is_not_read_from_while_too_much_of_it_waits_for_the_disk(
+    tmp_path: Path, options: StoreOptions, taken: int
+) -> None:
+    disk = HeldDisk()
+    payload = b"x" * (128 << 10)
+
+    async def test(rig: Rig) -> None:
+        await rig.create("S", "s")
+        disk.hold()
+        try:
+            replies: list[str] = []
+            while rig.reading.is_set() and len(replies) < 100:
+                replies.append(rig.send("s", payload))
+                rig.publisher.flush()
+                await asyncio.sleep(0)
+            assert taken <= len(replies) * len(payload) <= taken + 2 * len(payload)
+            assert not rig.answers
+        finally:
+            disk.release()
+        assert (await rig.answer(replies[-1]))["seq"] == len(replies)
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            await rig.reading.wait()
+
+    with_streams(tmp_path, test, options=options, disk=disk)
+
+
+def test_a_client_whose_messages_are_on_disk_waits_until_the_disk_has_caught_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = [True]
+    monkeypatch.setattr(Store, "congested", property(lambda _store: bool(slow)))
+
+    async def test(rig: Rig) -> None:
+        await rig.create("S", "s")
+        assert await rig.publish("s") == ok(1)
+        assert not rig.reading.is_set()
+        slow.clear()
+        for listener in tuple(rig.store.pressure):
+            listener()
+        assert rig.reading.is_set()
+        assert not rig.store.pressure
 
     with_streams(tmp_path, test)
