@@ -259,8 +259,8 @@ class Appender:
         leader, ended = joined[0], Event()
 
         def settled(number: int, failure: BaseException | None) -> None:
-            left.remove(number)
             self._end(parts[number], failure)
+            left.remove(number)  # only now: another thread may look for the leader's outcome
             for append in parts[number]:
                 if append is leader:
                     ended.wake()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -22,6 +23,7 @@ from tests.unit.services.test_publish import ALICE, TOPIC
 from tests.unit.services.test_publish_steps import Crowd, Entered, Meeting, Script, Walker
 
 PARTITIONS = 4
+WAIT = 30
 KEYS = {partition_of(b"%d" % n, PARTITIONS): b"%d" % n for n in range(50)}
 
 
@@ -252,6 +254,37 @@ def test_a_publish_to_a_topic_that_is_open_is_begun_without_steps_at_any_time() 
         assert publisher.enter(name, append) is not closed
         if not closed:
             publisher.leave(append)
+
+
+def test_a_leader_whose_failure_is_just_being_noted_waits_for_it(
+    crowd: JointCrowd, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With threads the outcome may come while the call returns."""
+    noting, returned = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    class SlowError(QuotaExceededError):
+        def __str__(self) -> str:
+            noting.set()
+            assert returned.wait(WAIT)
+            return "full"
+
+    def publish_many(_: Sequence[Batch], __: float, settled: Settled) -> None:
+        settled(1, None)
+        threads.append(threading.Thread(target=settled, args=(0, SlowError("full"))))
+        threads[0].start()
+        assert noting.wait(WAIT)
+
+    walkers = [crowd.to(0, b"refused"), crowd.to(1, b"stored")]
+    crowd.together(*walkers)
+    monkeypatch.setattr(crowd.joint, "publish_many", publish_many)
+    walkers[0].step()
+    walkers[0].step()
+    returned.set()
+    threads[0].join()
+    crowd.finish(walkers)
+    assert isinstance(walkers[0].error, QuotaExceededError)
+    assert walkers[1].result == PublishResult(1)
 
 
 class JointScript(Script):
