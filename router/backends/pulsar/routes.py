@@ -17,7 +17,12 @@ from typing import Any, Final, Protocol, TypeVar
 
 from router.backends.pulsar.address import Address
 from router.backoff import Backoff
-from router.errors import BackendUnavailableError, SettingError, SubscriptionBusyError
+from router.errors import (
+    BackendTimeoutError,
+    BackendUnavailableError,
+    SettingError,
+    SubscriptionBusyError,
+)
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 from router.pulsar_client.handshake import shake_hands
@@ -33,7 +38,8 @@ DIAL_SECONDS: Final = 5.0
 MAX_HOPS: Final = 10
 MAX_CACHED_LOOKUPS: Final = 100_000
 MOVED_PAUSE_SECONDS: Final = 0.02
-"""Between tries at a topic whose broker changes."""
+"""Before another try at a topic whose broker or consumer changes; each pause is twice the last."""
+MAX_MOVED_PAUSE_SECONDS: Final = 0.1
 
 Where = tuple[Address, str]
 """An address, and the broker that its proxy is asked for (empty: itself)."""
@@ -53,18 +59,26 @@ def at_broker(
 ) -> T:
     """Return what is made of a connection to a topic's broker; again while the topic moves.
 
-    `even_if_busy`: again also while another consumer is on its way out. Raises the last failure.
+    `even_if_busy`: again also while there is another consumer. Raises the last failure, and
+    SubscriptionBusyError where only the try after it was not answered in time.
     """
-    pauses = Backoff(MOVED_PAUSE_SECONDS)
+    pauses = Backoff(MOVED_PAUSE_SECONDS, MAX_MOVED_PAUSE_SECONDS)
+    busy: SubscriptionBusyError | None = None
     while True:
         try:
             return use(routes.connection(topic, deadline))
-        except (LostError, ElsewhereError, SubscriptionBusyError) as error:
-            if isinstance(error, SubscriptionBusyError) and not even_if_busy:
+        except SubscriptionBusyError as error:
+            busy = error
+            if not even_if_busy or not pauses.sleep(deadline):
                 raise
+        except (LostError, ElsewhereError):
             if not pauses.sleep(deadline):
                 raise
             routes.forget(topic)
+        except BackendTimeoutError:
+            if busy is None:
+                raise
+            raise busy from None
 
 
 class Routes(Protocol):

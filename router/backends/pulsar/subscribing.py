@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 from router.backends import NullMailbox, Start
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
 from router.backends.pulsar.cursors import MAX_IDS_PER_COMMAND, in_commands
 from router.backends.pulsar.routes import Routes, at_broker
-from router.backoff import Backoff
 from router.errors import BackendTimeoutError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, Subscription
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal
 from router.wire.pulsar import pulsar_pb2 as pb
-
-BUSY_PAUSE_SECONDS: Final = 0.05
 
 
 def attach(
@@ -140,20 +137,7 @@ def acknowledge(
 
     While the partition has another consumer, that waits. Raises SubscriptionBusyError.
     """
-    consumer: PulsarConsumer | None = None
-    pauses = Backoff(BUSY_PAUSE_SECONDS)
-    busy: SubscriptionBusyError | None = None
-    while consumer is None:
-        try:
-            consumer = _attached(routes, subscription, partition, deadline)
-        except SubscriptionBusyError as error:
-            busy = error
-            if not pauses.sleep(deadline):
-                raise
-        except BackendTimeoutError:  # of the last try, which began just before the deadline
-            if busy is None:
-                raise
-            raise busy from None
+    consumer = _attached(routes, subscription, partition, deadline, even_if_busy=True)
     try:
         # A cumulative acknowledgement names one message.
         for some in in_commands(ids, 1 if cumulative else MAX_IDS_PER_COMMAND):
@@ -168,8 +152,10 @@ def _attached(
     partition: int,
     deadline: float,
     start: Start | None = None,
+    *,
+    even_if_busy: bool = False,
 ) -> PulsarConsumer:
-    """Open a consumer that only leaves its cursor behind, at the broker that serves the topic now.
+    """Open a consumer that only leaves its cursor behind, as `at_broker` does.
 
     Raises SubscriptionBusyError, and what the broker answers.
     """
@@ -180,7 +166,7 @@ def _attached(
         attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
         return consumer
 
-    return at_broker(routes, topic, opened, deadline)
+    return at_broker(routes, topic, opened, deadline, even_if_busy=even_if_busy)
 
 
 def _acknowledge(

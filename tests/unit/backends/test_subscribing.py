@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from router.backends import Backend, NullMailbox, Start
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
+from router.backends.pulsar.reader import Opening
 from router.backends.pulsar.routes import OneBroker
 from router.backends.pulsar.subscribing import acknowledge
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
@@ -69,11 +70,23 @@ def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
     assert positions == {pb.CommandSubscribe.Earliest}
 
 
+def acknowledged(routes: OneBroker, deadline: float) -> None:
+    acknowledge(routes, GROUP, 0, [], False, deadline)
+
+
+def read(routes: OneBroker, deadline: float) -> None:
+    Opening(GROUP.topic, 0, Start.EARLIEST, NullMailbox(), 0).open(routes, deadline)
+
+
+@pytest.mark.parametrize("use", [acknowledged, read])
 @pytest.mark.parametrize(
     ("answers", "error"), [(1, SubscriptionBusyError), (0, BackendTimeoutError)]
 )
-def test_an_acknowledgement_beside_a_consumer_fails_as_busy_however_its_last_try_ends(
-    broker: FakeBroker, answers: int, error: type[Exception]
+def test_what_meets_another_consumer_fails_as_busy_however_its_last_try_ends(
+    broker: FakeBroker,
+    answers: int,
+    error: type[Exception],
+    use: Callable[[OneBroker, float], None],
 ) -> None:
     left = iter(range(answers))
 
@@ -84,7 +97,7 @@ def test_an_acknowledgement_beside_a_consumer_fails_as_busy_however_its_last_try
     broker.on[T.SUBSCRIBE] = silent_then
     routes = OneBroker(broker.link(), own=True)
     with pytest.raises(error):
-        acknowledge(routes, GROUP, 0, [], False, time.monotonic() + 0.3)
+        use(routes, time.monotonic() + 0.3)
     routes.close()
     assert len(broker.of(T.SUBSCRIBE)) == answers + 1
 
