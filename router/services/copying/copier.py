@@ -30,6 +30,7 @@ from router.services.copying.context import CopyContext, SourceGoneError, Stoppe
 from router.services.copying.partition import PartitionCopy
 from router.services.copying.places import Key
 from router.services.copying.plan import partitions_of
+from router.services.copying.reading import PartitionReading
 from router.services.copying.state import CopiedTopic
 
 MAX_WAITING_READERS: Final = 1_000
@@ -89,9 +90,8 @@ class Copier:
             if partition >= first or partition < 0:
                 task = _Task(self)
                 fence = None if follow else fences.get(partition)
-                task.copy = PartitionCopy(
-                    self.context, topic, partition, task, self.max_bytes, fence
-                )
+                reading = PartitionReading(self.context, topic, partition, task, self.max_bytes)
+                task.copy = PartitionCopy(reading, fence)
                 with self._changed:
                     self._tasks.append(task)
                     self._busy += 1

@@ -32,13 +32,12 @@ from router.errors import (
     RouterError,
 )
 from router.model import UNDECODED, Message, Position, Stored
-from router.node import Mailbox
-from router.services.copying.context import CopyContext, StoppedError, is_passing
+from router.services.copying.context import StoppedError, is_passing
 from router.services.copying.fidelity import Kind, checksum, held, loss, weight
 from router.services.copying.places import Key, key_of, runs_of
 from router.services.copying.plan import AGAIN
 from router.services.copying.reading import PartitionReading
-from router.services.copying.state import CopiedBatch, CopiedTopic
+from router.services.copying.state import CopiedBatch
 
 BATCHES_PER_TURN: Final = 16
 """After so many another partition has its turn."""
@@ -58,21 +57,13 @@ class PartitionCopy:
     `level_at`: all that the source held at this monotonic time is copied.
     """
 
-    def __init__(
-        self,
-        context: CopyContext,
-        topic: CopiedTopic,
-        partition: int,
-        mailbox: Mailbox,
-        max_bytes: int,
-        fence: Key | None = None,
-    ) -> None:
-        self.topic = topic
-        self.partition = partition
-        self._context = context
-        self._skipped = f"skipped {topic.source} {partition}"
-        self._name = f"{PRODUCER}{context.state.id}"
-        self._reading = PartitionReading(context, topic, partition, mailbox, max_bytes)
+    def __init__(self, reading: PartitionReading, fence: Key | None = None) -> None:
+        self.topic = reading.topic
+        self.partition = reading.partition
+        self._context = reading.context
+        self._skipped = f"skipped {self.topic.source} {self.partition}"
+        self._name = f"{PRODUCER}{self._context.state.id}"
+        self._reading = reading
         self._fence = fence
         self._sequence = -1
         self._target: Position | None = None

@@ -37,9 +37,9 @@ class PartitionReading:
         mailbox: Mailbox,
         max_bytes: int,
     ) -> None:
-        self._context = context
-        self._topic = topic
-        self._partition = partition
+        self.context = context
+        self.topic = topic
+        self.partition = partition
         self._mailbox = mailbox
         self._max_bytes = max_bytes
         self._start: Start | int | Position = Start.EARLIEST
@@ -78,7 +78,7 @@ class PartitionReading:
                     raise
 
         try:
-            self._context.persist("source", attempt)
+            self.context.persist("source", attempt)
         except TopicNotFoundError as error:
             raise SourceGoneError(str(error)) from error
         return found
@@ -86,17 +86,17 @@ class PartitionReading:
     def _check(self) -> None:
         """Read on behind a failure, unless the topic is another one now: raise ConflictError."""
         source, topic, timeout = (
-            self._context.source,
-            self._topic.source,
-            self._context.options.timeout,
+            self.context.source,
+            self.topic.source,
+            self.context.options.timeout,
         )
         identity = identities(source, [topic], timeout).get(topic, "")
         stats = source.describe_topic(topic, timeout)
-        check_same(self._context.state, stats.info, stats, identity)
+        check_same(self.context.state, stats.info, stats, identity)
         self._doubtful = False
 
     def _fill(self, found: list[Stored]) -> None:
-        options = self._context.options
+        options = self.context.options
         size, self.at_end = sum(weight(stored.message) for stored in found), False
         while len(found) < options.batch_messages:
             if not self._left and not self._receive(options.batch_messages - len(found)):
@@ -126,30 +126,30 @@ class PartitionReading:
             return
         self._look_at = now + LOOK_SECONDS
         end = PartitionEnd(
-            self._context.source, self._topic.source, self._partition, self._context.options.timeout
+            self.context.source, self.topic.source, self.partition, self.context.options.timeout
         )
         with suppress(RouterError):
             first = end.first()
             if first is None or first > self._behind:
-                name = self._topic.source.local
-                self._context.figures.lost(DELETED)
-                self._context.figures.say(
-                    f"deleted {name} {self._partition}",
-                    f"topic {name}, partition {max(0, self._partition)}: the source deleted"
+                name = self.topic.source.local
+                self.context.figures.lost(DELETED)
+                self.context.figures.say(
+                    f"deleted {name} {self.partition}",
+                    f"topic {name}, partition {max(0, self.partition)}: the source deleted"
                     f" messages between {last.ledger}:{last.entry} and"
                     f" {following.ledger}:{following.entry} before they were copied",
                 )
 
     def _receive(self, limit: int) -> bool:
         """Receive some more; return whether there was any."""
-        options = self._context.options
+        options = self.context.options
         try:
             if self._reader is None:
                 if self._doubtful:
                     self._check()
-                self._reader = self._context.source.read(
-                    self._topic.source,
-                    self._partition,
+                self._reader = self.context.source.read(
+                    self.topic.source,
+                    self.partition,
                     _entry_of(self._start),
                     self._mailbox,
                     options.timeout,

@@ -17,6 +17,7 @@ from router.services.copying.copier import Copier
 from router.services.copying.fidelity import Kind, checksum
 from router.services.copying.partition import PartitionCopy
 from router.services.copying.plan import PlannedTopic, Planner
+from router.services.copying.reading import PartitionReading
 from router.services.copying.state import CopiedTopic, CopyState
 
 TOPIC = TopicName.parse("orders")
@@ -165,6 +166,12 @@ class Bench:
             assert at == len(there)
 
 
+def copy_of(context: CopyContext) -> PartitionCopy:
+    """Return the copy of the only partition of the topic."""
+    topic = CopiedTopic(TOPIC, TOPIC, 0)
+    return PartitionCopy(PartitionReading(context, topic, NOT_PARTITIONED, NullMailbox(), MOST))
+
+
 def copy_until_killed(bench: Bench, where: str, after: bool, later: int) -> None:
     """Copy, and die at the given step: before or after what it does, when it comes so late."""
     context = bench.context()
@@ -185,9 +192,7 @@ def copy_until_killed(bench: Bench, where: str, after: bool, later: int) -> None
     owner: Any = bench.target if where == "publish" else bench.state
     if where:
         setattr(owner, where, dying(getattr(owner, where)))
-    copy = PartitionCopy(
-        context, CopiedTopic(TOPIC, TOPIC, 0), NOT_PARTITIONED, NullMailbox(), MOST
-    )
+    copy = copy_of(context)
     try:
         while copy.turn():
             pass

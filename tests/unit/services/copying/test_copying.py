@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.backends import Batch, NullMailbox
+from router.backends import Batch
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -28,7 +28,6 @@ from router.model import NOT_PARTITIONED, Message, Policies, TopicInfo, TopicNam
 from router.services.copying.context import Throttle
 from router.services.copying.copier import Copier
 from router.services.copying.fidelity import Kind, checksum
-from router.services.copying.partition import PartitionCopy
 from router.services.copying.plan import (
     Planner,
     check_patterns,
@@ -43,6 +42,7 @@ from tests.unit.services.copying.bench import (
     Bench,
     KilledError,
     Source,
+    copy_of,
     copy_until_killed,
     read_all,
 )
@@ -148,9 +148,7 @@ def test_a_topic_that_is_made_again_while_the_source_is_away_is_not_copied_on(
     bench.target.create_topic(TopicInfo(TOPIC), TIMEOUT)
     bench.state.put_topic(CopiedTopic(TOPIC, TOPIC, 0, done=True))
     bench.publish([Message(b"first")])
-    copy = PartitionCopy(
-        bench.context(), CopiedTopic(TOPIC, TOPIC, 0), NOT_PARTITIONED, NullMailbox(), MOST
-    )
+    copy = copy_of(bench.context())
     assert not copy.turn()
     created = bench.source.describe_topic(TOPIC, TIMEOUT).info.created_ms
     bench.state.note(f"created {TOPIC}", str(created - 1))
@@ -341,12 +339,12 @@ def test_other_messages_where_a_batch_was_in_flight_are_not_stored_in_its_place(
     topic = CopiedTopic(TOPIC, TOPIC, 0, done=True)
     bench.state.put_topic(topic)
     with pytest.raises(KilledError):
-        PartitionCopy(bench.context(), topic, NOT_PARTITIONED, NullMailbox(), MOST).turn()
+        copy_of(bench.context()).turn()
     begun = bench.state.newest(TOPIC, NOT_PARTITIONED)
     assert begun is not None
     bench.state.replace(TOPIC, replace(begun, checksum=checksum([Message(b"other")])))
     with pytest.raises(ConflictError, match="has other messages than before"):
-        PartitionCopy(bench.context(), topic, NOT_PARTITIONED, NullMailbox(), MOST).turn()
+        copy_of(bench.context()).turn()
     assert bench.copied() == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.backends import Batch, NullMailbox, Receipt
+from router.backends import Batch, Receipt
 from router.backends.memory.store import MemoryBackend
 from router.clocks import wall_ms
 from router.errors import (
@@ -42,7 +42,14 @@ from router.services.copying.places import runs_of
 from router.services.copying.plan import SOURCE, TARGET, Identity, Planner, note
 from router.services.copying.reading import DELETED
 from router.services.copying.state import CopiedBatch, CopiedTopic
-from tests.unit.services.copying.bench import MOST, TIMEOUT, TOPIC, Bench, copy_until_killed
+from tests.unit.services.copying.bench import (
+    MOST,
+    TIMEOUT,
+    TOPIC,
+    Bench,
+    copy_of,
+    copy_until_killed,
+)
 
 OTHER = TopicName.parse("other")
 
@@ -210,18 +217,18 @@ def test_messages_that_are_deleted_before_they_are_copied_are_said(
     bench: Bench, reopened: bool
 ) -> None:
     """Retention of the source overtakes the copy: the operator learns of it."""
-    topic = begun(bench)
+    begun(bench)
     for message in numbered(3):
         bench.publish([message])
     with_figures = bench.context()
-    copy = PartitionCopy(with_figures, topic, NOT_PARTITIONED, NullMailbox(), MOST)
+    copy = copy_of(with_figures)
     assert not copy.turn()
     for message in numbered(6)[3:]:
         bench.publish([message])
     bench.source.deleted = {b"0", b"1", b"2", b"3"}
     if reopened:
         copy.close()
-        copy = PartitionCopy(with_figures, topic, NOT_PARTITIONED, NullMailbox(), MOST)
+        copy = copy_of(with_figures)
     assert not copy.turn()
     copy.close()
     assert with_figures.figures.losses == {DELETED: 1}
