@@ -132,11 +132,6 @@ ONE = entry(0, 0, b"x")
         {"sizes": [len(ONE[2]) + 1]},
         {"sizes": [2**64 - 1]},
         {"producer_ids": [], "sequence_ids": [], "sizes": []},
-        {
-            "producer_ids": [0] * 1001,
-            "sequence_ids": [0] * 1001,
-            "sizes": [len(ONE[2])] + [0] * 1000,
-        },
     ],
 )
 def test_lists_that_do_not_fit_close_the_connection(
@@ -154,4 +149,13 @@ def test_an_empty_entry_closes_the_connection_as_an_empty_send_does(
 ) -> None:
     raw.producer(topic, 0)
     send(raw, [ONE, (0, 1, b"")])
+    assert raw.closed()
+
+
+@pytest.mark.parametrize("count", [0, 1001])
+def test_none_and_too_many_entries_close_the_connection(
+    raw: RawClient, topic: str, count: int
+) -> None:
+    raw.producer(topic, 0)
+    send(raw, [entry(0, number, b"v") for number in range(count)])
     assert raw.closed()

@@ -28,7 +28,7 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.pulsar_client.connection import Connection
-from router.pulsar_client.refusals import NotServedError, ProducerNameBusyError, refusal
+from router.pulsar_client.refusals import ProducerNameBusyError, refusal
 from router.wire.pulsar import encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -74,7 +74,7 @@ class JointPublishing:
             failures = dict.fromkeys(joint.left, error)  # not of those that are published apart
         for place in [*joint.left]:
             failure = failures.get(place)
-            if isinstance(failure, _PASSING) and not isinstance(failure, _FINAL):
+            if isinstance(failure, BackendUnavailableError | ProducerNameBusyError):
                 self._finish(joint, place, deadline)
             else:
                 joint.settle(place, failure)
@@ -101,10 +101,6 @@ class JointPublishing:
             settled(place, failure)
 
         Thread(target=run, name="publish-apart", daemon=True).start()
-
-
-_PASSING: Final = (BackendUnavailableError, ProducerNameBusyError)
-_FINAL: Final = (NotServedError, OutcomeUnknownError)
 
 
 class _Joint:

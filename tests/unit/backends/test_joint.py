@@ -11,6 +11,7 @@ import pytest
 
 from router.backends import Batch, JointBackend
 from router.backends.pulsar.backend import PulsarBackend
+from router.backends.pulsar.producers import Place, Producer
 from router.backends.pulsar.routes import OneBroker
 from router.errors import (
     BackendTimeoutError,
@@ -274,6 +275,37 @@ def test_an_answer_that_does_not_come_is_an_unknown_outcome(worker: Worker) -> N
     assert worker.publish(*[worker.batch(topic, b"w") for topic in "ab"]) == {0: None, 1: None}
     lost, sent = worker.broker.of(T.APPENDS)
     assert [n + 1 for n in lost.appends.sequence_ids] == list(sent.appends.sequence_ids)
+
+
+def test_what_was_in_a_lost_frame_is_unknown_while_the_broker_stays_away(worker: Worker) -> None:
+    def react(side: Side, command: Any, payload: bytes) -> None:
+        del worker.broker.on[T.CONNECT]
+        for entry in worker.entries(command, payload):
+            worker.store(side, *entry)
+        side.cut()
+
+    worker.broker.on[T.APPENDS] = react
+    outcomes = worker.publish(*[worker.batch(topic, b"v") for topic in "ab"], timeout=0.3)
+    assert [type(outcome) for outcome in outcomes.values()] == [OutcomeUnknownError] * 2
+
+
+def test_a_producer_that_was_given_up_a_moment_ago_is_not_opened_again(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name would be taken for as long as the connection lives."""
+    producers = worker.backend._producers
+    ready = producers.ready
+
+    def retired(place: Place) -> Producer | None:
+        if (producer := ready(place)) is not None:
+            producers._retire(producer)
+        return producer
+
+    with monkeypatch.context() as patch:
+        patch.setattr(producers, "ready", retired)
+        assert worker.publish(worker.batch("a", b"v")) == {0: None}
+    assert worker.values("a") == [b"v"]
+    assert worker.backend.is_open(TopicName.parse("a"), NOT_PARTITIONED)
 
 
 def test_a_publish_that_waits_for_its_turn_in_vain_is_a_timeout(worker: Worker) -> None:
