@@ -80,8 +80,9 @@ def test_messages_that_are_not_durable_yet_may_be_deleted(folder: Path) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("lost", [[(8, 12), (14, 15)], [(8, 10)]])
 def test_deletions_of_numbers_that_were_lost_do_not_delete_what_gets_them_again(
-    folder: Path,
+    folder: Path, lost: list[tuple[int, int]]
 ) -> None:
     """As a power cut in relaxed mode leaves it: the metadata knows more than the journal."""
 
@@ -89,9 +90,7 @@ def test_deletions_of_numbers_that_were_lost_do_not_delete_what_gets_them_again(
         async with opened(folder) as store:
             await fill(store, await one_ledger(store), [payload(n) for n in range(10)])
         with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection, connection:
-            connection.executemany(
-                "INSERT INTO deleted VALUES (1, ?, ?)", [(3, 3), (8, 12), (14, 15)]
-            )
+            connection.executemany("INSERT INTO deleted VALUES (1, ?, ?)", [(3, 3), *lost])
         async with killed(folder) as store:
             ledger = await one_ledger(store)
             assert spans(ledger) == [(3, 3), (8, 9)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from router.clocks import wall_ms
 from router.errors import (
     BackendUnavailableError,
     ConflictError,
+    EntryTooLargeError,
     NotAllowedError,
     PublishRefusedError,
     TopicNotFoundError,
@@ -26,6 +28,7 @@ from router.model import (
     Position,
     Schema,
     SchemaType,
+    Stored,
     TopicInfo,
     TopicName,
 )
@@ -52,6 +55,7 @@ from tests.unit.services.copying.bench import (
 )
 
 OTHER = TopicName.parse("other")
+WAIT = 30
 
 
 @pytest.fixture
@@ -210,6 +214,40 @@ def test_a_target_that_cannot_grow_is_refused_until_it_can(
     planner.refused[TOPIC] = "it cannot grow"
     assert planner.make(bench.context(), planned).partitions == 3
     assert planner.refused == {}
+
+
+def test_a_copy_that_fails_waits_for_the_batch_that_is_read_ahead(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows closes the reader, which the other thread uses."""
+    begun(bench)
+    for message in numbered(7):
+        bench.publish([message])
+    copy = copy_of(bench.context())
+    read, steps = copy._reading.batch, list[str]()
+    began, refused = threading.Event(), threading.Event()
+
+    def batch() -> list[Stored]:
+        if threading.current_thread() is not threading.main_thread():
+            began.set()
+            assert refused.wait(WAIT)
+            time.sleep(0.2)  # for a copy that would not wait
+            steps.append("read")
+        return read()
+
+    def publish(batch: Batch, timeout: float) -> Receipt:
+        del batch, timeout
+        assert began.wait(WAIT)
+        refused.set()
+        raise EntryTooLargeError("no")
+
+    monkeypatch.setattr(copy._reading, "batch", batch)
+    monkeypatch.setattr(bench.target, "publish", publish)
+    with pytest.raises(EntryTooLargeError):
+        copy.turn()
+    steps.append("failed")
+    copy.close()
+    assert steps == ["read", "failed"]
 
 
 @pytest.mark.parametrize("reopened", [True, False], ids=["next run", "same run"])
