@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.delivery import Partition, StartPosition, Subscription
+from router.broker.delivery import LiveMember, Partition, StartPosition, Subscription
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import PULSAR_FORMAT, Ack, Commit, Store, StoreOptions
 from router.broker.topics.groups import Groups
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.broker.topics.topics import TopicOptions, Topics
-from router.model import TopicName
+from router.model import NOT_PARTITIONED, TopicName
 from tests.unit.broker.storage.rig import killed
 
 TOPIC = TopicName("public", "default", "orders")
@@ -172,6 +172,31 @@ def test_positions_expire(tmp_path: Path, passive: bool) -> None:
         assert await log.position() is None
 
     run(tmp_path, work)
+
+
+def test_the_position_of_a_group_with_members_is_in_use_though_nothing_is_read(
+    tmp_path: Path,
+) -> None:
+    """Its members come back some time after the next start."""
+    member = LiveMember("m", "client", frozenset({NOT_PARTITIONED}))
+
+    async def work() -> None:
+        clock = [1_000.0]
+        async with opened(tmp_path, clock) as log:
+            await log.commit(5)
+        async with opened(tmp_path, clock) as log:
+            (record,) = log.topics.records()
+            assert log.topics.store.idle(record.ledger_ids[0]) is not None
+            log.topics.live_members.replace(str(TOPIC), "g", [member])
+            clock[0] += 6 * DAY_SECONDS
+            await Maintenance(log.topics).maintain()  # notes it; the next one writes it down
+            await Maintenance(log.topics).maintain()
+        clock[0] += 2 * DAY_SECONDS
+        async with opened(tmp_path, clock) as log:
+            await Maintenance(log.topics).maintain()
+            assert await log.position() is not None
+
+    asyncio.run(work())
 
 
 def test_a_position_that_is_deleted_is_forgotten_by_polls_too(tmp_path: Path) -> None:
