@@ -45,13 +45,13 @@ def command(
     config: Path | None,
     **flags: str | None,
 ) -> None:
-    """Make a data folder of a backup in DIR; a folder that holds data is refused.
+    """Make a data folder of a backup in DIR; a folder that is not empty is refused.
 
     All checksums are verified. A restore that was cut short leaves the folder marked READ-ONLY; run
     it again. Run it as the user that runs the router.
 
     Exit status 65 says that the backup is damaged, 73 that DIR or the data folder cannot be used,
-    or that it holds data.
+    or that it is not empty.
     """
     settings = settings_for(config, **flags)
     target, disk = Path(settings.text("data.dir")).absolute(), Disk()

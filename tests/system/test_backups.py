@@ -157,7 +157,7 @@ def test_commands_refuse_with_a_sentence_and_their_status(tmp_path: Path) -> Non
     listed = json.loads(router(tmp_path, "backup", backups, "--list", "--json").stdout)
     assert [backup["id"] for backup in listed["backups"]] == ids[1:]
     refused = router(tmp_path, "restore", backups)
-    assert (refused.returncode, "holds data already" in refused.stderr) == (73, True)
+    assert (refused.returncode, "is not empty" in refused.stderr) == (73, True)
     unknown = router(tmp_path, "restore", backups, "--backup", ids[0])
     assert (unknown.returncode, ids[0] in unknown.stderr) == (73, True)
     (segment,) = (tmp_path / "backups" / "segments").rglob("*.seg")

@@ -21,7 +21,7 @@ from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFi
 from router.broker.backup.repository import Repository
 from router.broker.backup.taking import SUBJECTS
 from router.broker.backup.verifying import damage_of
-from router.broker.folder import MARK
+from router.broker.folder import LOCK, MARK
 from router.broker.storage import Store, StoreError, StoreOptions, metadata
 from router.broker.storage.check import held
 from router.broker.storage.disk import Disk, opened, write_all
@@ -30,13 +30,15 @@ from router.broker.storage.options import Clock
 SENTENCE: Final = "a restore was cut short; run `router restore` again"
 STARTS_LEFT_OUT: Final = 1_000
 """Starts that the folder may have had since the backup. Ids that count them must not come back."""
+LOST_AND_FOUND: Final = "lost+found"
+"""What the root of a file system has from the beginning."""
 _DATA: Final = (METADATA, REGISTRY, "journal", "ledgers", SUBJECTS)
 
 
 def restore(
     repository: Repository, manifest: Manifest, folder: Path, copier: Copier, disk: Disk
 ) -> None:
-    """Put the files of a backup into a folder that holds no data, and check each of them.
+    """Put the files of a backup into an empty folder, and check each of them.
 
     Raises BackupError; the folder is marked then, and another call goes on or begins again with
     another backup.
@@ -87,17 +89,15 @@ def settle(folder: Path, options: StoreOptions, clock: Clock) -> None:
 
 
 def _mark(folder: Path, disk: Disk) -> None:
-    """Mark a folder without data, or one that is marked so already; raise BackupError."""
+    """Mark an empty folder, or one that is marked so already; raise BackupError."""
     mark = folder / MARK
     if mark.exists() and SENTENCE in mark.read_text(encoding="utf-8", errors="replace"):
         return
-    found = [name for name in (*_DATA, MARK) if (folder / name).exists()]
-    if found:
-        raise unusable(
-            f"{folder} holds data already ({found[0]}): move it away, or name another folder"
-        )
     # A mark without its sentence would be one that no restore has made.
     written = mark.with_suffix(".new")
+    found = sorted({*disk.list(folder)} - {LOCK, LOST_AND_FOUND, written.name})
+    if found:
+        raise unusable(f"{folder} is not empty ({found[0]}): move it away, or name another folder")
     with opened(disk, written, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         write_all(disk, descriptor, [f"{SENTENCE}\n".encode()])
         disk.sync_data(descriptor)

@@ -288,10 +288,23 @@ def test_restore_names_damage_and_refuses_data(folder: Path) -> None:
     with pytest.raises(BackupError, match=f"{damaged} is damaged") as refused:
         restore(Repository(target), manifest, place, Copier(disk), disk)
     assert refused.value.status == 65
-    with pytest.raises(BackupError, match="holds data already"):
+    with pytest.raises(BackupError, match="is not empty"):
         restore(Repository(target), manifest, data, Copier(disk), disk)
     content[-1] ^= 1
     damaged.write_bytes(content)
+    restored(target, manifest, place)
+
+
+def test_restore_refuses_a_folder_with_files_of_others_but_no_root_of_a_disk(folder: Path) -> None:
+    data, target, place = folder / "data", folder / "backups", folder / "mounted"
+    manifest, disk = taken(data, target, 3), Disk()
+    (place / "lost+found").mkdir(parents=True)
+    (place / "notes.txt").write_text("of another")
+    for _ in range(2):  # a refusal leaves nothing that another try would take for its own
+        with pytest.raises(BackupError, match=r"is not empty \(notes.txt\)") as refused:
+            restore(Repository(target), manifest, place, Copier(disk), disk)
+        assert refused.value.status == 73
+    (place / "notes.txt").unlink()
     restored(target, manifest, place)
 
 
