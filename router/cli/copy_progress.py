@@ -30,6 +30,7 @@ class Progress:
         self._next = time.monotonic() + (LINE_SECONDS if self._terminal else LOG_SECONDS)
         self._samples: list[tuple[float, int, int]] = []
         self._count = 0
+        self._done = "messages"
         self.total = 0
 
     def say(self, sentence: str) -> None:
@@ -54,11 +55,11 @@ class Progress:
             self._shown = len(line) if self._terminal else 0
 
     def restart(self, total: int) -> None:
-        """Begin with another count, of so many messages, which `advance` adds to."""
+        """Begin to count messages that are compared, of so many, which `advance` adds to."""
         with self._lock:
             self._clear()
         self._samples.clear()
-        self.total, self._count = total, 0
+        self.total, self._count, self._done = total, 0, "messages compared"
 
     def advance(self, messages: int) -> None:
         """Show that so many messages more are done."""
@@ -80,7 +81,7 @@ class Progress:
         seconds = max(0.001, last[0] - first[0])
         rate, speed = (last[1] - first[1]) / seconds, (last[2] - first[2]) / seconds
         total = max(self.total, messages)
-        line = f"{messages:,} of {total:,} messages, {rate:,.0f}/s"
+        line = f"{messages:,} of {total:,} {self._done}, {rate:,.0f}/s"
         if speed:
             line += f", {speed / 1e6:,.1f} MB/s"
         if 0 < messages < total and rate > 0:

@@ -106,6 +106,8 @@ class Report:
                 f" {_counted(len(self.topics), 'topic')} in {self.seconds:.1f} s:"
                 f" {self.messages / seconds:,.0f} messages/s, {self.size / seconds / 1e6:,.1f} MB/s"
             )
+            if not self.level and self.error is None:
+                lines.append("stopped before everything was copied: run the same command again")
         if self.before:
             lines.append(f"copied before: {_counted(self.before, 'message')}")
         lines += [f"not kept: {count:,} {what}" for what, count in self.losses.items()]

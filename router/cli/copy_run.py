@@ -15,7 +15,7 @@ from router import log
 from router.cli.copy_ends import End, address, check_apart, is_new, opened, opened_empty, state_file
 from router.cli.copy_progress import Progress
 from router.cli.copy_report import Report, Request, left_out
-from router.errors import RouterError, SettingError
+from router.errors import PublishRefusedError, RouterError, SettingError
 from router.model import TopicName
 from router.quoting import quoted
 from router.services.copying.access import AccessCopy
@@ -28,6 +28,7 @@ from router.services.copying.context import (
     Figures,
     Throttle,
     is_passing,
+    not_made,
 )
 from router.services.copying.copier import Copier
 from router.services.copying.fidelity import Kind
@@ -265,6 +266,8 @@ class _Run:
         try:
             return self.planner.make(context, planned)
         except RouterError as error:
+            if isinstance(error, PublishRefusedError) and is_passing(error):
+                raise not_made(planned.topic.target, error) from error
             if is_passing(error):
                 raise
             self.planner.refused[planned.topic.source] = str(error)

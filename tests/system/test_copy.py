@@ -224,6 +224,20 @@ def test_what_is_refused_is_said_and_the_rest_is_copied(tmp_path: Path) -> None:
         assert json.loads(output)["messages"] == 6
 
 
+def test_a_target_whose_disk_is_full_is_named_and_the_next_run_copies(tmp_path: Path) -> None:
+    target = tmp_path / "to.cfg"
+    with store(tmp_path / "from") as here:
+        fill(here, TopicName.parse("orders"), 3)
+        target.write_text(f"[data]\ndir = {tmp_path / 'to'}\n[storage]\nreserve = 900000G\n")
+        _, errors = done(copy(tmp_path / "from", target, folder=tmp_path), 75)
+        assert "topic orders cannot be made at the target: " in errors
+        assert "is full. Run the same command again: it goes on where it stopped." in errors
+        stop_broker(tmp_path / "to")  # it lingers, with the settings that it was started with
+        target.write_text(f"[data]\ndir = {tmp_path / 'to'}\n")
+        output, _ = done(copy(tmp_path / "from", target, "--verify=all", folder=tmp_path))
+        assert output.startswith("copied 6 messages")
+
+
 def test_a_dry_run_into_nothing_makes_nothing(tmp_path: Path) -> None:
     topic, new, empty = TopicName.parse("orders"), tmp_path / "new", tmp_path / "empty"
     empty.mkdir()

@@ -37,6 +37,7 @@ PATIENCE_SECONDS: Final = 300.0
 REFUSED_SECONDS: Final = 30.0
 """The same for a target that answers and does not store."""
 SAID_EVERY_SECONDS: Final = 5.0
+RUN_AGAIN: Final = " Run the same command again: it goes on where it stopped."
 MAX_PULSAR_MESSAGES: Final = 500
 """In a batch for Apache Pulsar, which keeps acknowledgements within an entry in memory: so many
 messages come again at most to a group that stands in the middle of an entry."""
@@ -170,8 +171,7 @@ class CopyContext:
             raise error
         if left <= 0:
             raise type_of(error)(
-                f"The {side} did not answer for {patience:.0f} s: {error}"
-                " Run the same command again: it goes on where it stopped."
+                f"The {side} did not answer for {patience:.0f} s: {error}{RUN_AGAIN}"
             ) from error
         what = "refuses a batch" if refused else "does not answer"
         self.figures.say(side, f"the {side} {what}, trying for {left:.0f} s: {error}")
@@ -182,6 +182,13 @@ def is_passing(error: RouterError) -> bool:
     """Return whether a failure may pass by itself."""
     lasting = StoppedError | ConflictError | EntryTooLargeError
     return error.retriable and not isinstance(error, lasting)
+
+
+def not_made(topic: TopicName, error: PublishRefusedError) -> PublishRefusedError:
+    """Return a refusal that may pass, with the topic that the target could not make for it."""
+    return PublishRefusedError(
+        f"topic {topic.local} cannot be made at the target: {str(error).rstrip('.')}.{RUN_AGAIN}"
+    )
 
 
 def type_of(error: RouterError) -> type[RouterError]:

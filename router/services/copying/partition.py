@@ -32,7 +32,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import UNDECODED, Message, Position, Stored
-from router.services.copying.context import StoppedError, is_passing
+from router.services.copying.context import RUN_AGAIN, StoppedError, is_passing
 from router.services.copying.fidelity import Kind, checksum, held, loss, weight
 from router.services.copying.places import Key, key_of, runs_of
 from router.services.copying.plan import AGAIN
@@ -242,13 +242,12 @@ class PartitionCopy:
             return error
         if isinstance(error, EntryTooLargeError):
             return self._too_large(error, row, messages)
-        first = row.first()
-        # A command that is run again stores it perhaps, or never.
-        cls = PublishRefusedError if is_passing(error) else RouterError
+        first, passing = row.first(), is_passing(error)
+        cls = PublishRefusedError if passing else RouterError
         return cls(
             f"{row.count} messages of topic {self.topic.source.local}, from {first.ledger}:"
             f"{first.entry} of partition {max(0, self.partition)} on, cannot be stored at the"
-            f" target: {error}"
+            f" target: {error}{RUN_AGAIN if passing else ''}"
         )
 
     def _too_large(

@@ -234,3 +234,10 @@ def test_a_time_to_come_is_refused(since: str) -> None:
     done = CliRunner().invoke(copy.command, ["from", "to", "--since", since])
     assert done.exit_code == 2
     assert "--since is a time: nothing was published later than now." in done.output
+
+
+@pytest.mark.parametrize(("level", "status"), [(False, 75), (True, 0)])
+def test_a_copy_that_was_stopped_says_so_beside_its_status(level: bool, status: int) -> None:
+    report = Report("a", "b", messages=1, level=level)
+    said = "stopped before everything was copied: run the same command again"
+    assert (report.status, said in report.lines()) == (status, not level)
