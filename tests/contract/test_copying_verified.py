@@ -150,3 +150,10 @@ def test_a_topic_that_is_not_at_the_target_is_found(target: Opened, copy: Copy, 
     target.backend.delete_topic(copy.to, WAIT)
     found = copy.verify(how, groups=False)
     assert [one.what for one in found.differences] == ["it is not at the target"]
+
+
+@BOTH
+def test_a_topic_that_is_not_at_the_source_is_found(source: Opened, copy: Copy, how: How) -> None:
+    source.backend.delete_topic(copy.topic, WAIT)
+    found = copy.verify(how)
+    assert [one.what for one in found.differences] == ["it is no more at the source"]

@@ -124,6 +124,11 @@ class Verifier:
         self, topic: CopiedTopic, found: Verification
     ) -> Iterable[tuple[TopicName, PartitionComparison, Comparison]]:
         try:
+            self.source.partitions(topic.source, self.timeout)
+        except TopicNotFoundError:
+            found.differ(Difference(str(topic.source), -1, -1, "", "it is no more at the source"))
+            return
+        try:
             partitioned = self.target.partitions(topic.target, self.timeout) > 0
         except TopicNotFoundError:
             found.differ(Difference(str(topic.source), -1, -1, "", "it is not at the target"))
