@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.backends import Batch, Receipt
+from router.backends import Batch, Receipt, Start
 from router.backends.memory.store import MemoryBackend
 from router.clocks import wall_ms
 from router.errors import (
@@ -24,17 +24,20 @@ from router.errors import (
 )
 from router.model import (
     NOT_PARTITIONED,
+    CursorState,
     Message,
     Position,
     Schema,
     SchemaType,
     Stored,
+    Subscription,
     TopicInfo,
     TopicName,
 )
 from router.services.copying import context, copier
 from router.services.copying.context import SourceGoneError, StoppedError
 from router.services.copying.fidelity import Kind
+from router.services.copying.groups import GroupSync
 from router.services.copying.partition import (
     KAFKA_REMEMBERS_MS,
     PERHAPS_TWICE,
@@ -214,6 +217,25 @@ def test_a_target_that_cannot_grow_is_refused_until_it_can(
     planner.refused[TOPIC] = "it cannot grow"
     assert planner.make(bench.context(), planned).partitions == 3
     assert planner.refused == {}
+
+
+def test_what_a_protocol_keeps_for_itself_is_no_group_at_the_target(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, kept = begun(bench), Subscription(TOPIC, "kept")
+    for name in ("kept", "group"):
+        bench.source.subscribe(Subscription(TOPIC, name), Start.EARLIEST, TIMEOUT)
+    cursors = bench.source.cursors
+
+    def owned(subscription: Subscription, timeout: float) -> list[CursorState]:
+        owner = "JetStream consumer" if subscription == kept else ""
+        return [replace(state, owner=owner) for state in cursors(subscription, timeout)]
+
+    monkeypatch.setattr(bench.source, "cursors", owned)
+    report = GroupSync(bench.source, bench.target, bench.state, lambda: [topic], TIMEOUT).sync()
+    assert not report.failures
+    stats = bench.target.describe_topic(TOPIC, TIMEOUT)
+    assert {one.name for one in stats.subscriptions} == {"group"}
 
 
 def test_a_copy_that_fails_waits_for_the_batch_that_is_read_ahead(
