@@ -15,7 +15,7 @@ from pathlib import Path
 
 from router import node_socket
 
-DEADLINE = 20.0
+DEADLINE = 60.0
 
 StartBroker = Callable[..., "subprocess.Popen[str]"]
 

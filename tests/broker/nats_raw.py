@@ -7,7 +7,7 @@ import socket
 import ssl
 from typing import Any, Final, Self
 
-SECONDS: Final = 10.0
+SECONDS: Final = 30.0
 QUIET: Final = {"verbose": False, "pedantic": False, "headers": True, "no_responders": True}
 
 

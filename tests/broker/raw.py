@@ -13,7 +13,7 @@ from router.wire import node
 from router.wire.pulsar import Frame, FrameReader, command, encode, pack
 from router.wire.pulsar import pulsar_pb2 as pb
 
-PATIENCE = 5.0
+PATIENCE = 30.0
 NODE_COMMANDS = {field.name.upper(): field for field in node.NodeCommand.DESCRIPTOR.fields}
 
 

@@ -15,10 +15,11 @@ from tests.processes import BrokerProcess, wait_until
 KILLS = 3
 BETWEEN_KILLS = 3_000
 TOPIC = "orders"
-SECONDS = 60
+SECONDS = 120
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(4 * SECONDS)
 def test_an_idempotent_producer_survives_kills(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     broker = BrokerProcess(tmp_path / "data", free_port(), broker_kafka=address)

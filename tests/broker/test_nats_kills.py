@@ -25,6 +25,7 @@ BETWEEN_KILLS = 200
 PUBLISHERS = 16
 BOUND = 50
 KEYS = 7
+SECONDS = 60.0
 
 
 @dataclass
@@ -43,7 +44,11 @@ class Seen:
 
 async def connected(address: str) -> Client:
     return await nats.connect(
-        f"nats://{address}", allow_reconnect=False, error_cb=_ignored, pending_size=1 << 20
+        f"nats://{address}",
+        allow_reconnect=False,
+        connect_timeout=SECONDS,
+        error_cb=_ignored,
+        pending_size=1 << 20,
     )
 
 
@@ -60,9 +65,9 @@ async def publish(stream: JetStreamContext, seen: Seen) -> None:
             number, seen.asked = seen.asked, seen.asked + 1
         body, headers = b"%d" % number, {"Nats-Msg-Id": str(number)}
         try:
-            ack = await stream.publish("all.x", body, timeout=5, headers=headers)
+            ack = await stream.publish("all.x", body, timeout=SECONDS, headers=headers)
             seen.stored[number] = ack.seq
-            await stream.publish("bounded.x", body, timeout=5, headers=headers)
+            await stream.publish("bounded.x", body, timeout=SECONDS, headers=headers)
             if number % 5 == 0:
                 seen.delete_asked.add(ack.seq)
                 await stream.delete_msg("all", ack.seq)
@@ -79,14 +84,14 @@ async def put(stream: JetStreamContext, seen: Seen, key: int) -> None:
     with suppress(Error, TimeoutError, OSError):
         while True:
             number += 1
-            await stream.publish(f"kv.{key}", b"%d" % number, timeout=5)
+            await stream.publish(f"kv.{key}", b"%d" % number, timeout=SECONDS)
             seen.keys[key] = number
 
 
 async def work(address: str, seen: Seen, broker: BrokerProcess) -> None:
     """Work on all streams, and kill the broker in the middle."""
     connection = await connected(address)
-    stream = connection.jetstream()
+    stream = connection.jetstream(timeout=SECONDS)
     if not seen.asked:
         await stream.add_stream(name="all", subjects=["all.>"], duplicate_window=100)
         await stream.add_stream(name="bounded", subjects=["bounded.>"], max_msgs=BOUND)
@@ -94,13 +99,13 @@ async def work(address: str, seen: Seen, broker: BrokerProcess) -> None:
     goal = len(seen.stored) + BETWEEN_KILLS
     tasks = [asyncio.create_task(publish(stream, seen)) for _ in range(PUBLISHERS)]
     tasks += [asyncio.create_task(put(stream, seen, key)) for key in range(KEYS)]
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(3 * SECONDS):
         while len(seen.stored) < goal:  # noqa: ASYNC110 - what is waited for is the broker's doing
             await asyncio.sleep(0.005)
     broker.kill()
     for task in tasks:
         task.cancel()  # nats-py would wait for answers that never come
-    await asyncio.wait(tasks, timeout=60)
+    await asyncio.wait(tasks, timeout=SECONDS)
     with suppress(Error, TimeoutError, OSError):
         await connection.close()
 
@@ -108,7 +113,7 @@ async def work(address: str, seen: Seen, broker: BrokerProcess) -> None:
 async def verify(address: str, seen: Seen) -> None:
     connection = await connected(address)
     try:
-        stream = connection.jetstream()
+        stream = connection.jetstream(timeout=SECONDS)
         await verify_all(stream, seen)
         state = (await stream.stream_info("bounded")).state
         assert (state.messages, state.last_seq - state.first_seq + 1) == (BOUND, BOUND)
@@ -143,6 +148,7 @@ async def verify_all(stream: JetStreamContext, seen: Seen) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(10 * SECONDS)
 def test_what_jetstream_confirmed_survives_kills(tmp_path: Path) -> None:
     address = f"127.0.0.1:{free_port()}"
     broker = BrokerProcess(tmp_path / "data", free_port(), broker_nats=address)

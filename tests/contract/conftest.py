@@ -26,7 +26,7 @@ from router.settings import Settings
 from tests.servers.kafka import Kafka
 from tests.servers.pulsar import Pulsar
 
-WAIT = 10.0
+WAIT = 30.0
 _numbers = itertools.count(1)
 
 

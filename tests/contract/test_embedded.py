@@ -352,29 +352,29 @@ def test_it_all_works_under_gevent(tmp_path: Path) -> None:
         "def poll(number):\n"
         "    topic, bell = TopicName.parse(f't{number}'), Bell()\n"
         "    group = Subscription(topic, 'g')\n"
-        "    claim = node.claim(ConsumerId(group, 'c'), 0, bell, 10)\n"
+        "    claim = node.claim(ConsumerId(group, 'c'), 0, bell, 60)\n"
         "    grant = Grant(group, -1, claim.granted()[-1])\n"
-        "    consumer = backend.consume(grant, bell, 10)\n"
-        "    while not (found := consumer.receive(10, 1000, 10)):\n"
+        "    consumer = backend.consume(grant, bell, 60)\n"
+        "    while not (found := consumer.receive(10, 1000, 60)):\n"
         "        waiting.add(number)\n"
-        "        assert bell.rang(20)\n"
-        "    consumer.acknowledge(found[-1].position, 10)\n"
+        "        assert bell.rang(60)\n"
+        "    consumer.acknowledge(found[-1].position, 60)\n"
         "    consumer.close()\n"
         "    claim.release(Outcome.DELIVERED)\n"
         "    return found[0].message.value\n"
         "topics = [TopicName.parse(f't{n}') for n in range(100)]\n"
         "for topic in topics:\n"
-        "    backend.publish(Batch(topic, -1, [Message(b'before')]), 10)\n"
-        "    backend.subscribe(Subscription(topic, 'g'), Start.LATEST, 10)\n"
+        "    backend.publish(Batch(topic, -1, [Message(b'before')]), 60)\n"
+        "    backend.subscribe(Subscription(topic, 'g'), Start.LATEST, 60)\n"
         "waiting = set()\n"
         "polls = [gevent.spawn(poll, n) for n in range(100)]\n"
-        "with gevent.Timeout(20):\n"
+        "with gevent.Timeout(60):\n"
         "    while len(waiting) < len(polls):\n"
         "        gevent.sleep(0.01)\n"
         "batches = [Batch(topic, -1, [Message(b'x')]) for topic in topics]\n"
-        "sends = [gevent.spawn(backend.publish, batch, 10) for batch in batches]\n"
+        "sends = [gevent.spawn(backend.publish, batch, 60) for batch in batches]\n"
         "gevent.joinall(sends, raise_error=True)\n"
-        "gevent.joinall(polls, timeout=20, raise_error=True)\n"
+        "gevent.joinall(polls, timeout=60, raise_error=True)\n"
         "print([p.value for p in polls].count(b'x'))\n"
         "node.close()\n"
     )
@@ -382,7 +382,7 @@ def test_it_all_works_under_gevent(tmp_path: Path) -> None:
         [sys.executable, "-c", program, str(tmp_path)],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=False,
     )
     stop_broker(tmp_path)

@@ -118,7 +118,7 @@ def test_outage_is_an_answer_in_time_and_ends_by_itself(zookeeper: Zookeeper) ->
                 began = time.monotonic()
                 with pytest.raises(CoordinationUnavailableError, match=proxy.address):
                     await one.get("key", "a")
-                assert time.monotonic() - began < 10
+                assert time.monotonic() - began < 30
                 proxy.heal()
                 assert await read_in_the_end(one) == written
 

@@ -6,7 +6,7 @@ import json
 import socket
 from typing import Any, Final, Self
 
-SECONDS: Final = 10.0
+SECONDS: Final = 30.0
 
 
 class ApiClient:

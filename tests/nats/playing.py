@@ -15,7 +15,7 @@ from tests.servers.golang import NATS, built
 
 TOGETHER: Final = 12
 """Scenarios at a time: they wait for most of their time."""
-GO_SECONDS: Final = 90.0
+GO_SECONDS: Final = 240.0
 PYTHON: Final = "nats-py"
 GO: Final = "nats.go"
 

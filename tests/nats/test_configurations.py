@@ -39,7 +39,7 @@ from tests.servers.nats import Nats
 
 pytestmark = pytest.mark.slow
 
-SECONDS = 10.0
+SECONDS = 30.0
 
 many = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 

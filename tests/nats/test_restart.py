@@ -77,7 +77,7 @@ async def after_stream(user: User) -> Any:
 async def before_consumer(user: User) -> None:
     await user.stream()
     await user.fill(6)
-    await user.consumer("c", ack_wait=600 * MS, description="d")
+    await user.consumer("c", ack_wait=3_000 * MS, description="d")
     for message in await user.next("c", batch=5):
         answer = {"m1": b"+ACK", "m3": b"+TERM", "m4": b"-NAK"}.get(message.data.decode())
         if answer:

@@ -14,7 +14,7 @@ from tests.nats.record import recorded
 from tests.nats.scenarios import RECORDED, SCENARIOS
 from tests.nats.schemas import faults
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(600)]
 
 CASES = [*((PYTHON, name) for name in SCENARIOS), *((GO, name) for name in GO_SCENARIOS)]
 

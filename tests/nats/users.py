@@ -21,9 +21,9 @@ from nats.js.errors import (
     ServiceUnavailableError,
 )
 
-SECONDS: Final = 20.0
+SECONDS: Final = 90.0
 """How long a scenario may take."""
-CALL_SECONDS: Final = 8.0
+CALL_SECONDS: Final = 30.0
 PLAIN: Final = (APIError, NotFoundError, BadRequestError, ServerError, ServiceUnavailableError)
 """Exceptions that say no more than the codes."""
 NOT_JSON: Final = ("$JS.API.CONSUMER.MSG.NEXT.", "$JS.API.DIRECT.GET.")
@@ -175,7 +175,7 @@ async def _ignore(_: Exception) -> None:
 async def connected(url: str, name: str = "", *, last: bool = True) -> AsyncIterator[User]:
     """Connect a user; in the end the stream is deleted, unless somebody goes on with it."""
     nc = RecordingClient()
-    await nc.connect(url, allow_reconnect=False, connect_timeout=5, error_cb=_ignore)
+    await nc.connect(url, allow_reconnect=False, connect_timeout=30, error_cb=_ignore)
     user = User(nc, name)
     try:
         yield user

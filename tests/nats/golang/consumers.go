@@ -103,13 +103,13 @@ func goAcknowledging(c *client) (any, error) {
 	}))
 	seen, twice := []string{}, false
 	for range 6 {
-		message := got(consumer.Next(jetstream.FetchMaxWait(5 * time.Second)))
+		message := got(consumer.Next(jetstream.FetchMaxWait(20 * time.Second)))
 		seen = append(seen, fmt.Sprintf("%s/%d", message.Data(), got(message.Metadata()).NumDelivered))
 		switch seen[len(seen)-1] {
 		case "1/1":
 			must(message.Nak())
 		case "2/1":
-			must(message.NakWithDelay(300 * time.Millisecond))
+			must(message.NakWithDelay(3 * time.Second))
 		case "3/1":
 			must(message.TermWithReason("unwanted"))
 		case "4/1":
@@ -183,7 +183,7 @@ func goManagingConsumers(c *client) (any, error) {
 	paused := got(stream.PauseConsumer(c.ctx, "c", time.Now().Add(time.Hour)))
 	_, quiet := made.Next(jetstream.FetchMaxWait(200 * time.Millisecond))
 	resumed := got(stream.ResumeConsumer(c.ctx, "c"))
-	message := got(made.Next(jetstream.FetchMaxWait(5 * time.Second)))
+	message := got(made.Next(jetstream.FetchMaxWait(20 * time.Second)))
 	names := []string{}
 	lister := stream.ConsumerNames(c.ctx)
 	for one := range lister.Name() {

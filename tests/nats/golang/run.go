@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	patience = 15 * time.Second
+	patience = 60 * time.Second
 	together = 12
 )
 
