@@ -136,6 +136,6 @@ def run_serve(folder: Path, *flags: str, **settings: str) -> subprocess.Complete
         env=os.environ | environ,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )

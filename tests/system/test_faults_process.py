@@ -39,7 +39,7 @@ from tests.system.traffic import (
 PAUSES = int(os.environ.get("SOAK_BROKER_PAUSES", "1"))
 WORKER_KILLS = int(os.environ.get("SOAK_WORKER_KILLS", "5"))
 REPEATS = int(os.environ.get("SOAK_IDEMPOTENT_REPEATS", "5"))
-LONGEST = 120 + 15 * max(WORKER_KILLS, REPEATS, PAUSES)
+LONGEST = 480 + 15 * max(WORKER_KILLS, REPEATS, PAUSES)
 
 pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(LONGEST)]
 PAUSE = 3.0

@@ -21,7 +21,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.java,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1200),
 ]
 
 

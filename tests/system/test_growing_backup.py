@@ -12,7 +12,7 @@ from tests.system.audit import Delivery
 from tests.system.growing import LABELS, Subscriber, Town
 from tests.system.nodes import until_true
 
-pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(200)]
+pytestmark = [pytest.mark.system, pytest.mark.slow, pytest.mark.timeout(600)]
 
 FOLDER = "/var/backups/message-router"
 # Between an answer and its acknowledgement, which follows it.

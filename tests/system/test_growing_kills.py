@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.system,
     pytest.mark.slow,
     pytest.mark.java,
-    pytest.mark.timeout(400),
+    pytest.mark.timeout(1200),
 ]
 
 # Of each of the four partitions: what a copy takes several seconds for, at RATE bytes a second.

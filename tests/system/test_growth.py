@@ -18,7 +18,7 @@ from bench.growth import AXES, Effort, measure
 from bench.growth_pages import AMOUNTS, RATIOS, draw, tables
 from bench.sites import ACTIVE, Site
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 BATCH = 100 * 1024
 
 

@@ -35,7 +35,7 @@ from tests.unit.web.applications import HASHES
 EXAMPLES: Final = int(os.environ.get("SOAK_OPENAPI_EXAMPLES", "3"))
 """Requests for each operation and mode."""
 LONG: Final = "SOAK_OPENAPI_EXAMPLES" in os.environ
-pytestmark = [pytest.mark.system, pytest.mark.timeout(7200 if LONG else 300)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(7200 if LONG else 1200)]
 TIMEOUT_SECONDS: Final = 20.0
 USER: Final = ("anna", "secret")
 CHECKS: Final = [
