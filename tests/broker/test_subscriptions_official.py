@@ -46,7 +46,7 @@ def held(
     found: list[pulsar.Message] = []
     while len(found) < count:
         try:
-            message = consumer.receive(SOON if not found and count < 1_000 else wait)
+            message = consumer.receive(SOON if count < 1_000 else wait)
         except pulsar.Timeout:
             break
         found.append(message)

