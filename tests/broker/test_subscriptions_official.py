@@ -224,7 +224,7 @@ def test_rest_of_a_batch_comes_again_to_shared_consumers_when_it_is_refused(
     consumer.acknowledge(messages[1])
     consumer.acknowledge(messages[2])
     # Acknowledgements are gathered by the client, and must be sent first.
-    time.sleep(0.3)
+    time.sleep(1.0)
     # One of them: a second refusal could be sent apart from the first, and ask for both once more.
     consumer.negative_acknowledge(messages[0])
     again = held(consumer, 2)

@@ -272,7 +272,7 @@ def test_a_broker_that_nobody_watches_is_started_by_the_next_request(tmp_path: P
         env=os.environ | settings,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert result.returncode == 0, result.stderr

@@ -196,7 +196,7 @@ def test_a_group_is_moved_while_a_poll_of_it_waits(stack: Stack) -> None:
     assert json.loads(poll(stack, "moved", "application/json")) == ["one", "two"]
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(poll, stack, "moved", "application/json")
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 15
         while not told(stack, "moved")["consumers"]:
             assert time.monotonic() < deadline
         status, _ = ask(stack, "POST", "/topics/moved/groups/g/reset?to=1970-01-01T00:00:00Z")

@@ -138,7 +138,7 @@ def test_bounds_of_all_that_is_described_are_answered_as_described(stack: Stack)
     command += ["--request-timeout", str(TIMEOUT_SECONDS), "--continue-on-failure", "--no-color"]
     command += [] if LONG else ["--exclude-path-regex", SPELLING.pattern]
     ended = subprocess.run(
-        command, cwd=stack.folder, capture_output=True, text=True, timeout=250, check=False
+        command, cwd=stack.folder, capture_output=True, text=True, timeout=1000, check=False
     )
     assert ended.returncode == 0, ended.stdout[-20_000:] + ended.stderr[-2_000:]
     assert not traced(stack)
