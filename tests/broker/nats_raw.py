@@ -21,6 +21,7 @@ class RawNats:
         self.socket = socket.create_connection((host, int(port)), SECONDS)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._held = b""
+        self._closed = False
         if tls is not None and first:
             self.socket = tls.wrap_socket(self.socket, server_hostname="localhost")
         self.info: dict[str, Any] = json.loads(self.line().removeprefix("INFO "))
@@ -57,6 +58,7 @@ class RawNats:
             except ConnectionError:
                 data = b""
             if not data:
+                self._closed = True
                 return ""
             self._held += data
         line, _, self._held = self._held.partition(b"\r\n")
@@ -66,7 +68,7 @@ class RawNats:
         """Return what comes up to a line, without that; what came if the server closes."""
         found: list[str] = []
         while (line := self.line()) != last:
-            if not line and not self._held:
+            if self._closed:
                 return [*found, "closed"]
             found.append(line)
         return found
