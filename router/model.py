@@ -313,9 +313,10 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStats:
-    """What one partition holds; `first_entry` and `next_entry` bound its readable entries.
+    """What one partition holds: entries from `first_entry` on, and the next one is `next_entry`.
 
-    `messages` are those that are left, `deleted` those between the bounds that were deleted.
+    `messages` are those that are left, `deleted` those from `first_entry` on that were deleted, the
+    last ones included: `next_entry` never becomes less.
     """
 
     partition: int

@@ -118,14 +118,14 @@ def subscriptions_after(
 
 async def _partition_stats(partition: Partition) -> PartitionStats:
     ledger = partition.ledger
-    first, behind, deleted = ledger.first_entry, ledger.durable_entry, 0
+    first, deleted = ledger.first_entry, 0
     if ledger.deleted and ledger.messages > 0:
-        first, behind, deleted = await _live_bounds(ledger)
+        first, deleted = await _live_begin(ledger)
     return PartitionStats(
         partition=partition.index,
         ledger=ledger.id,
         first_entry=first,
-        next_entry=behind,
+        next_entry=ledger.durable_entry,
         messages=ledger.messages,
         bytes=ledger.size_bytes,
         producers=len(partition.producers),
@@ -133,20 +133,16 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
     )
 
 
-async def _live_bounds(ledger: Ledger) -> tuple[int, int, int]:
-    """Return the first entry with a message that is left, and the one behind the last.
-
-    The third number is how many messages between them are deleted.
-    """
-    deleted, end = ledger.deleted, ledger.durable_entry
+async def _live_begin(ledger: Ledger) -> tuple[int, int]:
+    """Return the first entry with a message that is left, and how many behind it are deleted."""
+    deleted = ledger.deleted
     try:
-        first = min(await ledger.entry_of_number(ledger.first_live_number), end)
-        last = await ledger.entry_of_number(deleted.last_live(ledger.durable_number - 1))
-        behind = min(max(first, last + 1), end)
-        numbers = await ledger.number_before(first), await ledger.number_before(behind)
+        number = ledger.first_live_number
+        first = min(await ledger.entry_of_number(number), ledger.durable_entry)
+        before = await ledger.number_before(first)
     except OSError:  # reading reports it
-        return ledger.first_entry, ledger.durable_entry, deleted.count
-    return first, behind, deleted.count_between(numbers[0], numbers[1] - 1)
+        return ledger.first_entry, deleted.count
+    return first, deleted.count_between(before, ledger.durable_number - 1)
 
 
 async def _subscription_stats(

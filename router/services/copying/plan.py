@@ -6,7 +6,7 @@ many partitions: so messages of others are not mixed with copied ones by mistake
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
@@ -25,6 +25,7 @@ from router.model import (
     PERSISTENT,
     PartitionStats,
     Policies,
+    Position,
     TopicInfo,
     TopicName,
     TopicStats,
@@ -52,8 +53,8 @@ class Identity:
 
         Registries may have noted other times for one topic of Kafka.
         """
-        if self.id and other.id:
-            return self.id != other.id
+        if self.id:
+            return other.id not in {"", self.id}
         return bool(self.created_ms and other.created_ms) and self.created_ms != other.created_ms
 
 
@@ -145,12 +146,10 @@ class Planner:
         planned = []
         for info in infos:
             with suppress(TopicNotFoundError):
-                stats = self._source.describe_topic(info.topic, self._timeout)
-                at = there.get(info.topic)
-                # A list of Apache Pulsar has less than a description.
-                described = replace(info, partitions=stats.info.partitions)
                 try:
-                    planned.append(self._planned(described, stats, at, known))
+                    planned.append(
+                        self._planned(info, there.get(info.topic), known.get(info.topic))
+                    )
                 except ConflictError as error:
                     self.refused[info.topic] = str(error)
         return planned
@@ -176,13 +175,12 @@ class Planner:
             raise BadRequestError("FROM and TO are the same store: there is nothing to copy")
 
     def _planned(
-        self,
-        info: TopicInfo,
-        stats: TopicStats,
-        there: TopicInfo | None,
-        known: dict[TopicName, CopiedTopic],
+        self, info: TopicInfo, there: TopicInfo | None, mine: CopiedTopic | None
     ) -> PlannedTopic:
-        mine = known.get(info.topic)
+        ends = {} if mine is None else copied_ends(self._state, mine.source, partitions_of(mine))
+        stats = self._source.describe_topic(info.topic, self._timeout)
+        # A list of Apache Pulsar has less than a description.
+        info = replace(info, partitions=stats.info.partitions)
         topic = CopiedTopic(info.topic, info.topic, info.partitions, mine is not None and mine.done)
         name = info.topic.local
         if there is None and mine is not None and mine.done:
@@ -191,7 +189,8 @@ class Planner:
                 " with another --state, or leave it out with --topics."
             )
         if mine is not None:
-            check_same(self._state, info, stats, self._identities.get(info.topic, ""))
+            identity = Identity(info.created_ms, self._identities.get(info.topic, ""))
+            check_same(noted(self._state, SOURCE, info.topic), identity, ends, stats)
             self._check_grown(info, mine)
         if there is not None:
             self._check(info, there, mine)
@@ -243,11 +242,12 @@ class Planner:
 
         It was restored from a backup, and what it lost would be taken for copied.
         """
+        # Before the target is described: the copy may go on meanwhile.
+        batches = [self._state.last_copied(mine.source, n) for n in partitions_of(mine)]
         stats = self._target.describe_topic(mine.target, self._timeout)
         ends = {max(0, one.partition): one for one in stats.partitions}
-        for number in partitions_of(mine):
-            last = self._state.last_copied(mine.source, number)
-            end = ends.get(max(0, number))
+        for last in batches:
+            end = None if last is None else ends.get(max(0, last.partition))
             if last is None or last.receipt is None or end is None:
                 continue
             at = last.receipt.at(last.count - 1)
@@ -335,19 +335,31 @@ def identities(
     return source.identities(topics, timeout) if isinstance(source, IdentifiesTopics) else {}
 
 
-def check_same(state: CopyState, info: TopicInfo, stats: TopicStats, identity: str) -> None:
+def copied_ends(
+    state: CopyState, topic: TopicName, partitions: Iterable[int]
+) -> dict[int, Position]:
+    """Return the last place of the source that a copy notes of each of these partitions.
+
+    A topic is described after that: its other partitions may be copied on at any time.
+    """
+    newest = (state.newest(topic, partition) for partition in partitions)
+    return {batch.partition: batch.last() for batch in newest if batch is not None}
+
+
+def check_same(
+    known: Identity, now: Identity, ends: Mapping[int, Position], stats: TopicStats
+) -> None:
     """Raise ConflictError for a topic that was made again since it was copied.
 
-    Its places mean other messages now. `identity` is its id, "": it has none.
+    Its places mean other messages now. `ends` are those of `copied_ends`, which were noted before
+    the `stats` were taken: a topic that is still the same ends behind them.
     """
-    again = noted(state, SOURCE, info.topic).differs(Identity(info.created_ms, identity))
+    again = known.differs(now)
     for one in stats.partitions:
-        newest = state.newest(info.topic, one.partition)
-        if newest is not None:
-            last = newest.last()
-            again |= one.ledger == last.ledger and one.next_entry <= last.entry
+        last = ends.get(one.partition)
+        again |= last is not None and one.ledger == last.ledger and one.next_entry <= last.entry
     if again:
-        raise made_again(info.topic)
+        raise made_again(stats.info.topic)
 
 
 def made_again(topic: TopicName) -> ConflictError:

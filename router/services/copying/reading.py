@@ -15,7 +15,14 @@ from router.services.copying.comparing import PartitionEnd
 from router.services.copying.context import CopyContext, SourceGoneError
 from router.services.copying.fidelity import weight
 from router.services.copying.places import Key, key_of
-from router.services.copying.plan import check_same, identities
+from router.services.copying.plan import (
+    SOURCE,
+    Identity,
+    check_same,
+    copied_ends,
+    identities,
+    noted,
+)
 from router.services.copying.state import CopiedTopic
 
 LOOK_SECONDS: Final = 1.0
@@ -90,9 +97,11 @@ class PartitionReading:
             self.topic.source,
             self.context.options.timeout,
         )
+        known = noted(self.context.state, SOURCE, topic)
+        ends = copied_ends(self.context.state, topic, [self.partition])
         identity = identities(source, [topic], timeout).get(topic, "")
         stats = source.describe_topic(topic, timeout)
-        check_same(self.context.state, stats.info, stats, identity)
+        check_same(known, Identity(stats.info.created_ms, identity), ends, stats)
         self._doubtful = False
 
     def _fill(self, found: list[Stored]) -> None:

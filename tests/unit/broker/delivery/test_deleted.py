@@ -11,6 +11,7 @@ from router.broker.delivery import BacklogCounter, Kind
 from router.broker.pulsar.positions import last_live_entry
 from router.broker.storage.cursors import Ack, bits, words
 from router.broker.storage.reading import SegmentReader
+from router.broker.topics.descriptions import topic_stats
 from tests.unit.broker.delivery.bench import Bench, on_a_partition
 from tests.unit.broker.storage.rig import until
 
@@ -114,3 +115,24 @@ def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(folder
 
 def ack(entry: int, left: int = 0) -> Ack:
     return Ack(entry, ack_set=tuple(words(left)))
+
+
+def test_a_partition_ends_where_it_did_when_its_last_messages_are_deleted(folder: Path) -> None:
+    """A copy takes a topic that ends before its last place for one that was created again."""
+
+    async def test(bench: Bench) -> None:
+        await bench.publish(5, batch=3)
+        ledger, store = bench.partition.ledger, bench.partition.store
+        (record,) = store.topics()
+        for gone, first, left, deleted in (
+            ((12, 14), 0, 12, 3),
+            ((0, 3), 1, 8, 4),
+            ((4, 10), 3, 1, 5),
+            ((11, 11), 0, 0, 0),
+        ):
+            store.delete_messages(ledger, [gone])
+            (found,) = (await topic_stats(record, [bench.partition], None)).partitions
+            shown = (found.first_entry, found.messages, found.deleted, found.next_entry)
+            assert shown == (first, left, deleted, 5)
+
+    on_a_partition(folder, test, segment=1 << 20, cache=0)

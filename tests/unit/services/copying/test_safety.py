@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from router.backends import Batch, Receipt, Start
+from router.backends import Batch, NullMailbox, Receipt, Start
 from router.backends.memory.store import MemoryBackend
 from router.clocks import wall_ms
 from router.errors import (
@@ -33,6 +33,7 @@ from router.model import (
     Subscription,
     TopicInfo,
     TopicName,
+    TopicStats,
 )
 from router.services.copying import context, copier
 from router.services.copying.context import SourceGoneError, StoppedError
@@ -46,7 +47,7 @@ from router.services.copying.partition import (
 )
 from router.services.copying.places import runs_of
 from router.services.copying.plan import SOURCE, TARGET, Identity, Planner, note
-from router.services.copying.reading import DELETED
+from router.services.copying.reading import DELETED, PartitionReading
 from router.services.copying.state import CopiedBatch, CopiedTopic
 from tests.unit.services.copying.bench import (
     MOST,
@@ -544,6 +545,50 @@ def test_a_source_that_ends_before_the_last_copied_message_is_another_one(
         return
     with pytest.raises(ConflictError, match="deleted and created again at the source"):
         bench.plan()
+
+
+@pytest.mark.parametrize(
+    ("end", "grown"),
+    [("source", False), ("source", True), ("target", True)],
+    ids=["read on", "grown at the source", "grown at the target"],
+)
+def test_a_topic_that_is_copied_on_while_it_is_described_is_the_same(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, end: str, grown: bool
+) -> None:
+    """The description of a store is older than what the threads of other partitions note."""
+    store = bench.source if end == "source" else bench.target
+    describe = store.describe_topic
+    bench.source.create_topic(TopicInfo(TOPIC, 2), TIMEOUT)
+    bench.publish(numbered(2), 0)
+    bench.publish(numbered(2), 1)
+    bench.run()
+    topic = CopiedTopic(TOPIC, TOPIC, 2, done=True)
+    first, second = (
+        PartitionCopy(PartitionReading(bench.context(), topic, number, NullMailbox(), MOST))
+        for number in (0, 1)
+    )
+    assert not first.turn()
+    assert not second.turn()
+    described = []
+
+    def describe_slowly(*given: Any) -> TopicStats:
+        stats = describe(*given)
+        described.append(stats)
+        bench.publish(numbered(7), 1)
+        while second.turn():
+            pass
+        return stats
+
+    monkeypatch.setattr(store, "describe_topic", describe_slowly)
+    if grown:
+        bench.source.grow_topic(TOPIC, 3, TIMEOUT)
+        bench.plan()
+    else:
+        bench.publish(numbered(1), 0)
+        bench.source.failures = 1
+        assert not first.turn()
+    assert described
+    bench.assert_whole((0, 1))
 
 
 def test_a_target_that_got_more_partitions_than_the_source_is_refused(bench: Bench) -> None:
