@@ -131,6 +131,8 @@ class Report:
                 f" {'all equal' if compared.ok else 'they differ'}"
             )
             lines += compared.sentences()
+            if others := sum(one.others or 0 for one in compared.partitions):
+                lines.append(f"the target holds besides: {_counted(others, 'message')} of others")
         return [*lines, *([f"state: {self.state}"] if self.state else [])]
 
 

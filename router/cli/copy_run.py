@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Final
 
 from router import log
+from router.backends import Start
 from router.cli.copy_ends import End, address, check_apart, is_new, opened, opened_empty, state_file
 from router.cli.copy_progress import Progress
 from router.cli.copy_report import Report, Request, left_out
@@ -244,6 +245,7 @@ class _Run:
             self._timeout,
             self.progress.advance,
             self._stop,
+            Start.EARLIEST if self.request.since is None else self.request.since,
         )
         how: How = "all" if self.request.verify == "all" else "sample"
         self._report.verification = verifier.run(topics, how, groups=self.request.groups)

@@ -68,8 +68,9 @@ def test_a_copy_is_the_same(copy: Copy, how: How) -> None:
         (1, 5, 15),
     ]
     assert (found.groups, sum(copy.compared)) == (1, 30)
-    assert [(one.gone, one.expired, one.others, one.behind) for one in found.partitions] == [
-        (0, 0, 0, 0)
+    unknown = None if how == "sample" else 0
+    assert [(one.lacking, one.gone, one.expired, one.others) for one in found.partitions] == [
+        (0, unknown, unknown, unknown)
     ] * 2
 
 
@@ -119,16 +120,59 @@ def test_a_batch_that_is_stored_twice_and_messages_left_out_are_found(
     assert "not copied" in left_out
 
 
-def test_other_traffic_at_the_target_and_news_at_the_source_are_no_differences(
+def test_other_traffic_at_the_target_is_no_difference(
     source: Opened, target: Opened, copy: Copy
 ) -> None:
     copy.publish(target, [b"new-1", b"new-2"], 0)
     copy.publish(source, [b"0-5-0"], 0)
     copy.copy(1, 0)
-    copy.publish(source, [b"0-6-0", b"0-6-1"], 0)
+    copy.publish(target, [b"new-3"], 0)
     found = copy.verify("all")
     assert found.ok, found.sentences()
-    assert [(one.others, one.behind) for one in found.partitions] == [(2, 2), (0, 0)]
+    assert [(one.others, one.lacking) for one in found.partitions] == [(3, 0), (0, 0)]
+
+
+@BOTH
+def test_what_the_source_holds_behind_the_copy_is_found(
+    source: Opened, copy: Copy, how: How
+) -> None:
+    copy.publish(source, [b"0-5-0", b"0-5-1"], 0)
+    found = copy.verify(how)
+    assert [(one.partition, one.what) for one in found.differences] == [
+        (0, "the source holds 2 messages behind the last that was copied")
+    ]
+    assert [one.lacking for one in found.partitions] == [2, 0]
+
+
+@BOTH
+def test_a_partition_that_was_never_copied_is_found(
+    source: Opened, target: Opened, tmp_path: Path, how: How
+) -> None:
+    with opened_state(tmp_path) as state:
+        copy = Copy(source, target, state, partitions=2)
+        copy.publish(source, [b"0-0"], 0)
+        copy.copy(1, 0)
+        copy.publish(source, [b"1-0"], 1)
+        found = copy.verify(how)
+        assert [(one.partition, one.what) for one in found.differences] == [
+            (1, "the source holds 1 message, and none is copied")
+        ]
+        assert [one.lacking for one in found.partitions] == [0, 1]
+
+
+@BOTH
+def test_what_the_source_holds_before_the_first_copied_message_is_found(
+    source: Opened, target: Opened, tmp_path: Path, how: How
+) -> None:
+    with opened_state(tmp_path) as state:
+        copy = Copy(source, target, state, partitions=2)
+        copy.publish(source, [b"0-0", b"0-1", b"0-2"], 0)
+        copy.leave_out(2, 0)
+        copy.copy(1, 0)
+        found = copy.verify(how)
+        assert [(one.partition, one.what) for one in found.differences] == [
+            (0, "the source holds 2 messages before the first that was copied")
+        ]
 
 
 @BOTH

@@ -1,15 +1,16 @@
 """Comparing the batches of one partition with what source and target hold now.
 
 Both stores are read by stretches of batches, forwards, and each message is held against the place
-that the state says. What a store deleted before its first message is not a difference: retention
-goes on. What lies between copied messages at the target and is none of them is counted, and named
-where it is a batch that is stored twice.
+that the state says. A message that the source holds and the target does not is a difference:
+whether it was never copied, is new at the source, or was deleted at the target. What both stores
+deleted before their first message is none: retention goes on. What the target holds besides is
+counted, and named where it is a batch that is stored twice.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
@@ -22,12 +23,14 @@ from router.services.copying.places import Key, key_of
 from router.services.copying.state import CopiedBatch
 
 READ_MESSAGES: Final = 5_000
-MAX_BEHIND: Final = 100_000
+MAX_COUNTED: Final = 100_000
+"""Messages that were not copied are counted up to this number, at each end of a partition."""
 READ_BYTES: Final = 4 * 1024 * 1024
 EMPTY_READS: Final = 3
 """Answers without messages after which a partition has no more."""
 
 BEHIND_ALL: Final[Key] = (1 << 62, 0, 0)
+BEFORE_ALL: Final[Key] = (-1, -1, -1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class PartitionEnd:
     number: int
     timeout: float
 
-    def reader(self, start: Start | Position) -> Reader:
+    def reader(self, start: Start | int | Position) -> Reader:
         """Open a reader; raise what `Backend.read` raises."""
         return self.backend.read(self.topic, self.number, start, NullMailbox(), self.timeout)
 
@@ -74,8 +77,10 @@ class PartitionEnd:
 class Stretch:
     """The messages of a partition from a place on; closes its reader at the end."""
 
-    def __init__(self, end: PartitionEnd, start: Position) -> None:
-        self._reader = end.reader(Position(start.ledger, start.entry, end.number))
+    def __init__(self, end: PartitionEnd, start: Start | int | Position) -> None:
+        if isinstance(start, Position):
+            start = Position(start.ledger, start.entry, end.number)
+        self._reader = end.reader(start)
         self._timeout = end.timeout
         self._left: deque[Stored] = deque()
 
@@ -101,12 +106,13 @@ class Stretch:
 
 @dataclass(slots=True)
 class PartitionComparison:
-    """What was found of one partition; numbers are of messages.
+    """What was found of one partition; numbers are of messages, None: unknown.
 
-    `copied` are those of the state, `compared` those that were read at the target. `gone` are those
-    of the state that the source deleted since, `expired` those that the target did. `others` lie
-    at the target between copied ones, `behind` at the source behind the last copied one: both are
-    known where all batches are compared.
+    `copied` are those of the state, `compared` those that were read at the target. `lacking` are
+    those that the source holds from the begin of the copy on and the target does not, as far as
+    batches were compared, up to MAX_COUNTED at each end. The others are known where all batches are
+    compared: `gone` are those of the state that the source deleted since, `expired` those that the
+    target did, `others` those that the target holds besides.
     """
 
     topic: str
@@ -115,14 +121,17 @@ class PartitionComparison:
     batches: int = 0
     copied: int = 0
     compared: int = 0
-    gone: int = 0
-    expired: int = 0
-    others: int = 0
-    behind: int = 0
+    lacking: int = 0
+    gone: int | None = None
+    expired: int | None = None
+    others: int | None = None
 
 
 class Comparison:
-    """Compares batches of one partition; `differ` takes each difference."""
+    """Compares batches of one partition; `differ` takes each difference.
+
+    `since`: the source is compared from there on.
+    """
 
     def __init__(
         self,
@@ -130,11 +139,16 @@ class Comparison:
         target: PartitionEnd,
         found: PartitionComparison,
         differ: Callable[[Difference], None],
+        since: Start | int = Start.EARLIEST,
     ) -> None:
         self._source = source
         self._target = target
         self._found = found
         self._differ = differ
+        self._since = since
+        self.gone = 0
+        self.expired = 0
+        self.others = 0
 
     def compare(
         self,
@@ -152,55 +166,91 @@ class Comparison:
         here = Stretch(self._source, begin.first() if previous is None else begin.last())
         with closing(there), closing(here):
             for batch in batches:
-                self._at_target(batch, previous, there)
-                self._at_source(batch, previous, here)
+                missing = self._at_target(batch, previous, there)
+                held = self._at_source(batch, previous, here)
+                if missing:
+                    self._miss(batch, missing, held)
                 previous = batch
                 progress(batch.count)
 
-    def behind(self, last: CopiedBatch) -> int:
-        """Return how many messages the source has behind a batch, at most MAX_BEHIND."""
-        end = key_of(last.last())
-        with closing(Stretch(self._source, last.last())) as stretch:
-            later = (one for one in stretch.upto(BEHIND_ALL) if key_of(one.position) > end)
-            return sum(1 for _ in islice(later, MAX_BEHIND))
+    def compare_ends(self, first: CopiedBatch | None, last: CopiedBatch | None) -> None:
+        """Name messages of the source before the first batch and behind the last one."""
+        if first is None or last is None:
+            if more := counted(self._source, self._since):
+                self._lack(more, "the source holds {}, and none is copied")
+            return
+        begin, at = key_of(first.first()), last.last()
+        if more := counted(self._source, self._since, upto=begin):
+            self._lack(more, "the source holds {} before the first that was copied")
+        if more := counted(self._source, at, behind=key_of(at)):
+            self._lack(more, "the source holds {} behind the last that was copied")
 
-    def _at_target(self, batch: CopiedBatch, previous: CopiedBatch | None, there: Stretch) -> None:
-        wanted = {key_of(position) for position in batch.targets()}
-        begin = min(wanted)
-        before = begin if previous is None else max(map(key_of, previous.targets()))
+    def count_others(self, first: CopiedBatch | None, last: CopiedBatch | None) -> None:
+        """Count the messages of the target before the first batch and behind the last one."""
+        if first is None or last is None:
+            self.others += counted(self._target, Start.EARLIEST)
+            return
+        begin, at = min(first.targets(), key=key_of), max(last.targets(), key=key_of)
+        self.others += counted(self._target, Start.EARLIEST, upto=key_of(begin))
+        self.others += counted(self._target, at, behind=key_of(at))
+
+    def _lack(self, count: int, sentence: str) -> None:
+        self._found.lacking += count
+        least = "at least " if count == MAX_COUNTED else ""
+        what = sentence.format(f"{least}{count:,} message{'s' * (count != 1)}")
+        self._differ(Difference(self._found.topic, self._found.partition, -1, "", what))
+
+    def _at_target(
+        self, batch: CopiedBatch, previous: CopiedBatch | None, there: Stretch
+    ) -> set[int]:
+        """Return which messages of a batch the target has not, by number."""
+        wanted = {key_of(position): n for n, position in enumerate(batch.targets())}
+        before = min(wanted) if previous is None else max(map(key_of, previous.targets()))
         found, others = _parted(there, wanted, before)
         self._found.compared += len(found)
-        self._found.others += len(others)
+        self.others += len(others)
         if previous is not None and len(others) == previous.count:
             self._check_twice(others, previous)
-        if len(found) < batch.count:
-            self._check_missing(batch, batch.count - len(found), begin)
-        elif checksum(found) != batch.checksum:
+        if len(found) == batch.count and checksum(found.values()) != batch.checksum:
             self._say(batch, "the target holds other messages than were copied")
+        return set(wanted.values()) - found.keys()
 
     def _check_twice(self, others: list[Message], previous: CopiedBatch) -> None:
         if checksum(others) == previous.checksum:
             self._say(previous, f"{previous.count} messages are at the target twice")
 
-    def _check_missing(self, batch: CopiedBatch, missing: int, begin: Key) -> None:
-        """Name messages that the target has not, unless it has none so old any more."""
+    def _miss(self, batch: CopiedBatch, missing: set[int], held: set[int]) -> None:
+        """Name messages that the target has not, but those that both stores deleted in time."""
         kept_from = self._target.first()
-        if kept_from is None or begin < kept_from:
-            self._found.expired += missing
-        else:
-            self._say(batch, f"{missing} of {batch.count} messages are not at the target")
+        expired = kept_from is None or min(map(key_of, batch.targets())) < kept_from
+        self._found.lacking += len(missing & held)
+        if expired:
+            self.expired += len(missing)
+            missing &= held
+        if missing:
+            why = ": it deleted them, and the source holds them" if expired else ""
+            self._say(batch, f"{len(missing)} of {batch.count} messages are not at the target{why}")
 
-    def _at_source(self, batch: CopiedBatch, previous: CopiedBatch | None, here: Stretch) -> None:
-        wanted = {key_of(position) for position in batch.sources()}
+    def _at_source(
+        self, batch: CopiedBatch, previous: CopiedBatch | None, here: Stretch
+    ) -> set[int]:
+        """Return which messages of a batch the source holds, by number."""
+        wanted = {key_of(position): n for n, position in enumerate(batch.sources())}
         before = min(wanted) if previous is None else key_of(previous.last())
         found, left_out = _parted(here, wanted, before)
         if left_out:
+            self._found.lacking += len(left_out)
             self._say(batch, f"{len(left_out)} messages of the source before it are not copied")
+        messages = found.values()
         if len(found) < batch.count:
-            self._found.gone += batch.count - len(found)
+            self.gone += batch.count - len(found)
         # A target of Kafka's holds no times of delivery.
-        elif batch.checksum not in {checksum(found), checksum(held(m, Kind.KAFKA) for m in found)}:
+        elif batch.checksum not in {
+            checksum(messages),
+            checksum(held(m, Kind.KAFKA) for m in messages),
+        }:
             self._say(batch, "the source holds other messages than were copied")
+        return set(found)
 
     def _say(self, batch: CopiedBatch, what: str) -> None:
         first = batch.first()
@@ -210,14 +260,32 @@ class Comparison:
         )
 
 
-def _parted(stretch: Stretch, wanted: set[Key], before: Key) -> tuple[list[Message], list[Message]]:
+def counted(
+    end: PartitionEnd,
+    start: Start | int | Position,
+    *,
+    behind: Key = BEFORE_ALL,
+    upto: Key = BEHIND_ALL,
+) -> int:
+    """Return how many messages a partition has from a start on, between two places, ends excluded.
+
+    At most MAX_COUNTED.
+    """
+    with closing(Stretch(end, start)) as stretch:
+        keys = (key_of(one.position) for one in stretch.upto(upto))
+        return sum(1 for _ in islice((key for key in keys if behind < key < upto), MAX_COUNTED))
+
+
+def _parted(
+    stretch: Stretch, wanted: Mapping[Key, int], before: Key
+) -> tuple[dict[int, Message], list[Message]]:
     """Return the messages at these places, and the others behind a place and up to the last one."""
-    found: list[Message] = []
+    found: dict[int, Message] = {}
     others: list[Message] = []
     for one in stretch.upto(max(wanted)):
         key = key_of(one.position)
-        if key in wanted:
-            found.append(one.message)
+        if (number := wanted.get(key)) is not None:
+            found[number] = one.message
         elif key > before:
             others.append(one.message)
     return found, others

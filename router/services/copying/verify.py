@@ -1,7 +1,7 @@
 """Verification of a copy: batches by their checksums at both ends, and where groups stand.
 
-A sample reads the first and the last batch of each partition and some between them; the other
-batches are looked at in the state. All batches are read in their order, so that what was left out
+A sample reads the first and the last batch of each partition and some between them, and what the
+source holds before and behind them. All batches are read in their order, so that what was left out
 at the source, or is at the target twice, is found too.
 """
 
@@ -14,7 +14,7 @@ from itertools import islice
 from threading import Event, Lock
 from typing import Any, Final, Literal
 
-from router.backends import Backend
+from router.backends import Backend, Start
 from router.errors import SubscriptionNotFoundError, TopicNotFoundError
 from router.model import NOT_PARTITIONED, CursorState, Position, Subscription, TopicName
 from router.services.copying.acknowledged import Done
@@ -26,7 +26,7 @@ from router.services.copying.comparing import (
 )
 from router.services.copying.groups import GroupSync
 from router.services.copying.places import Key, end_key_of, key_of
-from router.services.copying.state import CopiedBatch, CopiedTopic, CopyState
+from router.services.copying.state import CopiedTopic, CopyState
 
 MAX_DIFFERENCES: Final = 1_000
 """Differences that are kept; more are counted."""
@@ -86,7 +86,8 @@ class Verifier:
     """Compares what was copied with both ends.
 
     `timeout` bounds each request, in seconds; `progress` is given the messages compared since.
-    Once `stop` is set, the comparison ends with KeyboardInterrupt.
+    Once `stop` is set, the comparison ends with KeyboardInterrupt. `since`: only messages of the
+    source published then or later are missed at the target.
     """
 
     source: Backend
@@ -95,6 +96,7 @@ class Verifier:
     timeout: float
     progress: Callable[[int], None]
     stop: Event = field(default_factory=Event)
+    since: Start | int = Start.EARLIEST
     _lock: Lock = field(default_factory=Lock)
 
     def run(self, topics: Iterable[CopiedTopic], how: How, *, groups: bool) -> Verification:
@@ -124,24 +126,29 @@ class Verifier:
         self, topic: CopiedTopic, found: Verification
     ) -> Iterable[tuple[TopicName, PartitionComparison, Comparison]]:
         try:
-            self.source.partitions(topic.source, self.timeout)
+            count = self.source.partitions(topic.source, self.timeout)
         except TopicNotFoundError:
             found.differ(Difference(str(topic.source), -1, -1, "", "it is no more at the source"))
             return
         try:
-            partitioned = self.target.partitions(topic.target, self.timeout) > 0
+            there = self.target.partitions(topic.target, self.timeout)
         except TopicNotFoundError:
             found.differ(Difference(str(topic.source), -1, -1, "", "it is not at the target"))
             return
-        for partition in self.state.partitions(topic.source):
+        numbers = {*range(count)} if count else {NOT_PARTITIONED}
+        for partition in sorted(numbers | {*self.state.partitions(topic.source)}):
             one = PartitionComparison(str(topic.source), str(topic.target), partition)
             found.partitions.append(one)
-            number = max(0, partition) if partitioned else NOT_PARTITIONED
+            number = max(0, partition) if there else NOT_PARTITIONED
             ends = (
                 PartitionEnd(self.source, topic.source, partition, self.timeout),
                 PartitionEnd(self.target, topic.target, number, self.timeout),
             )
-            yield topic.source, one, Comparison(*ends, one, found.differ)
+            if partition >= max(1, there):
+                what = f"the target has {there} partitions"
+                found.differ(Difference(one.topic, partition, -1, "", what))
+                continue
+            yield topic.source, one, Comparison(*ends, one, found.differ, self.since)
 
     def _compared(self, count: int) -> None:
         if self.stop.is_set():
@@ -153,20 +160,24 @@ class Verifier:
         self, topic: TopicName, found: PartitionComparison, comparison: Comparison
     ) -> None:
         batches = self.state.batches(topic, found.partition)
-        last: CopiedBatch | None = None
+        first, last = None, None
         while some := list(islice(batches, BATCHES_AT_ONCE)):
             found.batches += len(some)
             found.copied += sum(batch.count for batch in some)
             comparison.compare(some, self._compared, last)
-            last = some[-1]
-        if last is not None:
-            found.behind = comparison.behind(last)
+            first, last = first or some[0], some[-1]
+        comparison.compare_ends(first, last)
+        comparison.count_others(first, last)
+        found.gone, found.expired = comparison.gone, comparison.expired
+        found.others = comparison.others
 
     def _compare_sample(
         self, topic: TopicName, found: PartitionComparison, comparison: Comparison
     ) -> None:
         found.copied, _ = self.state.copied(topic, found.partition)
+        first = next(self.state.batches(topic, found.partition), None)
         last = self.state.last_copied(topic, found.partition)
+        comparison.compare_ends(first, last)
         if last is None:
             return
         found.batches = last.sequence + 1

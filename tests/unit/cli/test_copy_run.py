@@ -224,6 +224,11 @@ def test_what_was_never_copied_is_a_difference(runs: Runs) -> None:
     assert not runs.state.exists()
     runs.run()
     assert runs.run(verify_only=True).status == status.DONE
+    runs.publish(OTHER, b"later")
+    report = runs.run(verify_only=True)
+    assert report.status == status.DIFFERS
+    assert any("holds 1 message behind the last" in line for line in report.lines())
+    runs.run()
     runs.publish(NEW, b"x")
     assert runs.run(verify_only=True).status == status.DIFFERS
 
