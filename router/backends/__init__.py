@@ -7,11 +7,12 @@ the node's broker process deals out for every backend alike.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Protocol, runtime_checkable
 
+from router.errors import BadRequestError
 from router.model import (
     CursorState,
     Grant,
@@ -46,6 +47,17 @@ ReadStart = Start | int | Position
 Positions = Sequence[Position]
 ResetTarget = Start | int | tuple[Position, ...]
 """Where a subscription goes on: an end, a time in ms since 1970, or a message of each partition."""
+
+
+def check_positions(positions: Iterable[Position], ends: Mapping[int, int], topic: object) -> None:
+    """Raise BadRequestError for a position that is not in a ledger before its end.
+
+    `ends` are those of the topic's ledgers. An append that was a repeat has no position.
+    """
+    for position in positions:
+        if position.ledger >= 0 and position.entry >= ends.get(position.ledger, 0):
+            place = f"{position.ledger}:{position.entry}:{position.partition}"
+            raise BadRequestError(f"{place} is the id of no message of {topic}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -332,11 +344,12 @@ class Backend(Protocol):
         """Acknowledge these messages alone, or each with all before it, whoever receives meanwhile.
 
         Durable when it returns, and again harmless. A position without an index in its batch is the
-        whole batch; one with an index has to tell the `batch_size` too, as received ones do. Where
-        nothing is stored, nothing is acknowledged. Consumers that are open may still give what they
-        were sent before; those that open later do not.
-        Raises TopicNotFoundError, SubscriptionNotFoundError, BadRequestError; FencedError for what
-        was received before a reset; NotSupportedError where there are more gaps than can be kept,
+        whole batch; one with an index has to tell the `batch_size` too, as received ones do.
+        Consumers that are open may still give what they were sent before; those that open later do
+        not.
+        Raises TopicNotFoundError, SubscriptionNotFoundError; BadRequestError for a position that
+        the topic never had, such as another topic's; FencedError for what was received before a
+        reset; NotSupportedError where there are more gaps than can be kept,
         and SubscriptionBusyError where the store lets nobody acknowledge beside its consumer: both
         may leave some partitions acknowledged and others not.
         """

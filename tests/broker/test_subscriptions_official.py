@@ -261,6 +261,48 @@ def test_shared_subscription_goes_back_to_a_message_when_it_seeks(
     assert taken(consumer, 2, SOON) == ["1", "2"]
 
 
+def test_seek_into_a_batch_gives_what_is_left_of_it(
+    client: pulsar.Client, topic: str, raw: RawClient
+) -> None:
+    producer = client.create_producer(
+        topic, batching_enabled=True, batching_max_publish_delay_ms=10_000
+    )
+    for value in (b"0", b"1", b"2"):
+        producer.send_async(value, lambda *_: None)
+    producer.flush()
+    reader = client.create_reader(topic, pulsar.MessageId.earliest)
+    place = reader.read_next(SOON).message_id()
+    fields = {"topic": topic, "subscription": "s", "subType": 1, "consumer_id": 7}
+    raw.ask("SUBSCRIBE", "SUCCESS", **fields)
+    # The official Java client names what is left of a batch.
+    to = {"ledgerId": place.ledger_id(), "entryId": place.entry_id(), "ack_set": [0b110]}
+    raw.send("SEEK", consumer_id=7, request_id=99, message_id=to)
+    raw.expect("CLOSE_CONSUMER")
+    raw.expect("SUCCESS")
+    raw.ask("SUBSCRIBE", "SUCCESS", **fields)
+    raw.send("FLOW", consumer_id=7, messagePermits=10)
+    assert list(raw.expect("MESSAGE").ack_set) == [0b110]
+    assert raw.ask("CONSUMER_STATS", "CONSUMER_STATS_RESPONSE", consumer_id=7).msgBacklog == 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "refused"),
+    [(0, False), (1, True), (2, False), (3, True)],
+    ids=["exclusive", "shared", "failover", "key-shared"],
+)
+@pytest.mark.parametrize("domain", ["persistent", "non-persistent"])
+def test_compacted_topic_is_read_in_order_only(
+    topic: str, raw: RawClient, kind: int, refused: bool, domain: str
+) -> None:
+    name = f"{domain}{topic.removeprefix('persistent')}"
+    fields = {"topic": name, "subscription": "s", "subType": kind, "consumer_id": 7}
+    if refused or domain == "non-persistent":
+        answer = raw.ask("SUBSCRIBE", "ERROR", **fields, read_compacted=True)
+        assert "readCompacted only" in answer.message
+    else:
+        raw.ask("SUBSCRIBE", "SUCCESS", **fields, read_compacted=True)
+
+
 def test_stats_of_a_consumer_are_true(
     client: pulsar.Client, shared_broker: BrokerProcess, topic: str, raw: RawClient
 ) -> None:

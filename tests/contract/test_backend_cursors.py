@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import product
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -169,15 +170,17 @@ def test_positions_of_several_partitions_are_acknowledged_together(opened: Opene
     assert [(state.partition, state.backlog) for state in states] == [(0, 1), (1, 1)]
 
 
-def test_positions_where_nothing_is_stored_are_ignored(opened: Opened) -> None:
-    topic = opened.new_topic()
+def test_positions_that_the_topic_never_had_are_refused(opened: Opened) -> None:
+    topic, other = opened.new_topic(), opened.new_topic()
     (stored,) = fill(opened, topic, [1])
+    *_, foreign = fill(opened, other, [1, 1])
     group = Subscription(topic, "g")
     opened.backend.subscribe(group, Start.EARLIEST, WAIT)
     at = stored.position
-    for elsewhere in (Position(at.ledger, at.entry + 7), Position(at.ledger + 9, 0, 5)):
-        for cumulative in (False, True):
-            opened.backend.acknowledge(group, [elsewhere], cumulative, WAIT)
+    elsewhere = [Position(at.ledger, at.entry + 7), Position(at.ledger + 9, 0), foreign.position]
+    for position, cumulative in product(elsewhere, (False, True)):
+        with pytest.raises(BadRequestError):
+            opened.backend.acknowledge(group, [at, position], cumulative, WAIT)
     publish(opened, topic, b"next")
     assert left(opened, group) == [b"0", b"next"]
 

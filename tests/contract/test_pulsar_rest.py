@@ -151,6 +151,26 @@ def test_acknowledged_one_by_one_and_all_before(site: Site) -> None:
     assert rest.cursor()["partitions"][0]["markDelete"] == found[2]
 
 
+def test_id_of_another_topic_is_not_acknowledged_with_success(site: Site) -> None:
+    rest, other = site.rest(), site.rest()
+    rest.consumer()
+    rest.texts("a")
+    *_, foreign = other.texts("x", "y") + other.texts("z")
+    for kind in ("individual", "cumulative"):
+        assert told(rest.acknowledge(foreign, kind=kind)) == (422, 42205)
+    assert rest.cursor()["backlog"] == 1
+
+
+def test_value_without_a_schema_is_written_by_that_of_the_topic(site: Site) -> None:
+    rest = site.rest()
+    rest.produce({"value": {"id": 1, "note": None}}, schema_type="JSON", value_schema=AVRO)
+    for value in ("text", {"id": "one"}):
+        assert told(rest.produce({"value": value})) == (422, 42205)
+    answer = rest.produce({"value": {"id": 2, "note": "n"}}).get_json()
+    assert answer["schema_version"] == 0
+    assert [value["id"] for value in rest.values()] == [1, 2]
+
+
 def test_unacknowledged_are_given_again_when_their_consumer_is_deleted(site: Site) -> None:
     rest = site.rest()
     rest.texts("a", "b", "c")

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import Final
 
+from router.backends import check_positions
 from router.backends.kafka.group_progress import Progress, Range
 from router.backends.kafka.offsets import (
     EARLIEST,
@@ -95,7 +96,7 @@ class GroupTopic:
         shown = {self.shown(number): number for number in range(self.partitions)}
         found: dict[int, list[Position]] = {}
         for position in positions:
-            if position.partition in shown and not position.ledger and position.entry >= 0:
+            if position.partition in shown and position.entry >= 0:
                 found.setdefault(shown[position.partition], []).append(position)
         return found
 
@@ -175,11 +176,12 @@ class SharedCommits:
                 raise FencedError("the subscription was reset since")
         ends = self.offsets.at(whole.name, wanted, LATEST, deadline, UNCOMMITTED_TOO)
         for number, some in wanted.items():
-            stored = sorted({p.entry for p in some if p.entry < ends[number]})
-            if stored:
-                ranges = [(0, stored[-1] + 1)] if cumulative else _ranges(stored)
-                epoch = self._begun(whole, number, commits.get(number), deadline)
-                self._acknowledge(whole.on(number), epoch, ranges, deadline)
+            check_positions(some, {0: ends[number]}, whole.name)
+        for number, some in wanted.items():
+            stored = sorted({position.entry for position in some})
+            ranges = [(0, stored[-1] + 1)] if cumulative else _ranges(stored)
+            epoch = self._begun(whole, number, commits.get(number), deadline)
+            self._acknowledge(whole.on(number), epoch, ranges, deadline)
 
     def _acknowledge(
         self, of: GroupPartition, epoch: int, ranges: Sequence[Range], deadline: float

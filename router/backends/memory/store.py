@@ -21,6 +21,7 @@ from router.backends import (
     ResetTarget,
     Schemas,
     Start,
+    check_positions,
 )
 from router.backends.memory.log import Cursor, Log, MemoryConsumer, MemoryReader
 from router.clocks import wall_ms
@@ -164,6 +165,8 @@ class MemoryBackend:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
         with self.lock:
             of = {log.ledger: (log, cursor) for log, cursor in self._cursors(subscription)}
+            ends = {log.ledger: len(log.entries) for log, _ in of.values()}
+            check_positions(positions, ends, subscription.topic)
             known = [
                 (position, *of[position.ledger]) for position in positions if position.ledger in of
             ]

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, unquote_plus
 
-from router.backends import Capabilities, Positions, ResetTarget, Start
+from router.backends import Capabilities, Positions, ResetTarget, Start, check_positions
 from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
@@ -173,6 +173,7 @@ class RestAdmin:
         known = {partition for partition, _ in self._found(subscription, deadline)}
         for partition in sorted({position.partition for position in positions} & known):
             mine = [position for position in positions if position.partition == partition]
+            self._check_stored(subscription.topic.partition(partition), mine, deadline)
             ids = message_ids(mine, cumulative=cumulative)
             if ids:
                 acknowledge(self._routes, subscription, partition, ids, cumulative, deadline)
@@ -279,6 +280,17 @@ class RestAdmin:
         if not found:
             raise SubscriptionNotFoundError(f"there is no subscription {subscription.name}")
         return found
+
+    def _check_stored(
+        self, topic: TopicName, positions: Sequence[Position], deadline: float
+    ) -> None:
+        """Raise BadRequestError for a position that the topic never had.
+
+        Ledgers before the first that is kept may have been the topic's.
+        """
+        held = told_by_stats(NOT_PARTITIONED, self._kept(topic, deadline), None).ledgers
+        ends = dict(held)
+        check_positions([p for p in positions if p.ledger >= held[0][0]], ends, topic)
 
     def _check_partitions(
         self, subscription: Subscription, to: Iterable[Position], deadline: float

@@ -331,21 +331,29 @@ class Subscription:
         if self.dispatcher is not None:
             self.dispatcher.redeliver(consumer, entries)
 
-    def reset(self, entry: int, done: Callable[[], None]) -> None:
-        """Go on at `entry`, close all consumers, and call `done` when that is durable."""
+    def reset(self, entry: int, left: tuple[int, ...], done: Callable[[], None]) -> None:
+        """Go on at `entry`, close all consumers, and call `done` when that is durable.
+
+        `left` is the `ack_set` of the entry, empty: all of its messages are left.
+        """
         start = min(max(entry, 0), self.ledger.next_entry)
+        part = Ack(start, ack_set=left) if left and start < self.ledger.durable_entry else None
         if self.record is None:
             self.cursor.reset(start - 1)
+            if part is not None:
+                self.cursor.apply(part)
         else:
             self.context.store.reset(self.record, start - 1)
+            if part is not None:
+                self.context.store.acknowledge(self.record, part)
         self.epoch = self.context.new_epoch()
         self.close()
         self.context.store.after_sync(done)
 
-    async def reset_durably(self, entry: int) -> None:
+    async def reset_durably(self, entry: int, left: tuple[int, ...] = ()) -> None:
         """Go on at `entry`, as `reset` does; return when that is durable."""
         durable = asyncio.Event()
-        self.reset(entry, durable.set)
+        self.reset(entry, left, durable.set)
         await durable.wait()
 
     def skip(self, first: int, end: int) -> None:

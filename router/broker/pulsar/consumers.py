@@ -37,6 +37,7 @@ from router.broker.pulsar.failures import request_failed
 from router.broker.pulsar.positions import start_entry
 from router.broker.pulsar.schemas import admit_reader
 from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry
+from router.broker.topics.non_persistent import is_non_persistent
 from router.errors import (
     BadRequestError,
     NotAllowedError,
@@ -66,6 +67,7 @@ _KINDS: Final = {
     pb.CommandSubscribe.Failover: Kind.FAILOVER,
     pb.CommandSubscribe.Key_Shared: Kind.KEY_SHARED,
 }
+_READS_COMPACTED: Final = (pb.CommandSubscribe.Exclusive, pb.CommandSubscribe.Failover)
 
 
 class Consumers(ClientLink):
@@ -204,6 +206,13 @@ class Consumers(ClientLink):
             raise BadRequestError(f"a consumer's name has at most {MAX_NAME} characters")
         if asked.ByteSize() > MAX_SIZE:
             raise BadRequestError("the properties of the subscription are too large")
+        if asked.read_compacted:
+            if is_non_persistent(asked.topic):
+                raise NotAllowedError("readCompacted only valid on persistent topics")
+            if asked.subType not in _READS_COMPACTED:
+                raise NotAllowedError(
+                    "readCompacted only allowed on failover or exclusive subscriptions"
+                )
 
     def _available(self, asked: pb.CommandSubscribe) -> AnySubscription | None:
         """Return the subscription if there is nothing to wait for."""

@@ -148,9 +148,14 @@ class Consuming:
         subscription = self._stored(consumer, asked.request_id)
         if consumer is None or subscription is None:
             return
-        if asked.HasField("message_id"):
-            entry = start_entry(subscription.ledger, asked.message_id)
-            self._seek(subscription, entry, asked.request_id)
+        if len(asked.message_id.ack_set) > MAX_ACK_SET:
+            failure = BadRequestError(f"an ack_set has at most {MAX_ACK_SET} words")
+            self._client.send(request_failed(asked.request_id, failure))
+        elif asked.HasField("message_id"):
+            entry, place = start_entry(subscription.ledger, asked.message_id), asked.message_id
+            same = (place.ledgerId, place.entryId) == (subscription.ledger.id, entry)
+            left = tuple(place.ack_set) if same else ()
+            self._seek(subscription, entry, asked.request_id, left)
         elif asked.HasField("message_publish_time"):
             self._connection.spawn(self._seek_time(consumer, subscription, asked))
         else:
@@ -262,10 +267,16 @@ class Consuming:
         else:
             self._client.send(error(asked.request_id, pb.MetadataError, "Consumer not found"))
 
-    def _seek(self, subscription: Subscription, entry: int, request_id: int) -> None:
+    def _seek(
+        self,
+        subscription: Subscription,
+        entry: int,
+        request_id: int,
+        left: tuple[int, ...] = (),
+    ) -> None:
         self._forget(subscription)
         done = partial(self._client.send, answers.success(request_id))
-        subscription.reset(entry, done)
+        subscription.reset(entry, left, done)
 
     def _forget(self, subscription: AnySubscription) -> None:
         self._log.leases.forget(subscription.partition.topic_name, subscription.name)

@@ -107,10 +107,14 @@ class CursorAdmin:
     ) -> None:
         """Acknowledge entries of all partitions that their ledgers name, and return when on disk.
 
-        What is not stored is ignored. Raises FencedError and others before anything was
-        acknowledged.
+        Raises FencedError and others before anything was acknowledged; BadRequestError for an entry
+        that the topic does not have and never had.
         """
         found = self._find(topic, subscription)
+        ends = {
+            piece.ledger.id: piece.ledger.durable_entry
+            for piece in self._topics.pieces(self._topics.parse(topic))
+        }
         by_ledger = {subscription.ledger.id: subscription for subscription in found}
         if len(acks) > MAX_POSITIONS:
             raise BadRequestError(f"at most {MAX_POSITIONS} positions are acknowledged at once")
@@ -118,6 +122,10 @@ class CursorAdmin:
         for ack in acks:
             if len(ack.ack_set) > MAX_ACK_SET_WORDS:
                 raise BadRequestError(f"an ack_set has at most {MAX_ACK_SET_WORDS} words")
+            if ack.entry >= ends.get(ack.ledger, 0):
+                raise BadRequestError(
+                    f"{ack.ledger}:{ack.entry} is the id of no message of {topic}"
+                )
             if (moving := by_ledger.get(ack.ledger)) is None:
                 continue
             if ack.epoch not in (0, moving.epoch):

@@ -48,18 +48,18 @@ class Groups:
         """
         found = self.find(name, subscription)
         if isinstance(to, StartPosition):
-            entries = [await to.entry(moving.ledger) for moving in found]
+            places = [await to.place(moving.ledger) for moving in found]
         else:
             found = [moving for moving in found if moving.partition.index in to]
             if len(found) < len(to):
                 raise BadRequestError(f"{name} has no subscription on one of these partitions")
-            entries = [await to[moving.partition.index].entry(moving.ledger) for moving in found]
+            places = [await to[moving.partition.index].place(moving.ledger) for moving in found]
         # All at once, so that no client sees one partition moved and another not; what ended while
         # files were read is left out.
         self.find(name, subscription)
         moved = [
-            moving.reset_durably(entry)
-            for moving, entry in zip(found, entries, strict=True)
+            moving.reset_durably(*place)
+            for moving, place in zip(found, places, strict=True)
             if moving.partition.subscriptions.get(subscription) is moving
         ]
         await asyncio.gather(*moved)

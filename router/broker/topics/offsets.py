@@ -53,7 +53,7 @@ class GroupOffsets:
             raise TopicNotFoundError
         store = self._topics.store
         if (entry, index) < _first(subscription.cursor):
-            subscription.reset(entry, _ignore)
+            subscription.reset(entry, (), _ignore)
             self._forget(subscription.topic_name, name)
         if left:
             store.acknowledge(subscription.record, Ack(entry, cumulative=True, ack_set=left))

@@ -84,7 +84,13 @@ PARTITIONS: Final = api.Body(
     "The number of partitions, or an object with it and properties.",
 )
 PLACE: Final = api.Body(
-    {api.JSON: api.shape({}, {"ledgerId": INTEGER, "entryId": INTEGER, "isExcluded": object})},
+    {
+        api.JSON: api.shape(
+            {},
+            {"ledgerId": INTEGER, "entryId": INTEGER, "batchIndex": INTEGER}
+            | {"isExcluded": object, "excluded": object},
+        )
+    },
     "The id of a message.",
     required=False,
 )

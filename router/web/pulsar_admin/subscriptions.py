@@ -30,6 +30,7 @@ from router.web.requests import MAX_NUMBER, number
 
 SUBSCRIPTION: Final = f"{TOPIC}/subscription/<subscription>"
 MAX_SKIP: Final = 2**31 - 1
+MAX_INDEX: Final = 2**20
 _PARTITIONED: Final = {405: "The topic is partitioned."}
 
 _log = structlog.get_logger(__name__)
@@ -150,7 +151,15 @@ class SubscriptionViews(ResourceViews):
             return {"latest": True}
         if self._administration.partitions(topic):
             raise RefusedError(405, f"{topic} is partitioned: name the partition of the message")
-        return {"position": Position(ledger, max(0, entry + bool(values.get("isExcluded"))))}
+        # Of a batch, so many of its first messages are passed over.
+        index = whole(values.get("batchIndex", -1), "batchIndex")
+        # Pulsar's Java client writes `excluded`, its description says `isExcluded`.
+        excluded = bool(values.get("isExcluded") or values.get("excluded"))
+        if index < 0:
+            return {"position": Position(ledger, max(0, entry + excluded))}
+        if index + excluded > MAX_INDEX:
+            raise BadRequestError("batchIndex: no batch has as many messages")
+        return {"position": Position(ledger, max(0, entry), batch_index=index + excluded)}
 
     def _before(self, seconds: str) -> int:
         return max(0, self._context.wall_ms() - number("seconds", seconds) * 1000)

@@ -245,7 +245,10 @@ class CursorViews:
         known = self._reading.partitions(group.topic)
         positions = [_own(position, known) for position in positions]
         if positions:
-            self._fetcher.acknowledge(group, positions, cumulative=cumulative)
+            try:
+                self._fetcher.acknowledge(group, positions, cumulative=cumulative)
+            except BadRequestError as error:
+                raise bad(f"messageIds: {error}") from error
         return Response(status=204)
 
 

@@ -218,6 +218,8 @@ def _producer(body: Mapping[str, Any], dialect: Dialect) -> str | None:
 
 def _sent(at: str, message: Mapping[str, Any], word: str) -> Sent:
     partition = message.get("partition") if word == "value" else None
+    if message.get("deliverAt") is not None and message.get("deliverAfterMs") is not None:
+        raise bad(f"{at}: deliverAt and deliverAfterMs exclude each other")
     return Sent(
         message.get(word),
         word in message,

@@ -62,7 +62,7 @@ def choose(
     if requested.version is not None:
         return _known(schemas, topic, requested)
     if not requested.given() and dialect is Dialect.PIP:
-        return Chosen(None)
+        return _of_topic(schemas.newest(topic))
     schema = TEXT if not requested.given() else read(requested)
     if schema is None:
         return Chosen(None)
@@ -72,6 +72,13 @@ def choose(
         return Chosen(schema, schemas.put(topic, schema))
     except InvalidSchemaError as error:
         raise RefusedError(BAD_VALUE_SCHEMA, str(error)) from error
+
+
+def _of_topic(newest: Schema | None) -> Chosen:
+    """Return what a request that names no schema is written by: what its topic has, else texts."""
+    if newest is None or newest.type is SchemaType.NONE:
+        return Chosen(None)
+    return Chosen(newest, newest.version)
 
 
 def read(requested: RequestedSchema) -> Schema | None:

@@ -334,7 +334,8 @@ def _after(asked: npb.TopicRef | npb.DescribeCursors) -> Place | None:
 
 def _start(asked: npb.CreateSubscription | npb.ResetSubscription) -> StartPosition:
     if asked.HasField("position"):
-        return StartPosition(position=(asked.position.ledgerId, asked.position.entryId))
+        place = asked.position
+        return StartPosition(position=(place.ledgerId, place.entryId), passed=place.batch_index)
     when = asked.timestamp_ms if asked.HasField("timestamp_ms") else None
     return StartPosition(asked.earliest, when)
 

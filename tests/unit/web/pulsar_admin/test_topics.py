@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import unicodedata
+from itertools import product
 from typing import Any
 from urllib.parse import quote, quote_plus
 
@@ -28,10 +29,10 @@ def published(client: pulsar.Client, topic: str, *values: bytes, **options: Any)
     return ids
 
 
-def told(answer: Any) -> Any:
-    """Return the JSON of an answer that is a success."""
+def told(answer: Any, *, json: bool = True) -> Any:
+    """Return the JSON of an answer that is a success, or the answer."""
     assert answer.status_code == 200, answer.data
-    return answer.json
+    return answer.json if json else answer
 
 
 def reason(answer: Any, status: int) -> str:
@@ -178,11 +179,38 @@ def test_reset_excludes_the_message_where_asked(
     sub = f"{BASE}/{topic}/subscription/s"
     site.put(sub)
     place = {"ledgerId": ids[0].ledger_id(), "entryId": ids[0].entry_id()}
-    for excluded, first in ((False, b"a"), (True, b"b")):
-        site.post(f"{sub}/resetcursor", json=place | {"isExcluded": excluded})
-        assert site.get(f"{sub}/position/1").data == first
+    # The official Java client writes the shorter word.
+    for word, excluded in product(("excluded", "isExcluded"), (False, True)):
+        site.post(f"{sub}/resetcursor", json=place | {word: excluded})
+        assert site.get(f"{sub}/position/1").data == (b"b" if excluded else b"a")
     reason(site.post(f"{sub}/resetcursor"), 400)
     reason(site.post(f"{sub}/resetcursor/tomorrow"), 400)
+
+
+@pytest.mark.parametrize("excluded", [False, True])
+@pytest.mark.parametrize("index", [0, 1, 2])
+def test_reset_into_a_batch_gives_what_is_left_of_it(
+    site: FlaskClient, topic: str, client: pulsar.Client, index: int, excluded: bool
+) -> None:
+    name = topic.replace("/", "://", 1)
+    producer = client.create_producer(
+        name, batching_enabled=True, batching_max_publish_delay_ms=10_000
+    )
+    for value in (b"a", b"b", b"c"):
+        producer.send_async(value, lambda *_: None)
+    producer.flush()
+    producer.send(b"d")
+    last = told(site.get(f"{BASE}/{topic}/examinemessage?initialPosition=earliest"), json=False)
+    ledger, entry = map(int, last.headers["X-Pulsar-Message-ID"].split(":")[:2])
+    place = {"ledgerId": ledger, "entryId": entry, "batchIndex": index, "excluded": excluded}
+    sub = f"{BASE}/{topic}/subscription/s"
+    site.put(sub)
+    assert site.post(f"{sub}/resetcursor", json=place).status_code == 204
+    rest = [b"a", b"b", b"c", b"d"][index + excluded :]
+    backlog = told(site.get(f"{BASE}/{topic}/stats"))["subscriptions"]["s"]["msgBacklog"]
+    consumer = client.subscribe(name, "s")
+    assert [consumer.receive(10_000).data() for _ in rest] == rest
+    assert backlog == len(rest)
 
 
 def test_message_is_shown_with_what_it_says_of_itself(

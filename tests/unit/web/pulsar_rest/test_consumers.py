@@ -289,7 +289,7 @@ def test_message_that_cannot_be_read_holds_nothing_up(site: Site, rest: Rest) ->
     bad = [Message(b"xx", schema_version=bytes(8)), Message(b"\xff", b"\xfe")]
     unknown = Message(b"?", schema_version=(9).to_bytes(8))
     site.backend.publish(Batch(topic, -1, [*bad, unknown]), 1)
-    rest.texts("end")
+    rest.texts("end", schema_type="NONE")
     first, second, third, fourth, fifth = rest.consumer().fetch()
     assert (first["value"], fifth["value"]) == (1, "end")
     assert (second["value"], second["valueEncoding"]) == ("eHg=", "base64")

@@ -254,6 +254,14 @@ def test_delay_counts_from_now(site: Site, rest: Rest, word: str) -> None:
     assert 50_000 < message.deliver_at - found["publishTime"] <= 60_000
 
 
+@pytest.mark.parametrize("word", ["value", "payload"])
+def test_message_with_two_times_of_delivery_is_refused(site: Site, rest: Rest, word: str) -> None:
+    answer = rest.produce({word: "a", "deliverAt": 1, "deliverAfterMs": 60_000})
+    assert answer.status_code == 422
+    assert "deliverAt and deliverAfterMs" in answer.text
+    assert stored(site) == []
+
+
 def test_nothing_is_produced_with_success(rest: Rest) -> None:
     assert rest.produce().get_json() == {"schema_version": None, "messageIds": []}
     assert rest.produce(schemaVersion=-1).get_json()["messagePublishResults"] == []
