@@ -128,6 +128,12 @@ class TopicNotFoundError(RouterError):
     code = "topic-not-found"
 
 
+class InternalTopicError(RouterError):
+    """The topic belongs to the store itself; the router neither reads nor changes it."""
+
+    code = "internal-topic"
+
+
 class NamespaceNotFoundError(TopicNotFoundError):
     """No such tenant or namespace exists."""
 

@@ -16,15 +16,13 @@ from kafka import KafkaProducer
 from router.backends import Start, kafka
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.group_progress import Progress
-from router.backends.kafka.names import SCHEMAS
 from router.errors import (
     FencedError,
     IncompatibleSchemaError,
-    NotAllowedError,
     NotSupportedError,
     SubscriptionBusyError,
 )
-from router.model import NOT_PARTITIONED, Position, Schema, SchemaType, Subscription, TopicName
+from router.model import NOT_PARTITIONED, Position, Schema, SchemaType, Subscription
 from router.node import Node, client
 from tests.contract.conftest import WAIT, Bell, Opened, settings_for, stop_broker
 from tests.contract.on_kafka import BYTES, eventually, publish, readers, values
@@ -265,10 +263,3 @@ def test_of_two_schemas_that_do_not_go_together_the_first_in_the_log_stays(
     with ThreadPoolExecutor(2) as pool:
         kept = [kind for kind in pool.map(put, workers, kinds) if kind is not None]
     assert kept == [opened.backend.schemas.get(topic, None, WAIT).type]
-
-
-def test_where_schemas_are_kept_is_nobodys_topic(opened: Opened) -> None:
-    opened.backend.schemas.put(opened.new_topic(), record("a"), WAIT)
-    assert SCHEMAS not in {info.topic.local for info in opened.backend.list_topics(WAIT)}
-    with pytest.raises(NotAllowedError):
-        publish(opened, TopicName.parse(SCHEMAS), b"1")

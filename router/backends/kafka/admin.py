@@ -21,7 +21,7 @@ from router.backends.kafka import apis
 from router.backends.kafka.cluster import Cluster, shown_id
 from router.backends.kafka.failures import CodeError, LostError, NoAnswerError, check
 from router.backends.kafka.known_topics import TOPICS, KnownTopics
-from router.backends.kafka.names import SCHEMAS, Names
+from router.backends.kafka.names import Names, is_internal
 from router.backends.kafka.offsets import EARLIEST, LATEST, Offsets
 from router.clocks import seconds_left
 from router.errors import RouterError, TopicExistsError
@@ -40,7 +40,6 @@ from router.wire.kafka.error_codes import ErrorCode
 _TOPIC: Final = 2
 _OWN: Final = 1  # a configuration of the topic itself, not a default
 _RETENTION: Final = ("retention.ms", "retention.bytes")
-_HIDDEN: Final = "__"
 ANSWER_SECONDS: Final = 1.0
 """How long one broker may take to answer whether it knows a topic."""
 
@@ -100,14 +99,12 @@ class Admin:
             _log.warning("a record stays behind", topic=name, reason=str(error))
 
     def topics(self, deadline: float) -> list[TopicInfo]:
-        """Return all topics but Kafka's own, by name."""
+        """Return all topics but internal ones, by name."""
         answer = self._cluster.persist(
             lambda: self._cluster.metadata(None, deadline, all_topics=True), deadline
         )
         found = [
-            topic
-            for topic in answer.topics
-            if not (topic.error_code or topic.is_internal or _hidden(topic.name))
+            topic for topic in answer.topics if not (topic.error_code or is_internal(topic.name))
         ]
         infos = self._infos(found, deadline)
         return sorted(infos, key=lambda info: str(info.topic))
@@ -236,10 +233,6 @@ class Admin:
         except (CodeError, NoAnswerError):
             return {}
         return sizes
-
-
-def _hidden(name: str) -> bool:
-    return name.startswith(_HIDDEN) or name == SCHEMAS
 
 
 def create_topic(

@@ -3,13 +3,18 @@
 A topic of the default namespace has its local name, others are `tenant.namespace.local`. A name in
 Kafka that could be either is a local topic of the default namespace. A group is called as
 `kafka.group` says. A topic of one partition is not partitioned for the router.
+
+Names that begin with two underscores are internal: Kafka's own topics (`__consumer_offsets`,
+`__transaction_state`) and those of its tools. So is the topic of the router's schemas. No call
+reaches them, because every call takes a topic's name from here.
 """
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
-from router.errors import BadNameError, NotAllowedError
+from router.errors import BadNameError, InternalTopicError, NotAllowedError
 from router.kafka_group_names import GroupNames
 from router.model import NAME, NOT_PARTITIONED, PERSISTENT, TopicName
 from router.quoting import quoted
@@ -20,6 +25,14 @@ REPEATS: Final = "router-idempotency-"
 PIPELINES: Final = "router-pipeline-"
 # Where the schemas of topics are; not a topic of a user.
 SCHEMAS: Final = "_router_schemas"
+INTERNAL: Final = f"__|{SCHEMAS}$"
+"""What names of internal topics begin with, as a regular expression of Python, RE2 and Java."""
+_INTERNAL: Final = re.compile(INTERNAL)
+
+
+def is_internal(name: str) -> bool:
+    """Return whether a topic of Kafka belongs to Kafka, its tools or the router itself."""
+    return _INTERNAL.match(name) is not None
 
 
 class Names:
@@ -31,14 +44,17 @@ class Names:
         self._groups = GroupNames(group)
 
     def topic(self, topic: TopicName) -> str:
-        """Return a topic's name in Kafka; raise BadNameError, NotAllowedError."""
+        """Return a topic's name in Kafka; raise what the name is refused for.
+
+        Raises BadNameError, InternalTopicError, and NotAllowedError for one without storage.
+        """
         if topic.domain != PERSISTENT:
             raise NotAllowedError("Kafka keeps persistent topics only.")
-        if (topic.tenant, topic.namespace) == (self._tenant, self._namespace):
-            if topic.local == SCHEMAS:
-                raise NotAllowedError(f"{SCHEMAS} is where the router keeps the topics' schemas.")
-            return topic.local
-        name = f"{topic.tenant}.{topic.namespace}.{topic.local}"
+        name = topic.local
+        if (topic.tenant, topic.namespace) != (self._tenant, self._namespace):
+            name = f"{topic.tenant}.{topic.namespace}.{topic.local}"
+        if is_internal(name):
+            raise InternalTopicError(f"Topic {name} is internal to Kafka or the router.")
         if not NAME.fullmatch(name):
             raise BadNameError(f"{quoted(name)} cannot be a topic's name in Kafka")
         return name

@@ -21,6 +21,7 @@ from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, 
 from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Routes
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
+from router.backends.pulsar.system_topics import check_not_system, is_system_topic
 from router.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
@@ -327,10 +328,10 @@ class RestAdmin:
         found = self._peer.get(path, list, deadline)
         plain = [
             TopicInfo(topic)
-            for topic in map(TopicName.parse, filter(_nameable, found))
+            for topic in map(TopicName.parse, filter(_is_served, found))
             if (part := topic.parent()) is None or str(part[0]) not in parents
         ]
-        parted = [TopicName.parse(name) for name in parents if _nameable(name)]
+        parted = [TopicName.parse(name) for name in parents if _is_served(name)]
         return plain + [self._info(topic, deadline) for topic in parted]
 
     def _info(self, topic: TopicName, deadline: float) -> TopicInfo:
@@ -369,14 +370,15 @@ def _partition(number: int, stats: dict[str, Any], kept: dict[str, Any]) -> Part
 
 
 def _path(topic: TopicName) -> str:
+    """Return the path of a topic; raise InternalTopicError."""
+    check_not_system(topic)
     parts = (topic.domain, topic.tenant, topic.namespace, topic.local)
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _nameable(name: str) -> bool:
-    """Return whether a topic has a name that the router allows; others it cannot serve."""
+def _is_served(name: str) -> bool:
+    """Return whether the router serves a topic: its name is allowed, and it is not Pulsar's own."""
     try:
-        TopicName.parse(name)
+        return not is_system_topic(TopicName.parse(name))
     except RouterError:
         return False
-    return True

@@ -16,6 +16,7 @@ from threading import Lock
 from typing import Any, Final, Protocol, TypeVar
 
 from router.backends.pulsar.address import Address
+from router.backends.pulsar.system_topics import check_not_system
 from router.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
@@ -23,6 +24,7 @@ from router.errors import (
     SettingError,
     SubscriptionBusyError,
 )
+from router.model import TopicName
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 from router.pulsar_client.handshake import shake_hands
@@ -142,6 +144,7 @@ class Lookups:
         connection = self.service.connection(deadline)
         if connection.ours:
             return connection
+        check_not_system(TopicName.parse(topic))
         # A broker that went and came back serves nothing before it was looked up again.
         known = self._found(topic, deadline)
         if len(self._known) >= MAX_CACHED_LOOKUPS:

@@ -9,8 +9,9 @@ from router.backends import NullMailbox, Start
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
 from router.backends.pulsar.cursors import MAX_IDS_PER_COMMAND, in_commands
 from router.backends.pulsar.routes import Routes, at_broker
+from router.backends.pulsar.system_topics import check_not_system
 from router.errors import BackendTimeoutError, SubscriptionBusyError
-from router.model import NOT_PARTITIONED, Subscription
+from router.model import NOT_PARTITIONED, Subscription, TopicName
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal
@@ -190,7 +191,12 @@ def _acknowledge(
 
 
 def count_partitions(service: Link, topic: str, deadline: float) -> int:
-    """Return the number of partitions, 0: not partitioned; raise TopicNotFoundError."""
+    """Return the number of partitions, 0: not partitioned.
+
+    Raises TopicNotFoundError, InternalTopicError.
+    """
+    if not service.connection(deadline).ours:
+        check_not_system(TopicName.parse(topic))
     answer = service.call(
         lambda request_id: pb.BaseCommand(
             type=pb.BaseCommand.PARTITIONED_METADATA,

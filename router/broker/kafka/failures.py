@@ -40,6 +40,7 @@ FAILURES: Final[Mapping[str, ErrorCode]] = {
     errors.IncompatibleSchemaError.code: ErrorCode.INVALID_RECORD,
     errors.PayloadMismatchError.code: ErrorCode.INVALID_RECORD,
     errors.NotSupportedError.code: ErrorCode.INVALID_REQUEST,
+    errors.InternalTopicError.code: ErrorCode.INVALID_TOPIC_EXCEPTION,
     errors.TopicExistsError.code: ErrorCode.TOPIC_ALREADY_EXISTS,
     errors.SubscriptionNotFoundError.code: ErrorCode.GROUP_ID_NOT_FOUND,
     errors.SubscriptionLimitError.code: ErrorCode.POLICY_VIOLATION,

@@ -39,6 +39,7 @@ TABLE: Final[Mapping[str, pb.ServerError]] = {
     errors.BlacklistedError.code: pb.AuthorizationError,
     errors.KeyNotFoundError.code: pb.NotAllowedError,
     errors.TopicNotFoundError.code: pb.TopicNotFound,
+    errors.InternalTopicError.code: pb.NotAllowedError,
     errors.NamespaceNotFoundError.code: pb.TopicNotFound,
     errors.SchemaNotFoundError.code: pb.TopicNotFound,
     errors.InvalidSchemaError.code: pb.IncompatibleSchema,

@@ -10,7 +10,7 @@ import re2
 from pyspark.sql import DataFrame, SparkSession
 
 from router.backends.kafka import Access
-from router.backends.kafka.names import SCHEMAS, Names
+from router.backends.kafka.names import INTERNAL, Names
 from router.errors import SettingError
 from router.pipelines.declaration import DEAD_SUFFIX
 from router.pipelines.source.offsets import EARLIEST
@@ -94,10 +94,10 @@ def _topics(options: Options) -> dict[str, str]:
         re2.compile(options.pattern)
     except re2.error as error:
         raise SettingError(f"pattern = {options.pattern!r}: {error}") from error
-    # What RE2 knows Java does too. Where the router keeps schemas nobody reads.
+    # What RE2 knows Java does too.
     wanted, dead = f"(?:{options.pattern})", re.escape(DEAD_SUFFIX)
     ours = f"(?!{wanted}{dead}$)" if options.skip_dead else ""
-    return {"subscribePattern": f"(?!{SCHEMAS}$){ours}{wanted}"}
+    return {"subscribePattern": f"(?!{INTERNAL}){ours}{wanted}"}
 
 
 def _tls(ca: str, cert: str, key: str) -> dict[str, str]:

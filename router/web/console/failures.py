@@ -56,6 +56,7 @@ HINTS: Final[Mapping[str, str]] = {
     "key-not-found": _LIST,
     "not-allowed": "The topic or the backend does not take this; the sentence says why.",
     "topic-not-found": _LIST,
+    "internal-topic": _LIST,
     "namespace-not-found": _LIST,
     "schema-not-found": _SCHEMA,
     "invalid-schema": _SCHEMA,

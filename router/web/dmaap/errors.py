@@ -73,6 +73,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "key-not-found": Row(404, 1004, 1004),
     "not-allowed": _DENIED,
     "topic-not-found": Row(404, 3001, 3001, "No such topic exists.-"),
+    "internal-topic": _DENIED,
     "namespace-not-found": Row(404, 3001, 3001, "No such topic exists.-"),
     "schema-not-found": Row(404, 5008, 5008, _READING),
     "invalid-schema": _BAD,

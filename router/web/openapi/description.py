@@ -40,7 +40,7 @@ FORMS: Final[Mapping[type[Any], Schema]] = {
 EVENTS: Final[Schema] = {}
 """Server-sent events, which OpenAPI 3.1 has no words for."""
 
-TOPIC: Final = ("topic-not-found",)
+TOPIC: Final = ("topic-not-found", "internal-topic")
 """What a route that needs its topic may fail with."""
 STORE: Final = ("backend-unavailable", "backend-timeout", "coordination-unavailable")
 """What a route that asks the store or the node's broker may fail with."""

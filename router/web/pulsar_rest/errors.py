@@ -45,6 +45,7 @@ NUMBERS: Final[Mapping[str, int]] = {
     "incompatible-schema": BAD_VALUE_SCHEMA,
     "payload-mismatch": BAD_MESSAGES,
     "not-supported": BAD_MESSAGES,
+    "internal-topic": 40302,
     "publish-refused": 50301,
     "disk-full": 50302,
     "quota-exceeded": 50303,

@@ -108,7 +108,7 @@ def test_kafka_connector_starts_at_a_time() -> None:
 
 
 def test_kafka_connector_does_not_read_the_routers_own_topics() -> None:
-    assert kafka(pattern="a.*|b")["subscribePattern"] == "(?!_router_schemas$)(?:a.*|b)"
+    assert kafka(pattern="a.*|b")["subscribePattern"] == "(?!__|_router_schemas$)(?:a.*|b)"
 
 
 @pytest.mark.parametrize(
