@@ -23,7 +23,7 @@ from router.web.addresses import root
 
 # Pages may sign as well; a Date of its own a browser lets no page send.
 ALLOWED_HEADERS: Final = (
-    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID,"
+    "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Nats-Subject,"
     " X-CambriaAuth, X-CambriaDate, X-Auth, X-Date, X-Nonce, traceparent, tracestate"
 )
 EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"

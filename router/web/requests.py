@@ -31,10 +31,14 @@ from router.errors import (
 from router.model import TopicName, check_consumer_name
 from router.quoting import quoted, said
 from router.services.groups import moment, target
+from router.wire.nats.subjects import is_literal
 
 READ_BYTES: Final = 256 * 1024
 MAX_FIELDS: Final = 100
 MAX_IDEMPOTENCY_KEY: Final = 255
+MAX_SUBJECT: Final = 1_024
+SUBJECT_HEADER: Final = "HTTP_NATS_SUBJECT"
+"""In the environment: the subject of messages that name none."""
 # Longest pause within a body; the server bounds the rest of a request itself.
 MAX_BODY_PAUSE_SECONDS: Final = 60.0
 MILLISECONDS: Final = "milliseconds"
@@ -159,6 +163,23 @@ def idempotency_key(environ: WSGIEnvironment) -> str | None:
     if len(key) > MAX_IDEMPOTENCY_KEY:
         raise BadRequestError(f"Idempotency-Key has more than {MAX_IDEMPOTENCY_KEY} characters.")
     return key
+
+
+def nats_subject(environ: WSGIEnvironment) -> str | None:
+    """Return the subject that a publish gives its messages, None: none.
+
+    Raises BadRequestError for one that is too long, or that no message can have.
+    """
+    text: str | None = environ.get(SUBJECT_HEADER)
+    if not text:
+        return None
+    subject = text.encode("latin-1").decode(errors="replace")
+    if len(subject) > MAX_SUBJECT or "\ufffd" in subject or not is_literal(subject):
+        raise BadRequestError(
+            f"Nats-Subject: {quoted(subject, 80)} is no subject of at most {MAX_SUBJECT} characters"
+            " without wildcards."
+        )
+    return subject
 
 
 class Query:

@@ -21,6 +21,14 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
 SECONDS = 20.0
 
 
+def publish_text(stack: NatsStack, topic: str, body: bytes, **headers: str) -> None:
+    """Publish a text over HTTP."""
+    given = {"Content-Type": "text/plain"} | {n.replace("_", "-"): v for n, v in headers.items()}
+    request = urllib.request.Request(f"{stack.url}/events/{topic}", body, given)
+    with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        assert answer.status == 200
+
+
 def publish_all(stack: NatsStack, topic: str, subject: str) -> None:
     """Publish a message in each dialect; those that have properties say the subject."""
     path = f"{stack.url}/events/{topic}?partitionKey=k"
@@ -78,10 +86,39 @@ def test_a_subscription_sees_subjects_that_the_stream_takes(nats_stack: NatsStac
         await connection.jetstream().add_stream(name=name, subjects=[f"{name}.>"])
         await connection.close()
         publish = lambda: publish_all(nats_stack, name, f"{name}.new")  # noqa: E731
-        return await watched(nats_stack, f"{name}.*", 2, publish)
+        return await watched(nats_stack, f"{name}.*", 3, publish)
 
     found = asyncio.run(body())
     assert [(one.subject, one.data) for one in found] == [
+        (f"{name}.{name}", b"by HTTP"),
         (f"{name}.new", b"by Pulsar"),
         (f"{name}.new", b"by Kafka"),
     ]
+
+
+def test_what_http_publishes_to_a_stream_of_other_subjects_has_a_subject_of_the_stream(
+    nats_stack: NatsStack,
+) -> None:
+    name = f"TRP{uuid4().hex}"
+    prefix = name.lower()
+
+    def publish() -> None:
+        publish_text(nats_stack, name, b"bare")
+        publish_text(nats_stack, name, b"named", Nats_Subject=f"{prefix}.new")
+
+    async def body() -> None:
+        connection = await nats.connect(nats_stack.nats_url)
+        js = connection.jetstream()
+        await js.add_stream(name=name, subjects=[f"{prefix}.>"], allow_direct=True)
+        expected = [(f"{prefix}.{name}", b"bare"), (f"{prefix}.new", b"named")]
+        found = await watched(nats_stack, f"{prefix}.>", 2, publish)
+        assert [(one.subject, one.data) for one in found] == expected
+        for pattern in (f"{prefix}.>", f"{prefix}.*"):
+            pull = await js.pull_subscribe(pattern, stream=name)
+            read = await pull.fetch(2, timeout=SECONDS)
+            assert [(one.subject, one.data) for one in read] == expected
+        for subject, data in expected:
+            assert (await js.get_last_msg(name, subject, direct=True)).data == data
+        await connection.close()
+
+    asyncio.run(body())

@@ -176,7 +176,7 @@ class OtherDialects:
         """Yield the partitions of a topic, and the subjects that their messages may have."""
         record = self.streams.records.get(topic.name)
         for _, index, own in self.streams.places.parts(topic):
-            yield index, (own,) if record is None else (own, *record.config.subjects)
+            yield index, (own,) if record is None else record.config.subjects
 
     def _follow(self, topic: TopicRecord, index: int) -> _Follower:
         ledger_id = topic.ledger_ids[max(0, index)]

@@ -2,9 +2,8 @@
 
 Theory of operation. An entry holds many messages, and is taken apart once for all readers that come
 to it soon (`EntryCache`, one for all streams). An entry of another format is transcoded first, as
-for any reader. A message of another dialect has the subject that its property says, if the stream
-takes that subject, and the name of its topic otherwise. What cannot be read as messages of NATS
-(encrypted, a chunk, damage) is passed over: its numbers appear as deleted.
+for any reader. The stream gives a message of another dialect its subject. What cannot be read as
+messages of NATS (encrypted, a chunk, damage) is passed over: its numbers appear as deleted.
 """
 
 from __future__ import annotations
@@ -81,7 +80,8 @@ class EntryCache:
 class MessageReader:
     """Reads the messages of one ledger.
 
-    `accepts` says whether the stream takes a subject; `own_subject` is that of other messages.
+    `subject_of` returns the subject of a message that names one, "": none; what NATS clients
+    published has its own.
     """
 
     def __init__(
@@ -89,14 +89,12 @@ class MessageReader:
         ledger: Ledger,
         transcoder: Transcoder,
         cache: EntryCache,
-        own_subject: str,
-        accepts: Callable[[str], bool],
+        subject_of: Callable[[str], str],
     ) -> None:
         self._ledger = ledger
         self._transcoder = transcoder
         self._cache = cache
-        self._own_subject = own_subject
-        self._accepts = accepts
+        self._subject_of = subject_of
 
     def forget(self) -> None:
         """Take all entries apart again: other subjects are accepted now."""
@@ -221,11 +219,10 @@ class MessageReader:
         if len(messages) != count:
             return []
         first, time_ns = last + 2 - count, timestamp_ms * NS_PER_MS
-        own, accepts = self._own_subject, self._accepts
         found = []
         for place, (subject, _, headers, body) in enumerate(messages):
-            if not subject or not (native or accepts(subject)):
-                subject = own  # noqa: PLW2901 - the subject that the stream gives it
+            if not (native and subject):
+                subject = self._subject_of(subject)  # noqa: PLW2901 - that of the stream
             found.append(
                 StoredMessage(
                     first + place, subject, headers, body, time_ns, entry_id, place, count

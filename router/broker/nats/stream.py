@@ -59,13 +59,16 @@ class StreamContext:
 
 @dataclass(frozen=True, slots=True)
 class StreamRecord:
-    """What makes a topic's partition a stream; `configured` by a client, or by the topic alone."""
+    """What makes a topic's partition a stream; `configured` by a client, or by the topic alone.
+
+    `default_subject` is that of messages that name none which the stream takes.
+    """
 
     name: str
     config: StreamConfig
     created_ns: int
     configured: bool
-    own_subject: str
+    default_subject: str
 
 
 class Stream:
@@ -83,10 +86,8 @@ class Stream:
         self.consumers: dict[str, Any] = {}
         self.ids = MessageIds()
         self.opened = self.closed = False
-        reader = MessageReader(
-            ledger, context.transcoder, context.cache, record.own_subject, self.accepts
-        )
-        self.log = log = StreamLog(context.store, ledger, reader, record.own_subject)
+        reader = MessageReader(ledger, context.transcoder, context.cache, self.subject_of_foreign)
+        self.log = log = StreamLog(context.store, ledger, reader, record.default_subject)
         self.limits = Limits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
         self._file = IndexFile(context.folder, ledger)
@@ -140,6 +141,11 @@ class Stream:
     def accepts(self, subject: str) -> bool:
         """Return whether the stream takes a subject."""
         return any(matches(pattern, subject) for pattern in self.record.config.subjects)
+
+    def subject_of_foreign(self, subject: str) -> str:
+        """Return the subject of a message of another dialect that names this one, "": none."""
+        named = subject and self.accepts(subject)
+        return subject if named else self.record.default_subject
 
     def contains(self, sequence: int) -> bool:
         """Return whether there is a live durable message of a sequence."""
@@ -263,13 +269,15 @@ class Stream:
     async def configure(self, record: StreamRecord) -> None:
         """Go on with another configuration, and enforce it. Raises OSError, StoreError."""
         before, self.record = self.record, record
+        subjects_changed = before.config.subjects != record.config.subjects
+        if subjects_changed:
+            self.log.reader.forget()
         self.limits.configure(record.config)
         if record.configured and self.log.indexer is None:
             self.opened = False
             await self.open()
         elif (indexer := self.log.indexer) is not None:
-            if before.config.subjects != record.config.subjects and indexer.foreign:
-                self.log.reader.forget()
+            if subjects_changed and indexer.foreign:
                 indexer.restart()
             indexer.index.configure(record.config.max_msgs_per_subject)
         self.interest.retention = record.config.retention
@@ -327,7 +335,7 @@ class Stream:
 
     def _words(self) -> str:
         """Return what the subjects of messages depend on."""
-        return "\n".join((self.record.own_subject, *sorted(self.config.subjects)))
+        return "\n".join((self.record.default_subject, *sorted(self.config.subjects)))
 
     def _open_ended(self, task: asyncio.Task[None]) -> None:
         self._opening = None
@@ -350,7 +358,7 @@ class Stream:
         index = self.index
         if index is None:
             count = self.log.messages
-            own = self.record.own_subject
+            own = self.record.default_subject
             return {own: count} if count and matches(pattern, own) else {}
         if index.overflowed:
             raise error(ErrorCode.STREAM_INFO_MAX_SUBJECTS)

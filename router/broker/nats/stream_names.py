@@ -7,11 +7,12 @@ name (`orders-partition-0`).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from router.model import Policies
 from router.wire.nats.jetstream.config import StreamConfig
-from router.wire.nats.subjects import is_literal
+from router.wire.nats.subjects import ANY, REST, is_literal, matches, tokens
 
 NS_PER_MS: Final = 1_000_000
 NO_LIMIT: Final = -1
@@ -38,8 +39,21 @@ def kafka_name(name: str) -> str | None:
 
 
 def own_subject(name: str) -> str:
-    """Return the subject of messages that say none: the topic's Kafka name, if it can be one."""
+    """Return the one subject of a topic that no client made a stream, by its Kafka name."""
     return name if is_literal(name) else stream_name(name)
+
+
+def default_subject(known: str, subjects: Sequence[str]) -> str:
+    """Return the subject of messages that name none, which a stream of these subjects takes.
+
+    It is the own subject of the topic that Kafka knows by this name, if the stream takes that. Else
+    it is the first of the stream's subjects, with the stream's name in place of each wildcard.
+    """
+    own = own_subject(known)
+    if any(matches(one, own) for one in subjects):
+        return own
+    name = stream_name(known)
+    return ".".join(name if token in {ANY, REST} else token for token in tokens(subjects[0]))
 
 
 def plain_config(name: str, subject: str, policies: Policies) -> StreamConfig:

@@ -13,7 +13,7 @@ import orjson
 import structlog
 
 from router.broker.nats.stream import StreamRecord
-from router.broker.nats.stream_names import own_subject
+from router.broker.nats.stream_names import default_subject
 from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import RouterError
@@ -104,7 +104,8 @@ class StreamRecords:
         except JetStreamError as failure:
             _log.error("nats-stream-not-loaded", topic=full, reason=failure.description)
             return
-        subject = own_subject(self._topics.kafka_names.of(TopicName.parse(full)))
+        known = self._topics.kafka_names.of(TopicName.parse(full))
+        subject = default_subject(known, config.subjects)
         self._take_in(full, StreamRecord(config.name, config, stored["created"], True, subject))
 
     def _take_in(self, full: str, record: StreamRecord) -> None:

@@ -29,7 +29,13 @@ from router.broker.nats.publishing import PublishContext, Publisher
 from router.broker.nats.stored_messages import NS_PER_MS
 from router.broker.nats.stream import ConsumersPart, Stream, StreamContext, StreamRecord
 from router.broker.nats.stream_log import synced
-from router.broker.nats.stream_names import kafka_name, own_subject, plain_config, stream_name
+from router.broker.nats.stream_names import (
+    default_subject,
+    kafka_name,
+    own_subject,
+    plain_config,
+    stream_name,
+)
 from router.broker.nats.stream_places import StreamPlaces
 from router.broker.nats.stream_records import StreamRecords
 from router.broker.storage import TopicRecord
@@ -358,7 +364,8 @@ class Streams:
         """Store a configuration, and have the stream go on with it."""
         made_ns = created_ns or self._context.now_ms() * NS_PER_MS
         known = self.topics.kafka_names.of(TopicName.parse(topic.name))
-        record = StreamRecord(config.name, config, made_ns, True, own_subject(known))
+        subject = default_subject(known, config.subjects)
+        record = StreamRecord(config.name, config, made_ns, True, subject)
         await self.records.put(topic, record)
         self._routes.clear()
         stream = self._stream(topic.name, record)

@@ -9,7 +9,7 @@ earlier lets them go. Acknowledging in the view would lose what a broken connect
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,7 +20,7 @@ from werkzeug.utils import get_content_type
 
 from router.backends import Start
 from router.errors import MissingConsumerError
-from router.model import Subscription, TopicName
+from router.model import Message, Subscription, TopicName
 from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
 from router.services.publish import Publisher, PublishResult
 from router.settings.options import SettingsOptions, from_setting
@@ -43,9 +43,10 @@ from router.web.requests import (
 )
 from router.web.tracing import TRACE_HEADER
 from router.wire import ndjson
+from router.wire.nats.headers import SUBJECT
 
 HEAVY_ANSWER_BYTES: Final = 1024 * 1024
-_SINGULAR: Final = HEADERS | {"HTTP_IDEMPOTENCY_KEY", TRACE_HEADER}
+_SINGULAR: Final = HEADERS | {"HTTP_IDEMPOTENCY_KEY", TRACE_HEADER, requests.SUBJECT_HEADER}
 """In the environment: what publishes have that are no repetitions."""
 NO_STORE: Final = (
     ("Cache-Control", "no-store, no-cache, must-revalidate"),
@@ -82,6 +83,7 @@ MESSAGES: Final = api.Body(
 _SENDING: Final = (
     api.text("partitionKey", "Key of the messages whose format gives them none."),
     api.header("Idempotency-Key", "A repeat with the same key is not stored again."),
+    api.header("Nats-Subject", "Subject, for NATS clients, of the messages that name none."),
     api.header("Content-Encoding", "`gzip`, `deflate` or `identity`."),
     *api.TRACED,
 )
@@ -234,6 +236,7 @@ class Events:
         name = self._topic_name(topic)
         self._access.authorize(principal, name, Right.PUBLISH)
         key = requests.idempotency_key(environ)
+        subject = requests.nats_subject(environ)
         attributes = event_attributes(environ)
         kind = environ.get("CONTENT_TYPE", "")
         # The data of an event are one message, whatever they are.
@@ -245,6 +248,8 @@ class Events:
                 data = messages[0].value if messages else None
                 messages = [event_message(attributes, kind or None, data, body.key)]
             del body
+            if subject is not None:
+                messages = self._publisher.compute(len(messages), _with_subject, messages, subject)
             if TRACE_HEADER in environ and (context := tracing.of_request(environ)):
                 longest = self._reader.bounds.message
                 messages = self._publisher.compute(
@@ -343,6 +348,12 @@ class Events:
             options.start if start is None else start,
             query.choice("ack", ("next",), "") == "next",
         )
+
+
+def _with_subject(messages: Sequence[Message], subject: str) -> list[Message]:
+    """Return messages with a subject; those that name one keep theirs."""
+    given = {SUBJECT: subject}
+    return [one._replace(properties={**given, **one.properties}) for one in messages]
 
 
 def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.Body:

@@ -85,7 +85,7 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path: Path) -> None:
         async with streaming(tmp_path) as rig:
             await fill(rig)
             ledger = (await rig.streams.open("S")).ledger
-            key = index_checkpoint._key("S\ns.>")
+            key = index_checkpoint._key("s.S\ns.>")
         data = saved(tmp_path).read_bytes()
         assert index_checkpoint.load(data, ledger, key) is not None
         assert index_checkpoint.load(data, ledger, key + 1) is None
@@ -126,7 +126,7 @@ def test_a_checkpoint_from_before_a_repair_is_not_believed(tmp_path: Path) -> No
         async with streaming(tmp_path) as rig:
             await fill(rig)
             ledger = (await rig.streams.open("S")).ledger
-            key = index_checkpoint._key("S\ns.>")
+            key = index_checkpoint._key("s.S\ns.>")
         data = saved(tmp_path).read_bytes()
         assert index_checkpoint.load(data, ledger, key) is not None
         ledger.holes.append(Hole(0, 0, "damage"))
@@ -141,7 +141,7 @@ def test_a_stream_of_other_subjects_counts_foreign_messages_again(tmp_path: Path
             await fill(rig)
             stream = await rig.streams.open("S")
             counts = {k: v.count for k, v in stream.index.subjects.items()} if stream.index else {}
-            assert counts["S"] == 2
+            assert counts["s.S"] == 2
             config = replace(stream.config, subjects=("s.>", "elsewhere"))
             await rig.streams.update(config, Anyone(), pedantic=False)
             await check_index(stream)

@@ -12,11 +12,13 @@ import pytest
 
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats import other_dialects
+from router.broker.nats.consumer_reading import SubjectFilter
 from router.broker.nats.hub import Hub, Subscriber, Subscription
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.storage import PULSAR_FORMAT, Ledger
 from router.model import Message, Policies, TopicName
 from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import matches
 from tests.unit.broker.nats.streaming import DEADLINE_SECONDS, Anyone, Rig, streaming
 
 
@@ -118,12 +120,50 @@ def test_messages_have_the_subjects_that_the_stream_takes_and_their_headers(tmp_
         stream = await served.rig.create("S", "s.>")
         box, _ = served.subscribe(">")
         new, _ = served.subscribe("s.new")
+        other, _ = served.subscribe("s.S")
         name, _ = served.subscribe("S")
         messages = message("1", "s.new", a="b"), message("2", "s.old"), message("3", "t.x")
         await served.append(stream.ledger, *messages)
-        assert await box.until(3) == ["s.new 1", "s.old 2", "S 3"]
+        assert await box.until(3) == ["s.new 1", "s.old 2", "s.S 3"]
         assert new.found == [NatsMessage("s.new", "", b"NATS/1.0\r\na: b\r\n\r\n", b"1")]
-        assert name.texts == ["S 3"]
+        assert other.texts == ["s.S 3"]
+        assert not name.found
+
+    run(test, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("subjects", "subject"),
+    [
+        (("trp.>",), "trp.TRP"),
+        (("a.*.c.*", "d"), "a.TRP.c.TRP"),
+        (("one", "two.>"), "one"),
+        (("one.>", "TRP"), "TRP"),
+        (("*",), "TRP"),
+        (("$KV.bucket.>",), "$KV.bucket.TRP"),
+    ],
+)
+def test_a_message_without_a_subject_is_what_each_filter_that_matches_its_default_finds(
+    subjects: tuple[str, ...], subject: str, tmp_path: Path
+) -> None:
+    async def test(served: Served) -> None:
+        await served.topic("TRP")
+        await served.append(served.ledger("TRP"), message("before"))
+        plain = await served.rig.streams.open("TRP")
+        assert [one.subject for one in await plain.read_from(1, 9, 999)] == ["TRP"]
+        stream = await served.rig.create("TRP", *subjects)
+        patterns = {*subjects, subject, "TRP", "trp.*", "trp.>", "*", ">", "elsewhere"}
+        boxes = {pattern: served.subscribe(pattern)[0] for pattern in patterns}
+        await served.append(stream.ledger, message("1"), message("2", "not.of.the.stream.x"))
+        await boxes[">"].until(2)
+        assert [one.subject for one in await stream.read_from(1, 9, 999)] == [subject] * 3
+        await stream.log.catch_up()
+        for pattern, box in boxes.items():
+            found = matches(pattern, subject)
+            assert len(box.found) == (2 if found else 0)
+            assert await stream.count((pattern,), 1) == (3 if found else 0)
+            assert await stream.last_of_subjects((pattern,)) == ([3] if found else [])
+            assert SubjectFilter((pattern,), subjects)(subject) == found
 
     run(test, tmp_path)
 

@@ -427,3 +427,24 @@ def test_stop_answers_waiting_polls(site: Site) -> None:
     site.app.extensions["router.stop"]()
     thread.join(10)
     assert answers == [[]]
+
+
+@pytest.mark.parametrize("path", ["/events/t", "/events/transaction/t"])
+def test_messages_have_the_subject_of_the_request_unless_they_name_one(
+    site: Site, path: str
+) -> None:
+    lines = '{"value":"a"}\n{"value":"b","properties":{"Nats-Subject":"own","x":"y"}}'
+    kind = "application/vnd.message-router+ndjson"
+    subject = "t.\u00fc"
+    headers = {"Nats-Subject": subject.encode().decode("latin-1")}
+    assert site.post(path, lines, kind, headers=headers).status_code == 200
+    found = [one.properties for batch in site.backend.published for one in batch.messages]
+    assert found == [{"Nats-Subject": subject}, {"Nats-Subject": "own", "x": "y"}]
+
+
+@pytest.mark.parametrize("subject", ["a.*", ">", "a..b", "a b", "x" * 1_025, "\xff"])
+def test_a_subject_that_no_message_can_have_is_refused(site: Site, subject: str) -> None:
+    answer = site.post("/events/t", "a", headers={"Nats-Subject": subject})
+    assert answer.status_code == 400
+    assert "Nats-Subject" in answer.get_json()["message"]
+    assert not site.backend.published

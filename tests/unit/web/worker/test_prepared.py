@@ -61,6 +61,7 @@ HEADS: list[tuple[str, list[tuple[str, str]]]] = [
     ("/events/t", [HOST, ANNA, TEXT, ("traceparent", f"00-{'1' * 32}-{'2' * 16}-01")]),
     ("/events/t", [HOST, ANNA, TEXT, *EVENT]),
     (f"/events/{'x' * 300}", [HOST, ANNA, TEXT]),
+    ("/events/t", [HOST, ANNA, TEXT, ("Nats-Subject", "t.new")]),
     ("/events/t", [HOST, ANNA, TEXT, ("Idempotency-Key", "once")]),
 ]
 KEYED = len(HEADS) - 1
