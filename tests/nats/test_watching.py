@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import urllib.request
 from collections.abc import Callable
 from uuid import uuid4
@@ -12,6 +14,7 @@ import pulsar
 import pytest
 from nats.aio.msg import Msg
 
+from tests.broker.nats_raw import QUIET, RawNats
 from tests.kafka.clients import Record
 from tests.kafka.clients.confluent import Confluent
 from tests.nats.conftest import NatsStack
@@ -122,3 +125,52 @@ def test_what_http_publishes_to_a_stream_of_other_subjects_has_a_subject_of_the_
         await connection.close()
 
     asyncio.run(body())
+
+
+def test_headers_whose_names_repeat_are_headers_for_each_dialect_that_has_them(
+    nats_stack: NatsStack,
+) -> None:
+    topic = f"repeated-{uuid4().hex}"
+    headers = (("a", b"1"), ("b", b"2"), ("a", b"3"))
+    kafka = Confluent(nats_stack.kafka)
+    kafka.produce(topic, [Record(b"by Kafka", None, headers, 77)], codec="none")
+    with RawNats(nats_stack.nats) as client:
+        client.connect(**QUIET)
+        block = b"NATS/1.0\r\na: 1\r\nb: 2\r\na: 3\r\n\r\n"
+        client.send("SUB _INBOX.x 1", f"HPUB {topic} _INBOX.x {len(block)} {len(block) + 7}")
+        client.send(block + b"by NATS")
+        assert client.line().startswith("MSG _INBOX.x 1")
+    lines = "application/vnd.message-router+ndjson"
+    listed = '[["a","1"],["b","2"],["a","3"]]'
+    properties = {"a": "3", "b": "2", "router-headers": listed}
+    line = json.dumps({"value": "by HTTP", "properties": properties}).encode()
+    publish_text(nats_stack, topic, line, Content_Type=lines)
+
+    records = [one.record for one in kafka.read(topic, 0, 3)]
+    kafka.close()
+    own = {"Nats-Subject"}
+    for record in records:
+        assert tuple(one for one in record.headers if one[0] not in own) == headers
+    with urllib.request.urlopen(
+        f"{nats_stack.url}/topics/public/default/{topic}/partitions/0/messages?max_messages=3",
+        timeout=SECONDS,
+    ) as answer:
+        found = json.load(answer)["messages"]
+    assert [one["properties"].items() >= properties.items() for one in found] == [True] * 3
+
+    async def stored() -> list[str]:
+        connection = await nats.connect(nats_stack.nats_url)
+        js = connection.jetstream()
+        blocks = []
+        for sequence in (1, 2, 3):
+            reply = await connection.request(
+                f"$JS.API.STREAM.MSG.GET.{topic}", b'{"seq":%d}' % sequence, timeout=SECONDS
+            )
+            blocks.append(base64.b64decode(json.loads(reply.data)["message"]["hdrs"]).decode())
+        assert (await js.stream_info(topic)).state.messages == 3
+        await connection.close()
+        return blocks
+
+    for shown in asyncio.run(stored()):
+        assert "\r\na: 1\r\nb: 2\r\na: 3\r\n" in shown
+        assert "router-headers" not in shown

@@ -2,10 +2,10 @@
 
 Theory of operation. A key is a key, and a null value is a message without a value (`Message.null`).
 A property is a header with a UTF-8 value. What Kafka has no field for travels in headers whose
-names begin with `router-`. Headers that properties cannot carry (repeated names, null values, bytes
-that are no UTF-8) become properties as well as they can, the last one of a name; the property
-`router-headers` has all of them as Kafka writes them, in base64, and a message with that property
-is written with these headers again.
+names begin with `router-`. Headers of one name are read and written as `repeated_headers` has them.
+Headers that are no text (null values, bytes that are no UTF-8) become properties as well as they
+can; the property `router-kafka-headers` has all of them as Kafka writes them, in base64, and a
+message with that property is written with these headers again.
 
 The router's own batches (`write_messages`) have the time of publishing as the records' timestamps:
 Kafka refuses timestamps more than an hour ahead, deletes by them what is old, and finds by them
@@ -30,13 +30,13 @@ from router.wire.kafka.records import (
     write_headers,
     write_record,
 )
+from router.wire.repeated_headers import KAFKA_HEADERS, as_pairs, as_properties
 
 EVENT_TIME: Final = "router-event-time"
 SEQUENCE: Final = "router-sequence"
 SCHEMA_VERSION: Final = "router-schema-version"
 REPLICATE_TO: Final = "router-replicate-to"
-ALL_HEADERS: Final = "router-headers"
-"""The property that has headers which properties cannot carry."""
+ALL_HEADERS: Final = KAFKA_HEADERS
 
 _OWN_NAMES: Final = frozenset(
     name.encode() for name in (EVENT_TIME, SEQUENCE, SCHEMA_VERSION, REPLICATE_TO)
@@ -143,7 +143,7 @@ def message_headers(message: Message, own: Mapping[str, bytes]) -> bytes:
     if headers is None:
         headers = [
             (name.encode(), value.encode())
-            for name, value in properties.items()
+            for name, value in as_pairs(properties)
             if name != ALL_HEADERS and name not in own
         ]
     headers += [(name.encode(), value) for name, value in own.items()]
@@ -177,21 +177,25 @@ def _properties(headers: Sequence[Header]) -> tuple[dict[str, str], dict[str, by
 
 def _as_text(headers: Sequence[Header]) -> tuple[dict[str, str], dict[str, bytes], bool]:
     """Return headers as text, those of the router, and whether the text says all."""
-    found: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     ours: dict[str, bytes] = {}
+    ours_as_text: list[tuple[str, str]] = []
     exact = True
     for name, value in headers:
         content = value or b""
+        found = ours_as_text if name in _OWN_NAMES else pairs
         try:
-            found[name.decode()] = content.decode()
+            found.append((name.decode(), content.decode()))
         except UnicodeDecodeError:
             exact = name in _OWN_NAMES and exact
-            found[name.decode(errors="replace")] = content.decode(errors="replace")
+            found.append((name.decode(errors="replace"), content.decode(errors="replace")))
         if value is None:
             exact = False
         if name in _OWN_NAMES:
             ours[name.decode()] = content
-    return found, ours, exact and len(found) == len(headers)
+    properties, all_listed = as_properties(pairs)
+    properties.update(ours_as_text)
+    return properties, ours, exact and all_listed and len(ours) == len(ours_as_text)
 
 
 def _restored(properties: Mapping[str, str]) -> list[Header] | None:

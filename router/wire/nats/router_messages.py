@@ -4,10 +4,10 @@ Theory of operation. The subject is the property `Nats-Subject`, and every other
 header. What NATS has no field for travels in headers whose names begin with `router-`. Properties
 that no header can hold (line breaks, a name with a colon, spaces at an end that readers take away,
 names of the router's own headers) stand in the header `router-properties` as JSON in base64; of
-such a value there is a header all the same, as near to it as can be. Where a block of headers says
-more than properties can (a name twice, bytes that are no UTF-8, a status, other spaces), the
-property `router-nats-headers` has the whole block in base64, and a message with that property is
-written with this block again.
+such a value there is a header all the same, as near to it as can be. Headers of one name are
+written as `repeated_headers` has them. Where a block of headers says more than properties can
+(bytes that are no UTF-8, a status, other spaces), the property `router-nats-headers` has the whole
+block in base64, and a message with that property is written with this block again.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from router.model import NO_PROPERTIES, Message
 from router.wire.nats.headers import SUBJECT, read
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import is_literal
+from router.wire.repeated_headers import HEADERS, NATS_HEADERS, Pairs, as_pairs, as_properties
 
 KEY: Final = "router-key"
 BINARY_KEY: Final = "router-key-base64"
@@ -31,8 +32,7 @@ NULL: Final = "router-null"
 SCHEMA_VERSION: Final = "router-schema-version"
 REPLICATE_TO: Final = "router-replicate-to"
 OTHER_PROPERTIES: Final = "router-properties"
-ALL_HEADERS: Final = "router-nats-headers"
-"""The property that has a block of headers which properties cannot carry."""
+ALL_HEADERS: Final = NATS_HEADERS
 
 _OWN_NAMES: Final = frozenset(
     {KEY, BINARY_KEY, EVENT_TIME, NULL, SCHEMA_VERSION, REPLICATE_TO, OTHER_PROPERTIES}
@@ -68,23 +68,24 @@ def write_message(message: Message) -> NatsMessage:
         restored = _restored(message, subject)
         if restored is not None:
             return restored
-    headers: dict[str, str] = {}
+    headers: list[tuple[str, str]] = []
     others: dict[str, str] = {}
-    for name, text in properties.items():
+    for name, text in _pairs(properties):
         if name in _OWN_NAMES or not _is_name(name):
             others[name] = text
             continue
-        shown = headers[name] = _shown(text)
+        shown = _shown(text)
+        headers.append((name, shown))
         if shown != text:
             others[name] = text
     if subject:
         del others[SUBJECT]
     if others:
-        headers[OTHER_PROPERTIES] = _packed(others)
-    headers |= _own_headers(message)
+        headers.append((OTHER_PROPERTIES, _packed(others)))
+    headers += _own_headers(message).items()
     if not headers:
         return NatsMessage(subject, "", b"", value)
-    lines = "".join([f"{name}: {text}\r\n" for name, text in headers.items()])
+    lines = "".join([f"{name}: {text}\r\n" for name, text in headers])
     return NatsMessage(subject, "", f"NATS/1.0\r\n{lines}\r\n".encode(), value)
 
 
@@ -105,10 +106,9 @@ def routing_key(message: NatsMessage) -> bytes:
 
 def _read(message: NatsMessage) -> Message:
     """Return a message with the properties that its headers say; they may not say all."""
-    properties: dict[str, str] = {}
-    own: dict[str, str] = {}
-    for name, value in read(message.headers):
-        (own if name in _OWN_NAMES else properties)[name] = value
+    headers = read(message.headers)
+    own = {name: value for name, value in headers if name in _OWN_NAMES}
+    properties, _ = as_properties([one for one in headers if one[0] not in _OWN_NAMES])
     if OTHER_PROPERTIES in own:
         properties |= _unpacked(own[OTHER_PROPERTIES])
     if message.subject:
@@ -124,6 +124,15 @@ def _read(message: NatsMessage) -> Message:
         null=NULL in own and not message.payload,
         replicate_to=tuple(clusters.split(",")) if clusters else _NO_CLUSTERS,
     )
+
+
+def _pairs(properties: Mapping[str, str]) -> Pairs:
+    """Return properties as headers; names repeat only where headers can hold each value."""
+    if HEADERS in properties:
+        pairs = as_pairs(properties)
+        if all(name == SUBJECT or _is_plain(name, text) for name, text in pairs):
+            return pairs
+    return list(properties.items())
 
 
 def _restored(message: Message, subject: str) -> NatsMessage | None:
@@ -175,6 +184,11 @@ def _is_time(event_time: int) -> bool:
 def _is_name(text: str) -> bool:
     """Return whether all clients take a text for a name: printable ASCII, no space, no colon."""
     return text.isascii() and text.isprintable() and not (" " in text or ":" in text or not text)
+
+
+def _is_plain(name: str, text: str) -> bool:
+    """Return whether a header holds a property as it is."""
+    return name not in _OWN_NAMES and _is_name(name) and _shown(text) == text
 
 
 def _shown(text: str) -> str:

@@ -138,6 +138,10 @@ def test_fields_of_the_router_are_headers(message: Message, headers: dict[str, s
     [
         (b"", Message(b"v")),
         (b"NATS/1.0\r\nA: 1\r\nb: 2\r\n\r\n", Message(b"v", properties={"A": "1", "b": "2"})),
+        (
+            b"NATS/1.0\r\nA: 1\r\nA: 2\r\n\r\n",
+            Message(b"v", properties={"A": "2", "router-headers": '[["A","1"],["A","2"]]'}),
+        ),
         (b"NATS/1.0\r\nrouter-key: k\r\n\r\n", Message(b"v", b"k")),
         (b"NATS/1.0\r\nrouter-event-time: 5\r\n\r\n", Message(b"v", event_time=5)),
     ],
@@ -151,7 +155,7 @@ def test_headers_are_properties_and_fields(block: bytes, message: Message) -> No
 @pytest.mark.parametrize(
     ("line", "properties"),
     [
-        (b"A: 1\r\nA: 2", {"A": "2"}),
+        (b"A:1\r\nA:2", {"A": "2", "router-headers": '[["A","1"],["A","2"]]'}),
         (b"A: \xff", {"A": "\ufffd"}),
         (b"A:1", {"A": "1"}),
         (b"no colon", {}),

@@ -128,7 +128,7 @@ def test_records_are_read_by_pulsar_and_written_again(records: list[Record], cod
     ("headers", "properties"),
     [
         ([(b"a", b"1"), (b"b", b"2")], {"a": "1", "b": "2"}),
-        ([(b"a", b"1"), (b"a", b"2")], {"a": "2"}),
+        ([(b"a", b"1"), (b"a", b"2")], {"a": "2", "router-headers": '[["a","1"],["a","2"]]'}),
         ([(b"a", None)], {"a": ""}),
         ([(b"a", b"\xff")], {"a": "\ufffd"}),
         ([(b"\xff", b"x")], {"\ufffd": "x"}),
@@ -142,7 +142,7 @@ def test_headers_are_properties_as_well_as_properties_can(
     shown = {name: value for name, value in found.properties.items() if name != ALL_HEADERS}
     assert shown == properties
     lossless = all(value is not None and value.isascii() for _, value in headers)
-    lossless &= len(shown) == len(headers) and all(name.isascii() for name, _ in headers)
+    lossless &= all(name.isascii() for name, _ in headers)
     assert (ALL_HEADERS in found.properties) is not lossless
 
 

@@ -13,19 +13,24 @@ from router.broker.storage import Entry
 from router.model import Message
 from router.wire import ProtocolError
 from router.wire.kafka.records import Record
-from router.wire.nats.headers import build
+from router.wire.nats.headers import build, read
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.router_messages import REPLICATE_TO, SCHEMA_VERSION
 from router.wire.nats.stored import count, first, pack, unpack
 from router.wire.pulsar import pack as pack_pulsar
 from router.wire.pulsar import unpack as unpack_pulsar
-from tests.wire.kafka.records_of import READERS, other_records
+from router.wire.repeated_headers import as_properties
+from tests.wire.kafka.records_of import READERS, batch_of, other_records
 from tests.wire.nats.test_router_messages import MESSAGES, NATS_MESSAGES
 
 STORED = 1_700_000_000_000
 NATS_LISTS = st.lists(NATS_MESSAGES, min_size=1, max_size=4)
 OF_BATCHES = (SCHEMA_VERSION.encode(), REPLICATE_TO.encode())
 LISTS = st.lists(MESSAGES, min_size=1, max_size=4)
+TEXT_HEADERS = st.lists(
+    st.tuples(st.sampled_from(["a", "B", "x-y"]), st.sampled_from(["", "1", "größe", "a,b"])),
+    max_size=5,
+)
 
 
 def transcoded(payload: bytes, tag: int, to: int) -> bytes:
@@ -75,14 +80,43 @@ def test_kafka_clients_read_messages_of_nats(messages: list[NatsMessage]) -> Non
         READERS["aiokafka"], transcoded(pack(messages), nats.TAG, kafka.TAG)
     )
     assert [one.offset for one in records] == list(range(len(messages)))
-    for record, message, read in zip(
+    for record, message, known in zip(
         records, messages, nats.to_messages(pack(messages)), strict=True
     ):
         assert (record.value or b"") == message.payload
-        assert record.key == read.key
-        headers = {name.decode(): (value or b"").decode() for name, value in record.headers}
-        assert headers.get("Nats-Subject", "") == message.subject
-        assert read.properties.items() <= headers.items()
+        assert record.key == known.key
+        pairs = [
+            (name.decode(), (value or b"").decode("utf-8", "replace"))
+            for name, value in record.headers
+        ]
+        assert dict(pairs).get("Nats-Subject", "") == message.subject
+        assert known.properties.items() <= as_properties(pairs)[0].items()
+
+
+@given(pairs=TEXT_HEADERS)
+def test_headers_of_kafka_are_headers_of_nats_also_where_names_repeat(
+    pairs: list[tuple[str, str]],
+) -> None:
+    headers = [(name.encode(), value.encode()) for name, value in pairs]
+    batch = bytes(batch_of([Record(0, 0, None, b"v", headers)], 0))
+    for through in (transcoded(batch, kafka.TAG, pulsar.TAG), batch):
+        tag = kafka.TAG if through is batch else pulsar.TAG
+        (message,) = unpack(transcoded(through, tag, nats.TAG))
+        assert [one for one in read(message.headers) if one[0] != "router-event-time"] == pairs
+        back = transcoded(pack([message]), nats.TAG, kafka.TAG)
+        (record,) = other_records(READERS["aiokafka"], back)
+        assert list(record.headers) == headers
+
+
+@given(pairs=TEXT_HEADERS)
+def test_headers_of_nats_are_headers_of_kafka_also_where_names_repeat(
+    pairs: list[tuple[str, str]],
+) -> None:
+    payload = pack([NatsMessage("s", headers=build(pairs))])
+    batch = transcoded(payload, nats.TAG, kafka.TAG)
+    (record,) = other_records(READERS["aiokafka"], batch)
+    found = [(name.decode(), (value or b"").decode()) for name, value in record.headers]
+    assert [one for one in found if one != ("Nats-Subject", "s")] == pairs
 
 
 @given(messages=NATS_LISTS)
