@@ -26,7 +26,7 @@ ALLOWED_HEADERS: Final = (
     "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, Nats-Subject,"
     " X-CambriaAuth, X-CambriaDate, X-Auth, X-Date, X-Nonce, traceparent, tracestate"
 )
-EXPOSED_HEADERS: Final = "transactionId, Idempotency-Replayed, Retry-After"
+EXPOSED_HEADERS: Final = "transactionId, Ack-Token, Idempotency-Replayed, Retry-After"
 ALLOWED_METHODS: Final = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 MAX_AGE: Final = "600"
 PAGE_HEADERS: Final = frozenset({"HTTP_ORIGIN", "HTTP_SEC_FETCH_SITE"})

@@ -137,6 +137,33 @@ def test_nothing_is_lost_when_clients_that_acknowledge_later_are_cut_off(stack: 
     assert set(received) == {str(number) for number in range(VANISHINGS)}
 
 
+def test_an_answer_that_was_never_read_comes_again_until_its_token_is_presented(
+    stack: Stack,
+) -> None:
+    create(stack, "explicit", 2)
+    token, received = "explicit", list[str]()
+    for number in range(20):
+        sent = sorted(f"{number} {part}" for part in range(3))
+        for text in sent:
+            assert post(stack, "explicit", text).status == 200
+        repeated = 0
+        while len(received) < 3 * (number + 1):
+            client = Wire(stack)
+            client.poll("explicit/g/c", 20, f"from=earliest&ack={token}")
+            client.socket.recv(1, socket.MSG_PEEK)  # the answer is written, and in the kernel
+            client.reset()
+            answer = poll(stack, "explicit/g/c", 20, f"from=earliest&ack={token}")
+            assert answer.status == 200, answer.body
+            received += answer.json
+            token = answer.headers["ack-token"]
+            repeated += 1
+        assert sorted(received[-3:]) == sent
+        assert repeated <= 3
+    last = poll(stack, "explicit/g/c", 0, f"ack={token}&limit=0")
+    assert (last.status, last.json) == (200, [])
+    assert poll(stack, "explicit/g/c", 1).json == []
+
+
 def test_slow_clients_hold_up_nobody(stack: Stack) -> None:
     group(stack, "dawdle")
     with contextlib.ExitStack() as clients:

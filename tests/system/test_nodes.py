@@ -76,6 +76,25 @@ def test_what_was_published_on_one_node_is_polled_on_another(nodes: list[Node]) 
     assert [poll(node, "nodes-one/g/c", 0.2).json for node in nodes] == [[]] * 3
 
 
+def test_token_of_one_node_acknowledges_on_another(nodes: list[Node]) -> None:
+    create(nodes[0], "nodes-explicit", 2)
+    sent, got, token = [f"m{number}" for number in range(12)], list[str](), "explicit"
+    for number, text in enumerate(sent):
+        publish(nodes[number % 3], "nodes-explicit", text)
+    for number in range(40):
+        answer = poll(
+            nodes[number % 3], "nodes-explicit/g/c", 10, f"from=earliest&limit=1&ack={token}"
+        )
+        assert answer.status == 200, answer.body
+        got, token = got + answer.json, answer.headers["ack-token"]
+        if len(got) == len(sent):
+            break
+    assert sorted(got) == sorted(sent)
+    last = poll(nodes[0], "nodes-explicit/g/c", 10, f"ack={token}&limit=0")
+    assert last.status == 200, last.body
+    assert [poll(node, "nodes-explicit/g/c", 0.2).json for node in nodes] == [[]] * 3
+
+
 def test_nothing_comes_twice_while_nodes_hand_over_to_each_other(
     nodes: list[Node], kafka: Kafka
 ) -> None:

@@ -6,10 +6,12 @@ wakes for messages, for changes of the assignment, for a client that went away a
 stop. A partition that is assigned to another id goes back as soon as the poll finds it empty.
 
 What was received is acknowledged only by `Poll.delivered`, which the server calls when its write
-returned; `Poll.abandon` releases everything, and the messages come again. With `ack_next` nothing
-is acknowledged then either: the positions go with the release, and the next claim of the same id
-hands them back to be acknowledged first. The alternative, acknowledging before the answer, loses
-what a broken connection swallows.
+returned; `Poll.abandon` releases everything, and the messages come again. With `AckMode.NEXT`
+nothing is acknowledged then either: the positions go with the release, and the next claim of the
+same id hands them back to be acknowledged first. Neither rule knows whether the client has read its
+answer. With `AckMode.EXPLICIT` the client has to say so: the answer has a token (`ack_tokens`), and
+a poll with that token acknowledges before it reads. The alternative, acknowledging before the
+answer, loses what a broken connection swallows.
 
 What a poll takes of its partitions is said by a `PollReader`: `services/fetch` brings its own.
 Nothing here is kept between polls but which groups exist, so any worker may serve any poll.
@@ -17,7 +19,9 @@ Nothing here is kept between polls but which groups exist, so any worker may ser
 
 from __future__ import annotations
 
+from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
+    AckMode,
     Client,
     ClientGoneError,
     ConnectedClient,
@@ -29,6 +33,8 @@ from router.services.consume.partitions import OpenPartitions, PollReader
 from router.services.consume.session import Poll, Subscriber
 
 __all__ = [
+    "AckMode",
+    "AckTokens",
     "Client",
     "ClientGoneError",
     "ConnectedClient",

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
 from typing import Final, Protocol
 
 from router.backends import Backend, Start
@@ -14,6 +15,7 @@ from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
 from router.model import Subscription, TopicName
 from router.node import Node
+from router.services.consume.ack_tokens import AnsweredRange
 from router.services.memory_budget import MemoryBudget
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings import Settings
@@ -60,12 +62,25 @@ class PollMailbox(Event):
     __slots__ = ()
 
 
+class AckMode(Enum):
+    """What acknowledges the messages of an answer.
+
+    `WRITTEN`: that the answer was written; `NEXT`: the next poll of the id; `EXPLICIT`: a later
+    poll that names them.
+    """
+
+    WRITTEN = "written"
+    NEXT = "next"
+    EXPLICIT = "explicit"
+
+
 @dataclass(frozen=True, slots=True)
 class PollRequest:
     """What a poll asks for; `timeout` in seconds, `max_bytes` None: as settings say.
 
     `start` is for a group that does not exist yet; a number is a time in ms since 1970. `limited`:
-    if it ends empty, it counts against the limit on empty polls.
+    if it ends empty, it counts against the limit on empty polls. `acknowledged` are messages of an
+    earlier answer, by partition, that the poll acknowledges first; a `limit` of 0: it does no more.
     """
 
     subscription: Subscription
@@ -74,8 +89,9 @@ class PollRequest:
     limit: int
     max_bytes: int | None = None
     start: Start | int = Start.LATEST
-    ack_next: bool = False
+    ack: AckMode = AckMode.WRITTEN
     limited: bool = True
+    acknowledged: Mapping[int, AnsweredRange] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,8 @@ from router.errors import (
 )
 from router.model import Grant, Position, Stored
 from router.node import Claim
-from router.services.consume.context import PollContext, PollMailbox, PollRequest
+from router.services.consume.ack_tokens import MAX_TOKEN_PARTITIONS, AnsweredRange
+from router.services.consume.context import AckMode, PollContext, PollMailbox, PollRequest
 
 MAX_REOPENINGS: Final = 10
 """A store that closes whatever is opened is out of order."""
@@ -72,15 +73,17 @@ class OpenPartitions:
 
     __slots__ = (
         "_acknowledged",
+        "_answered",
         "_context",
-        "_last_read",
         "_mailbox",
+        "_max_partitions",
         "_opened",
         "_reader",
         "_reopenings",
         "_request",
         "busy",
         "ever_opened",
+        "unacknowledged",
     )
 
     def __init__(
@@ -94,8 +97,12 @@ class OpenPartitions:
         self._reader = reader
         self._opened: dict[int, tuple[int, Consumer]] = {}
         self._acknowledged: dict[int, Position] = {}
-        self._last_read: dict[int, Position] = {}
+        self._answered: dict[int, AnsweredRange] = {}
         self._reopenings = 0
+        explicit = request.ack is AckMode.EXPLICIT
+        self._max_partitions = MAX_TOKEN_PARTITIONS if explicit else math.inf
+        # What the request acknowledges, as far as that is not done.
+        self.unacknowledged = dict(request.acknowledged)
 
     def update(self, claim: Claim) -> None:
         """Open what was granted since the last time, and close what was withdrawn."""
@@ -114,6 +121,8 @@ class OpenPartitions:
             # Refused after a reset: then it is to be delivered again.
             if position is not None and self.acknowledge(partition, position):
                 self._acknowledged[partition] = position
+            if (answered := self.unacknowledged.get(partition)) is not None:
+                self._acknowledge_answered(partition, answered)
 
     def read(self, limit: int, bytes_left: int) -> list[Stored]:
         """Return what the reader takes, beginning with another partition each time.
@@ -125,7 +134,8 @@ class OpenPartitions:
         failure: RouterError | None = None
         for partition in self._in_turn():
             left = limit - len(found)
-            if left <= 0 or (found and bytes_left <= 0):
+            full = left <= 0 or len(self._answered) >= self._max_partitions
+            if full or (found and bytes_left <= 0):
                 break
             try:
                 some, size = self._reader.take(self, partition, left, bytes_left, first=not found)
@@ -137,7 +147,7 @@ class OpenPartitions:
                 failure = error
                 continue
             if some:
-                self._last_read[partition] = some[-1].position
+                self._answered[partition] = AnsweredRange(some[0].position, some[-1].position)
                 bytes_left -= size
                 found += some
         if failure is not None and not found:
@@ -160,6 +170,10 @@ class OpenPartitions:
         """Return the consumer of an open partition."""
         return self._opened[partition][1]
 
+    def answered(self) -> list[AnsweredRange]:
+        """Return what was read of each partition."""
+        return list(self._answered.values())
+
     def still_held(self, claim: Claim) -> dict[int, Position]:
         """Return the last message read of each partition that no other poll was given since.
 
@@ -167,8 +181,8 @@ class OpenPartitions:
         """
         granted, lost = claim.granted(), claim.lost()
         return {
-            partition: position
-            for partition, position in self._last_read.items()
+            partition: answered.last
+            for partition, answered in self._answered.items()
             if lost or granted.get(partition) == self._opened[partition][0]
         }
 
@@ -188,6 +202,28 @@ class OpenPartitions:
             _log.warning("acknowledgement failed", reason=str(error), **self._names())
         return True
 
+    def _acknowledge_answered(self, partition: int, answered: AnsweredRange) -> None:
+        """Acknowledge what an earlier answer held, unless it is overtaken; raise other failures."""
+        last = answered.last
+        if not last.epoch and (waiting := self.receive(partition, 1, 1)):
+            # The store accepts positions of before a reset: see where the subscription stands.
+            place = waiting[0].position
+            if place > last or (place.ledger, place.entry) != (
+                answered.first.ledger,
+                answered.first.entry,
+            ):
+                self.reopen(partition)
+                if place > last:
+                    self.unacknowledged.pop(partition, None)
+                return
+        try:
+            self.consumer(partition).acknowledge(last, self._context.options.backend_timeout)
+        except FencedError:
+            _log.info("acknowledgement came too late", **self._names())
+            return
+        self._acknowledged[partition] = last
+        self.unacknowledged.pop(partition, None)
+
     def reopen(self, partition: int) -> None:
         """Open a partition once more, so that its unacknowledged messages come again."""
         generation = self.generation(partition)
@@ -199,7 +235,7 @@ class OpenPartitions:
         """Close a partition: nothing of it is acknowledged any more. Callable twice."""
         opened = self._opened.pop(partition, None)
         self._acknowledged.pop(partition, None)
-        self._last_read.pop(partition, None)
+        self._answered.pop(partition, None)
         if opened is None:
             return
         self._reader.closed(partition)

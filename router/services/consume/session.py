@@ -15,6 +15,7 @@ import structlog
 from router.backends import Backend
 from router.errors import (
     BackendUnavailableError,
+    ConflictError,
     CoordinationUnavailableError,
     MessageOverMaxBytesError,
     RouterError,
@@ -25,7 +26,9 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import UNDECODED, ConsumerId, Outcome, Position, Stored
 from router.node import Claim, Node
+from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
+    AckMode,
     Client,
     ClientGoneError,
     ConsumeOptions,
@@ -62,6 +65,7 @@ class PollSession:
         "_claim",
         "_claimed",
         "_client",
+        "_consumer",
         "_context",
         "_deadline",
         "_partitions",
@@ -83,6 +87,7 @@ class PollSession:
         self.waited = 0.0
         self._context = context
         self._request = request
+        self._consumer = ConsumerId(request.subscription, request.consumer)
         self._reader = reader
         self._partitions = OpenPartitions(context, request, self.mailbox, reader)
         self._deadline = context.clock() + request.timeout
@@ -96,7 +101,7 @@ class PollSession:
         while True:
             partitions = context.ensure_group(request)
             self._claim = claim = context.node.claim(
-                ConsumerId(request.subscription, request.consumer),
+                self._consumer,
                 partitions,
                 self.mailbox,
                 context.options.backend_timeout,
@@ -124,6 +129,8 @@ class PollSession:
             # The broker went away, and with it all that was held: claim again, while there is time.
             self._drop()
             if self._deadline <= context.clock():
+                if self._partitions.unacknowledged:
+                    raise BackendUnavailableError("the node's broker went away")
                 return []
 
     def _reserve(self, size: int) -> bool:
@@ -145,16 +152,23 @@ class PollSession:
         context, request, partitions = self._context, self._request, self._partitions
         bytes_left = context.options.max_bytes if request.max_bytes is None else request.max_bytes
         while not claim.lost():
+            # Before the grants are read: what comes between belongs to the next look.
+            more = claim.waiting() or claim.unavailable_reason() is not None
             partitions.update(claim)
-            if found := partitions.read(request.limit, bytes_left):
-                return found
+            # What is acknowledged first may be in a partition that is still on its way.
+            incomplete = more and bool(partitions.unacknowledged)
+            if not incomplete:
+                if not request.limit:
+                    return self._only_acknowledged()
+                if found := partitions.read(request.limit, bytes_left):
+                    return found
             self._check_limit(claim)
             self._give_up(claim)
             if self._client.is_closed():
                 raise ClientGoneError
             left = self._left(claim)
             if left <= 0 or context.stopping:
-                self._check_busy(claim)
+                self._check_busy(claim, incomplete=incomplete)
                 return []
             pause = BUSY_RETRY_SECONDS if partitions.busy else self._client.check_seconds()
             pause = max(MIN_WAIT_SECONDS, min(pause, self._reader.seconds_until_due()))
@@ -181,9 +195,23 @@ class PollSession:
                 retry_after=after,
             )
 
-    def _check_busy(self, claim: Claim) -> None:
-        """Raise what names the holder of the subscription, if nothing of it was ever had."""
-        if self._partitions.ever_opened:
+    def _only_acknowledged(self) -> list[Stored]:
+        """Return no messages, of a poll that only acknowledges; raise ConflictError."""
+        if overtaken := sorted(self._partitions.unacknowledged):
+            numbers = ", ".join(str(max(0, partition)) for partition in overtaken)
+            raise ConflictError(
+                f"Not acknowledged in partition {numbers}: the group was reset, its broker was"
+                " restarted, or another consumer has the partition since that answer. The messages"
+                " are delivered again."
+            )
+        return []
+
+    def _check_busy(self, claim: Claim, *, incomplete: bool) -> None:
+        """Raise what names the holder of the subscription, if nothing of it was ever had.
+
+        `incomplete`: what the poll acknowledges first is not acknowledged yet.
+        """
+        if self._partitions.ever_opened and not incomplete:
             return
         if (unavailable_reason := claim.unavailable_reason()) is not None:
             raise CoordinationUnavailableError(unavailable_reason, retry_after=1)
@@ -191,6 +219,10 @@ class PollSession:
             raise SubscriptionBusyError(self._busy_sentence(holder), retry_after=1)
         if self._partitions.busy is not None:
             raise self._partitions.busy
+        if incomplete:
+            raise SubscriptionBusyError(
+                "the partitions of the Ack-Token are not assigned yet", retry_after=1
+            )
 
     def _busy_sentence(self, holder: str) -> str:
         """Return what this poll waited for: an earlier one, which the store itself may hold up.
@@ -218,16 +250,22 @@ class PollSession:
             self._partitions.close(partition)
         claim.give_up(sorted(revoked))
 
+    def token(self, tokens: AckTokens) -> str | None:
+        """Return what names the messages read, None: the answer's write acknowledges them."""
+        if self._request.ack is not AckMode.EXPLICIT:
+            return None
+        return tokens.write(self._consumer, self._partitions.answered())
+
     def acknowledge(self, messages: Sequence[Stored]) -> None:
-        """Acknowledge what is out, or leave that to the id's next poll, and end. Never raises."""
+        """Acknowledge what is out, or leave that to a later poll, and end. Never raises."""
         if self._claim is None:
             return
         last = self._partitions.still_held(self._claim)
         size = sum(len(stored.message.value) for stored in messages)
         strange = sum(UNDECODED in stored.message.properties for stored in messages)
         self._context.figures.answers.append((len(messages), size, strange))
-        pending = tuple(last.values()) if self._request.ack_next else ()
-        if not self._request.ack_next:
+        pending = tuple(last.values()) if self._request.ack is AckMode.NEXT else ()
+        if self._request.ack is AckMode.WRITTEN:
             for partition, position in last.items():
                 self._partitions.acknowledge(partition, position)
         self.end(Outcome.DELIVERED, pending)
@@ -263,16 +301,20 @@ def _answer_size(messages: Sequence[Stored]) -> int:
 
 
 class Poll:
-    """A poll that has its answer: `messages`, held until `delivered` or `abandon`."""
+    """A poll that has its answer: `messages`, held until `delivered` or `abandon`.
 
-    __slots__ = ("_session", "messages")
+    `token` names them for the poll that acknowledges them, if the request is explicit.
+    """
 
-    def __init__(self, session: PollSession, messages: list[Stored]) -> None:
+    __slots__ = ("_session", "messages", "token")
+
+    def __init__(self, session: PollSession, messages: list[Stored], token: str | None) -> None:
         self._session = session
         self.messages = messages
+        self.token = token
 
     def delivered(self) -> None:
-        """Acknowledge what was answered, and end. Never raises: the client has its answer."""
+        """Acknowledge what was answered as the request says, and end. Never raises."""
         self._session.acknowledge(self.messages)
 
     def abandon(self) -> None:
@@ -293,6 +335,7 @@ class Subscriber:
         clock: Callable[[], float],
     ) -> None:
         self.context = PollContext((backend, node, directory), options, metrics, clock)
+        self.tokens = AckTokens(node.registry, options.backend_timeout)
         self._oversized = OversizedEntries(
             backend, directory, metrics, options.dead_letter_topic, options.backend_timeout
         )
@@ -318,8 +361,9 @@ class Subscriber:
 
         `reader` says what is taken of each partition; None: what may be answered and acknowledged.
         Raises TopicNotFoundError, SubscriptionBusyError, TooManyRequestsError,
-        MessageOverMaxBytesError, CoordinationUnavailableError, ClientGoneError, and what the
-        backend raises; then nothing is held any more.
+        MessageOverMaxBytesError, CoordinationUnavailableError, ClientGoneError, ConflictError for
+        a request that only acknowledges and is overtaken, and what the backend raises; then nothing
+        is held any more.
         """
         context = self.context
         reader = reader or _AnswerReader(self._oversized, request)
@@ -329,6 +373,7 @@ class Subscriber:
         began = context.clock()
         try:
             messages = yield from session.run()
+            token = session.token(self.tokens)
         except BaseException:
             session.end(Outcome.REFUSED)
             raise
@@ -338,7 +383,7 @@ class Subscriber:
             figures.seconds.append((session.waited, max(0.0, took)))
         if not messages:
             session.end(Outcome.REFUSED if context.stopping else Outcome.EMPTY)
-        return Poll(session, messages)
+        return Poll(session, messages, token)
 
     def stop(self) -> None:
         """Answer all waiting polls now, and those that still come after one reading."""

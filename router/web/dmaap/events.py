@@ -10,7 +10,7 @@ earlier lets them go. Acknowledging in the view would lose what a broken connect
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
 from wsgiref.types import WSGIEnvironment
@@ -20,8 +20,9 @@ from werkzeug.utils import get_content_type
 
 from router.backends import Start
 from router.errors import MissingConsumerError
-from router.model import Message, Subscription, TopicName
-from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
+from router.model import ConsumerId, Message, Subscription, TopicName
+from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
+from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult
 from router.settings.options import SettingsOptions, from_setting
 from router.steps import Prepared, Steps, run_blocking
@@ -53,6 +54,10 @@ NO_STORE: Final = (
     ("Pragma", "no-cache"),
     ("Expires", "0"),
 )
+ACK_HEADER: Final = "Ack-Token"
+"""The header that names the messages of an answer for the poll that acknowledges them."""
+ACK: Final = rf"^(next|explicit|[A-Za-z0-9_-]{{22,{MAX_TOKEN_CHARACTERS}}})$"
+_ACK_MODES: Final = {"next": AckMode.NEXT, "explicit": AckMode.EXPLICIT}
 _KINDS: Final = {choice: get_content_type(choice.value, "utf-8") for choice in Format}
 
 
@@ -105,6 +110,7 @@ _POLL_FAILS: Final = (
     "subscription-limit",
     "not-allowed",
     "read-failed",
+    "conflict",
 )
 
 
@@ -271,12 +277,17 @@ class Events:
         api.number("limit", "Most messages to answer; 0 is the default, `consume.limit`."),
         api.number("maxBytes", "Most bytes of messages to answer."),
         api.moment("from", "Where a group starts that does not exist yet."),
-        api.choice(
-            "ack", ("next",), "Acknowledge what this poll answers on the next poll of this id."
+        api.text(
+            "ack",
+            "What acknowledges the messages of this answer: `next`, the next poll of this id;"
+            " `explicit`, a poll with the answer's header `Ack-Token` as its `ack`, which answers"
+            " as `explicit` does. With a token a `limit` of 0 acknowledges only.",
+            ACK,
         ),
         answers={
             200: api.Reply(
-                "Messages, none if there were none in time; the format is chosen by `Accept`.",
+                "Messages, none if there were none in time; the format is chosen by `Accept`."
+                " With `ack=explicit` the header `Ack-Token` names them.",
                 {
                     api.JSON: [str],
                     Format.NDJSON.value: str,
@@ -328,6 +339,8 @@ class Events:
             raise
         kind = _KINDS[form[0]]
         headers = [("Content-Type", kind), *NO_STORE, ("Content-Length", str(len(body)))]
+        if poll.token is not None:
+            headers.append((ACK_HEADER, poll.token))
         if not poll.messages:
             watch.close()
             return (body,), headers
@@ -339,15 +352,23 @@ class Events:
         limit = query.number("limit", options.limit, options.limit)
         max_bytes = query.number("maxBytes", 0, options.max_bytes, BYTES)
         start = query.moment("from")
-        return PollRequest(
+        poll_request = PollRequest(
             subscription,
             consumer,
             query.number("timeout", default, most, MILLISECONDS) / 1000,
             limit or options.limit,
             max_bytes or None,
             options.start if start is None else start,
-            query.choice("ack", ("next",), "") == "next",
         )
+        ack = query.text("ack")
+        if ack is None:
+            return poll_request
+        if ack in _ACK_MODES:
+            return replace(poll_request, ack=_ACK_MODES[ack])
+        # Anything else names an answer. Empty, it is a token that the client lost.
+        answered = self._subscriber.tokens.read(ConsumerId(subscription, consumer), ack)
+        poll_request = replace(poll_request, ack=AckMode.EXPLICIT, acknowledged=answered)
+        return poll_request if limit else replace(poll_request, limit=0, limited=False)
 
 
 def _with_subject(messages: Sequence[Message], subject: str) -> list[Message]:

@@ -22,7 +22,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Outcome, Position, Subscription, TopicInfo, TopicName
-from router.services.consume import ClientGoneError, PollMailbox, session
+from router.services.consume import AckMode, ClientGoneError, PollMailbox, session
 from tests.unit.services.polling import PATIENCE, TOPIC, Bench, Leaving, until
 
 
@@ -218,9 +218,9 @@ def test_too_many_empty_polls_are_refused_after_one_look(benches: Callable[..., 
 
 def test_ack_next_acknowledges_with_the_next_poll_of_the_id(bench: Bench) -> None:
     bench.publish(b"a", b"b", b"c")
-    assert bench.take(ack_next=True, limit=2) == [b"a", b"b"]
+    assert bench.take(ack=AckMode.NEXT, limit=2) == [b"a", b"b"]
     assert _backlog(bench) == 3
-    assert bench.take(ack_next=True) == [b"c"]
+    assert bench.take(ack=AckMode.NEXT) == [b"c"]
     assert _backlog(bench) == 1
     assert bench.take() == []
     assert _backlog(bench) == 0
@@ -228,7 +228,7 @@ def test_ack_next_acknowledges_with_the_next_poll_of_the_id(bench: Bench) -> Non
 
 def test_ack_next_gives_the_messages_to_another_id_that_takes_over(bench: Bench) -> None:
     bench.publish(b"a")
-    assert bench.take(ack_next=True, consumer="c1") == [b"a"]
+    assert bench.take(ack=AckMode.NEXT, consumer="c1") == [b"a"]
     until(lambda: bench.take(consumer="c2") == [b"a"])
 
 

@@ -8,7 +8,7 @@ from router.backends.memory.log import MemoryConsumer
 from router.errors import CoordinationUnavailableError
 from router.model import Position, Stored
 from router.node.memory import MemoryClaim
-from router.services.consume import session
+from router.services.consume import AckMode, session
 from tests.unit.services.polling import GROUP, PATIENCE, TOPIC, Bench, until
 
 AWAY = "ZooKeeper is away"
@@ -88,7 +88,7 @@ def test_what_the_last_poll_left_to_be_acknowledged_is_not_answered_again(
     consume = bench.backend.consume
     monkeypatch.setattr(bench.backend, "consume", lambda *asked: Prefetching(consume(*asked)))
     bench.publish(b"a", b"b", b"c")
-    assert [bench.take(limit=1, ack_next=True) for _ in range(4)] == [[b"a"], [b"b"], [b"c"], []]
+    assert [bench.take(limit=1, ack=AckMode.NEXT) for _ in range(4)] == [[b"a"], [b"b"], [b"c"], []]
 
 
 def test_answer_is_not_acknowledged_when_its_partition_was_withdrawn(bench: Bench) -> None:
@@ -109,10 +109,10 @@ def test_answer_is_not_acknowledged_under_a_newer_grant(bench: Bench) -> None:
 
 def test_nothing_is_left_to_the_next_poll_when_the_partition_was_withdrawn(bench: Bench) -> None:
     bench.publish(b"a")
-    poll = bench.poll(ack_next=True)
+    poll = bench.poll(ack=AckMode.NEXT)
     grant_again(bench, withdraw(bench))
     poll.delivered()
-    assert bench.take(ack_next=True) == [b"a"]
+    assert bench.take(ack=AckMode.NEXT) == [b"a"]
 
 
 def test_poll_that_never_had_anything_says_what_the_trouble_is(bench: Bench) -> None:

@@ -20,7 +20,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import PartitionStats, Position, Subscription, TopicName
-from router.services.consume import partitions
+from router.services.consume import AckMode, partitions
 from router.services.group_details import GroupInspection
 from router.services.groups import Groups, Preview, _left, moment, target
 from tests.unit.services.polling import GROUP, TOPIC, Bench, until
@@ -60,15 +60,15 @@ def test_a_poll_that_waits_goes_on_after_a_reset(bench: Bench, groups: Groups) -
     assert bench.take() == []
 
 
-@pytest.mark.parametrize("ack_next", [False, True])
+@pytest.mark.parametrize("ack", [AckMode.WRITTEN, AckMode.NEXT])
 def test_an_answer_of_before_a_reset_does_not_undo_it(
-    bench: Bench, groups: Groups, ack_next: bool
+    bench: Bench, groups: Groups, ack: AckMode
 ) -> None:
     bench.publish(b"1", b"2")
-    poll = bench.poll(ack_next=ack_next)
+    poll = bench.poll(ack=ack)
     groups.reset(GROUP, Start.EARLIEST)
     poll.delivered()
-    assert bench.take(ack_next=ack_next) == [b"1", b"2"]
+    assert bench.take(ack=ack) == [b"1", b"2"]
     assert bench.take() == []
 
 
@@ -76,7 +76,7 @@ def test_what_was_left_for_the_next_poll_does_not_undo_a_reset(
     bench: Bench, groups: Groups
 ) -> None:
     bench.publish(b"1", b"2")
-    bench.poll(ack_next=True).delivered()
+    bench.poll(ack=AckMode.NEXT).delivered()
     groups.reset(GROUP, 0)
     assert bench.take() == [b"1", b"2"]
     assert bench.take() == []
@@ -242,17 +242,17 @@ def test_a_position_that_the_topic_does_not_have_moves_nothing(
     assert bench.take() == [b"1", b"2"]
 
 
-@pytest.mark.parametrize("ack_next", [False, True])
+@pytest.mark.parametrize("ack", [AckMode.WRITTEN, AckMode.NEXT])
 def test_a_poll_under_way_during_a_reset_to_a_position_loses_nothing(
-    bench: Bench, groups: Groups, ack_next: bool
+    bench: Bench, groups: Groups, ack: AckMode
 ) -> None:
     bench.publish(b"1", b"2")
     bench.publish(b"3")
-    poll = bench.poll(ack_next=ack_next)
+    poll = bench.poll(ack=ack)
     ledger = bench.backend.describe_topic(TOPIC, 5).partitions[0].ledger
     groups.reset(GROUP, (Position(ledger, 0, 0),))
     poll.delivered()
-    assert bench.take(ack_next=ack_next) == [b"1", b"2", b"3"]
+    assert bench.take(ack=ack) == [b"1", b"2", b"3"]
 
 
 def test_details_tell_members_and_where_each_partition_stands() -> None:

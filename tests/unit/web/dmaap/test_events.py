@@ -18,7 +18,7 @@ import pytest
 from router.backends import Batch, Receipt, Start
 from router.errors import BackendTimeoutError, OutcomeUnknownError
 from router.model import Subscription, TopicInfo, TopicName
-from router.services.consume import ConnectedClient, PollMailbox, PollRequest
+from router.services.consume import AckMode, ConnectedClient, PollMailbox, PollRequest
 from router.web import offload
 from router.web.dmaap.events import Delivery
 from tests.processes import ManualClock
@@ -26,6 +26,7 @@ from tests.unit.web.applications import HASHES, Site, header
 
 Sites = Callable[..., Site]
 TOPIC = TopicName.parse("t")
+WRITTEN = AckMode.WRITTEN
 
 
 @pytest.mark.parametrize("path", ["/events/t", "/events/transaction/t"])
@@ -220,13 +221,13 @@ def test_poll_answers_all_of_a_message_as_ndjson(site: Site) -> None:
 @pytest.mark.parametrize(
     ("query", "expected"),
     [
-        ("", (10.0, 4096, None, Start.LATEST, False)),
-        ("?timeout=0&limit=1", (0.0, 1, None, Start.LATEST, False)),
-        ("?timeout=1500", (1.5, 4096, None, Start.LATEST, False)),
-        ("?timeout=999999999&limit=99999", (120.0, 4096, None, Start.LATEST, False)),
-        ("?limit=0&maxBytes=0", (10.0, 4096, None, Start.LATEST, False)),
-        ("?maxBytes=5&from=earliest&ack=next", (10.0, 4096, 5, Start.EARLIEST, True)),
-        ("?maxBytes=99999999999", (10.0, 4096, 1 << 24, Start.LATEST, False)),
+        ("", (10.0, 4096, None, Start.LATEST, WRITTEN)),
+        ("?timeout=0&limit=1", (0.0, 1, None, Start.LATEST, WRITTEN)),
+        ("?timeout=1500", (1.5, 4096, None, Start.LATEST, WRITTEN)),
+        ("?timeout=999999999&limit=99999", (120.0, 4096, None, Start.LATEST, WRITTEN)),
+        ("?limit=0&maxBytes=0", (10.0, 4096, None, Start.LATEST, WRITTEN)),
+        ("?maxBytes=5&from=earliest&ack=next", (10.0, 4096, 5, Start.EARLIEST, AckMode.NEXT)),
+        ("?maxBytes=99999999999", (10.0, 4096, 1 << 24, Start.LATEST, WRITTEN)),
     ],
 )
 def test_poll_reads_its_options(site: Site, query: str, expected: tuple[Any, ...]) -> None:
@@ -241,7 +242,7 @@ def test_poll_reads_its_options(site: Site, query: str, expected: tuple[Any, ...
         site.client.get(f"/events/t/g/c{query}")
     [got] = seen
     assert got.subscription == Subscription(TOPIC, "g")
-    assert (got.timeout, got.limit, got.max_bytes, got.start, got.ack_next) == expected
+    assert (got.timeout, got.limit, got.max_bytes, got.start, got.ack) == expected
 
 
 def test_poll_starts_where_settings_say(sites: Sites) -> None:
@@ -254,6 +255,42 @@ def test_poll_with_ack_next_acknowledges_on_the_next(site: Site) -> None:
     site.post("/events/t", "a\nb")
     assert site.poll("/events/t/g/c?ack=next&limit=1").get_json() == ["a"]
     assert site.poll("/events/t/g/c").get_json() == ["b"]
+
+
+def test_poll_with_ack_explicit_acknowledges_what_its_token_names(site: Site) -> None:
+    site.post("/events/t", "a\nb\nc")
+    first = site.poll("/events/t/g/c?ack=explicit&limit=2")
+    again = site.poll("/events/t/g/c?ack=explicit&limit=2")
+    assert first.get_json() == again.get_json() == ["a", "b"]
+    token = first.headers["Ack-Token"]
+    second = site.poll(f"/events/t/g/c?ack={token}")
+    assert second.get_json() == ["c"]
+    last = site.client.get(f"/events/t/g/c?ack={second.headers['Ack-Token']}&limit=0")
+    assert (last.status_code, last.get_json()) == (200, [])
+    assert site.client.get("/events/t/g/c?timeout=0").get_json() == []
+    assert "Ack-Token" not in site.poll().headers
+
+
+@pytest.mark.parametrize("path", ["/events/t/g/c2", "/events/t/g2/c", "/events/t2/g/c"])
+def test_token_of_another_consumer_is_refused_and_consumes_nothing(site: Site, path: str) -> None:
+    site.backend.create_topic(TopicInfo(TopicName.parse("t2")), 1)
+    site.post("/events/t", "a")
+    token = site.poll("/events/t/g/c?ack=explicit").headers["Ack-Token"]
+    for ack in (token, "", "nxt", "a" * 3000):
+        answer = site.client.get(f"{path}?ack={ack}")
+        assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (400, 3010)
+        assert "ack: expected next, explicit, or the Ack-Token" in answer.get_json()["message"]
+    assert site.poll("/events/t/g/c").get_json() == ["a"]
+
+
+def test_poll_that_only_acknowledges_says_what_was_overtaken(site: Site) -> None:
+    site.post("/events/t", "a")
+    token = site.poll("/events/t/g/c?ack=explicit").headers["Ack-Token"]
+    site.backend.reset(Subscription(TOPIC, "g"), Start.EARLIEST, 1)
+    answer = site.client.get(f"/events/t/g/c?ack={token}&limit=0")
+    assert (answer.status_code, answer.get_json()["mrErrorCode"]) == (409, 5005)
+    assert "the group was reset" in answer.get_json()["message"]
+    assert site.poll(f"/events/t/g/c?ack={token}").get_json() == ["a"]
 
 
 def test_poll_of_an_unknown_topic_creates_it_when_settings_say_so(sites: Sites) -> None:
