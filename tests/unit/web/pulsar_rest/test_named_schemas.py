@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from itertools import count
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from router.backends import Batch
+from router.backends import Batch, NullMailbox, Start
 from router.model import Message, TopicName
 from tests.unit.web.applications import Site
+from tests.unit.web.pulsar_rest.conftest import make_topic
 from tests.unit.web.pulsar_rest.events import parse, take
 from tests.unit.web.pulsar_rest.rest import Rest, told
+
+_numbers = count()
 
 
 def streamed(rest: Rest, path: str, events: int) -> list[Any]:
@@ -21,7 +28,7 @@ def streamed(rest: Rest, path: str, events: int) -> list[Any]:
 
 @pytest.mark.parametrize("value", ["AAA0", "aGVsbG8=", "", "/w=="])
 def test_bytes_are_base64_wherever_they_are_named(rest: Rest, value: str) -> None:
-    rest.produce({"key": "k", "value": value}, {"value": None}, schema_type="bytes")
+    rest.produce({"key": "aw==", "value": value}, {"value": None}, schema_type="bytes")
     consumer = rest.consumer(schema_type="bytes")
     streaming = rest.consumer("streaming", schema_type="bytes")
     path = streaming.at.removeprefix(rest.at)
@@ -40,13 +47,42 @@ def test_bytes_are_base64_wherever_they_are_named(rest: Rest, value: str) -> Non
         assert messages[0]["valueEncoding"] == messages[0]["keyEncoding"] == "base64"
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.none() | st.binary(), st.none() | st.binary()), min_size=1, max_size=9)
+)
+def test_what_bytes_read_can_be_produced_again(
+    site: Site, pairs: list[tuple[bytes | None, bytes | None]]
+) -> None:
+    rest = make_topic(site, f"again-{next(_numbers)}")
+    sent = [{"key": _base64(key), "value": _base64(value)} for key, value in pairs]
+    assert rest.produce(*sent, schema_type="bytes").status_code == 200
+    read = rest.read("schema_type=bytes")
+    assert [{name: one[name] for name in ("key", "value")} for one in read] == sent
+    rest.produce(*read, schema_type="bytes")
+    found = site.backend.read(TopicName.parse(rest.topic), -1, Start.EARLIEST, NullMailbox(), 1)
+    messages = [stored.message for stored in found.receive(100, 1 << 20, 1)]
+    assert [(m.key, None if m.null else m.value) for m in messages] == pairs * 2
+
+
+def _base64(value: bytes | None) -> str | None:
+    return None if value is None else b64encode(value).decode()
+
+
+@pytest.mark.parametrize("key", ["a", "é", 7, {"a": 1}])
+def test_key_that_is_no_base64_is_refused_by_its_name(rest: Rest, key: object) -> None:
+    answer = rest.produce({"key": key, "value": ""}, schema_type="bytes")
+    assert (answer.status_code, answer.get_json()["error_code"]) == (422, 42205)
+    assert "messages[0]: its key: " in answer.text
+
+
 @pytest.mark.parametrize(
     ("value", "text", "encoding"), [("aGVsbG8=", "hello", None), ("/w==", "/w==", "base64")]
 )
 def test_value_without_any_schema_is_text_where_it_can_be(
     rest: Rest, value: str, text: str, encoding: str | None
 ) -> None:
-    rest.produce({"key": "k", "value": value}, schema_type="bytes")
+    rest.produce({"key": "aw==", "value": value}, schema_type="bytes")
     for [found] in (rest.read(), rest.consumer().fetch(), rest.read("schema_type=none")):
         assert (found["key"], found["value"], found.get("valueEncoding")) == ("k", text, encoding)
 
