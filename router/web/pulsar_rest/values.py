@@ -1,6 +1,7 @@
 """Values of messages: from JSON to payloads by the request's schema, and back by the message's own.
 
-Without a schema a value is a text, kept as UTF-8. Apache Pulsar's dialect has every value as a
+Without a schema a value is a text, kept as UTF-8. So is a key, unless the request writes `bytes`:
+then both are base64, as `bytes` reads both. Apache Pulsar's dialect has every value as a
 text, which is read as the schema has it: JSON and Avro's JSON encoding are parsed, numbers are
 converted. Nothing is stored unless all values fit: Apache Pulsar stores an empty message for one
 that does not.
@@ -95,7 +96,7 @@ def _encoded(
         key, payload = encode_pair(schema, first, second)
         route = None if first is None else key if pair.separated else encode(pair.key, first)
         return key, route, payload
-    key = None if sent.key is None else _text(sent.key, "key")
+    key = None if sent.key is None else _key(sent.key, dialect, schema)
     if sent.value is None:
         return key, key, b""
     if schema is None:
@@ -103,6 +104,16 @@ def _encoded(
     if schema.type is SchemaType.NONE and dialect is Dialect.PULSAR:
         return key, key, _text(sent.value, "payload")
     return key, key, encode(schema, read(schema, sent.value))
+
+
+def _key(key: object, dialect: Dialect, schema: Schema | None) -> bytes:
+    """Return the bytes of a key: a text, or base64 where the request writes bytes."""
+    if schema is None or schema.type is not SchemaType.NONE or dialect is Dialect.PULSAR:
+        return _text(key, "key")
+    try:
+        return encode(schema, key)
+    except PayloadMismatchError as error:
+        raise PayloadMismatchError(f"its key: {error}") from error
 
 
 def _as_is(_schema: Schema, value: object) -> object:
