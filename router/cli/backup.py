@@ -16,6 +16,7 @@ import click
 from router.broker.backup import BackupError, Manifest, Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.manifest import REGISTRY
+from router.broker.backup.repository import no_manifest
 from router.broker.backup.taking import Work, take
 from router.broker.backup.verifying import verify
 from router.broker.storage import StoreError, StoreOptions
@@ -103,15 +104,16 @@ def command(
         if listed:
             _list(repository, as_json)
         report: dict[str, Any] = {}
+        lost = [no_manifest(name) for name in repository.lost()]
+        lines(as_json, *lost)
         if chosen:
             manifest = repository.load(chosen)
         else:
             settings = settings_for(config, **given)
             manifest = _take(repository, settings, rate, as_json, report)
-        problems = list(manifest.missing)
-        if read:
-            problems = _verify(repository, manifest, rate, as_json)
-        if keep and not problems:  # else the older ones may be what is needed
+        found = _verify(repository, manifest, rate, as_json) if read else [*manifest.missing]
+        problems = lost + found
+        if keep and not found:  # else the older ones may be what is needed
             report["removed"] = repository.prune(keep)
             lines(as_json, *(f"removed {name}" for name in report["removed"]))
         report |= {"backup": described(manifest), "verified": read, "problems": problems}
@@ -167,7 +169,7 @@ def _verify(
 
 
 def _list(repository: Repository, as_json: bool) -> None:
-    found, problems = [], []
+    found, problems = [], [no_manifest(name) for name in repository.lost()]
     for name in repository.ids():
         try:
             found.append(repository.load(name))

@@ -9,7 +9,7 @@ import click
 
 from router.broker.backup import Repository
 from router.broker.backup.copying import Copier
-from router.broker.backup.repository import LATEST
+from router.broker.backup.repository import LATEST, no_manifest
 from router.broker.backup.restoring import restore, settle
 from router.broker.storage import StoreOptions
 from router.broker.storage.disk import Disk
@@ -59,6 +59,9 @@ def command(
     began = time.monotonic()
     with failures():
         manifest = repository.load(chosen)
+        for name in repository.lost():
+            if chosen == LATEST and name > manifest.id:
+                click.echo(f"Warning: {no_manifest(name)}; it is newer", err=True)
         with shown("Restoring", manifest.size) as bar:
             restore(repository, manifest, target, Copier(disk, rate, bar.update), disk)
         settle(target, StoreOptions.from_settings(settings), time.time)  # noqa: TID251 - its clock

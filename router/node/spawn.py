@@ -31,13 +31,15 @@ from router.pulsar_client.connection import Connection
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import NotServedError
-from router.settings import Settings, variable
+from router.settings import Settings, variable, without_password
 
 LOG: Final = "broker.log"
 _LOG_FLAGS: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW
 MARK: Final = "READ-ONLY"
 REGISTRY: Final = "registry.db"
 """A broker makes it first of all."""
+EMBEDDED: Final = "embedded"
+"""The `backend.url` of a node whose broker stores messages."""
 MIN_PAUSE_SECONDS: Final = 0.1
 MAX_PAUSE_SECONDS: Final = 5.0
 POLL_SECONDS: Final = 0.01
@@ -114,9 +116,13 @@ class Spawner:
         if self._announced or (self._folder / REGISTRY).exists():
             return
         self._announced = True
+        url = without_password(self._variables.get(variable("backend.url"), EMBEDDED))
+        what = "a broker is started there"
+        if url != EMBEDDED:
+            what = f"the node's process for leases and access rights is started there, for {url}"
         sys.stderr.write(
-            f"router: no router runs on the folder {self._folder}, and it holds no data: a broker"
-            " is started there. If another folder is meant, name it with --data or data.dir\n"
+            f"router: no router runs on the folder {self._folder}, and it holds no data: {what}."
+            " If another folder is meant, name it with --data or data.dir\n"
         )
         sys.stderr.flush()
 

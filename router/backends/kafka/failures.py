@@ -89,4 +89,6 @@ def router_error(error: NoAnswerError | CodeError) -> RouterError:
     if isinstance(error, NoAnswerError):
         return BackendUnavailableError(f"Kafka cannot be reached: {said(error)}.", retry_after=1)
     cls = _CLASSES.get(error.code, BackendUnavailableError)
-    return cls(f"Kafka: {said(error)}.")
+    busy = cls is SubscriptionBusyError
+    why = ", since the group has active consumers of Kafka's own protocol" if busy else ""
+    return cls(f"Kafka: {said(error)}{why}.")

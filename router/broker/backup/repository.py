@@ -4,7 +4,8 @@ The layout:
   lock                                   held by the command that writes
   backups/<id>/manifest.json             what belongs to the backup; without it there is none
   backups/<id>/metadata.db, journal/, …  what belongs to this backup alone
-  backups/<id>/copied.ndjson             of a backup that was cut short: segments that are copied
+  backups/<id>/copied.ndjson             of a backup that was cut short: segments that are copied;
+                                         of one that is being removed: what was its manifest
   damaged.ndjson                         segments that were found damaged, to be copied again
   segments/<history>/<ledger>/<file>     segments and their indexes, of all backups of a history
 
@@ -28,7 +29,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from router.broker.backup.failures import BackupError, interrupted, unusable
+from router.broker.backup.failures import BackupError, damaged, interrupted, unusable
 from router.broker.backup.manifest import Manifest, StoredFile, segments_in
 from router.broker.storage.disk import Disk, opened, write_all
 
@@ -89,9 +90,21 @@ class Repository:
         """Return the ids of the complete backups, the oldest first."""
         return [name for name in self.all_ids() if (self.folder_of(name) / MANIFEST).exists()]
 
+    def lost(self) -> list[str]:
+        """Return the ids of backups that have files and lost their manifest, the oldest first.
+
+        A backup that was cut short, or is being removed, is none of them.
+        """
+        complete = {*self.ids()}
+        rest = [name for name in self.all_ids() if name not in complete]
+        names = [(name, self.disk.list(self.folder_of(name))) for name in rest]
+        return [name for name, files in names if files and PROGRESS not in files]
+
     def load(self, backup_id: str = LATEST) -> Manifest:
         """Return the manifest of a backup; raise BackupError if there is none, or a damaged one."""
         ids = self.ids()
+        if backup_id in self.lost():
+            raise damaged(no_manifest(backup_id))
         if not ids:
             raise unusable(f"{self.folder} holds no complete backup")
         if backup_id == LATEST:
@@ -135,9 +148,9 @@ class Repository:
     def clear_incomplete(self) -> None:
         """Remove what the backup before this one needed: others that were cut short, and notes.
 
-        Their segments stay where others name them.
+        Their segments stay where others name them. What lost its manifest stays for the operator.
         """
-        complete = {*self.ids()}
+        complete = {*self.ids(), *self.lost()}
         for name in self.all_ids():
             if name not in complete:
                 self._remove_tree(self.folder_of(name))
@@ -164,7 +177,7 @@ class Repository:
             gone = self.ids()[:-keep]
             for name in gone:
                 folder = self.folder_of(name)
-                self.disk.unlink(folder / MANIFEST)
+                self.disk.rename(folder / MANIFEST, folder / PROGRESS)
                 self.disk.sync_folder(folder)
                 self._remove_tree(folder)
             self._remove_unused()
@@ -215,6 +228,11 @@ class Repository:
             else:
                 self.disk.unlink(path)
         self.disk.remove_folder(folder)
+
+
+def no_manifest(backup_id: str) -> str:
+    """Return the sentence about a backup that lost its manifest."""
+    return f"backup {backup_id} lost its {MANIFEST}: it cannot be restored, and is passed over"
 
 
 def _noted(path: Path, history: str) -> Iterator[StoredFile]:

@@ -3,8 +3,9 @@
 Theory of operation. Each partition is copied in turns (`PartitionCopy.turn`) by one of the workers
 at a time, and waits in line while it has more to copy. One that has nothing more keeps its reader,
 whose mailbox puts it in line again when messages come: no partition is asked again and again. The
-readers that wait are bounded (`MAX_WAITING_READERS`); partitions beyond that let go of theirs and
-are looked at every `PARKED_SECONDS`.
+readers that wait are bounded (`MAX_WAITING_READERS`); partitions beyond that are *parked*: they let
+go of theirs, and are put in line when a description of their topic shows another end. Topics are
+described every `PARKED_SECONDS`, or more seldom where that takes long, and once more at the end.
 
 A partition that fails for good is named and left out; the others go on.
 
@@ -13,6 +14,7 @@ One lock guards the states of partitions; it is never held over I/O.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -24,7 +26,7 @@ from typing import Final
 
 import structlog
 
-from router.errors import RouterError
+from router.errors import RouterError, TopicNotFoundError
 from router.model import TopicName
 from router.services.copying.context import CopyContext, SourceGoneError, StoppedError
 from router.services.copying.partition import PartitionCopy
@@ -35,6 +37,10 @@ from router.services.copying.state import CopiedTopic
 
 MAX_WAITING_READERS: Final = 1_000
 PARKED_SECONDS: Final = 2.0
+PARKED_SHARE: Final = 20
+"""Looking at parked partitions takes this part of the time at most."""
+END_SECONDS: Final = 5.0
+"""How long a copy that was level goes on when it is stopped, to copy what came meanwhile."""
 LEVEL_SECONDS: Final = 3.0
 """With publishers at work there is always a message that is not copied yet: this one is new."""
 
@@ -54,13 +60,17 @@ class TaskState(Enum):
 
 @dataclass(eq=False, slots=True)
 class _Task:
-    """A partition in the line; `wake` is its mailbox."""
+    """A partition in the line; `wake` is its mailbox.
+
+    `end`: where the source ended, by ledger and entry, when it was put in line while it was parked.
+    """
 
     copier: Copier
     copy: PartitionCopy | None = None
     state: TaskState = TaskState.QUEUED
     failure: RouterError | None = None
     gone: bool = False
+    end: tuple[int, int] | None = None
 
     def wake(self) -> None:
         """Have it copied, as something came."""
@@ -142,25 +152,35 @@ class Copier:
         with ThreadPoolExecutor(options.workers, "copy") as pool:
             workers = [pool.submit(self._work) for _ in range(options.workers)]
             try:
-                parked = PARKED_SECONDS
-                while not self.context.stop.is_set():
-                    if self._waited(every):
-                        break
-                    meanwhile(self.is_level)
-                    parked -= every
-                    if parked <= 0:
-                        parked = PARKED_SECONDS
-                        self._look_at_parked()
+                self._run(meanwhile, every)
             finally:
                 self._ended = True
                 for _ in workers:
                     self._line.put(None)
         with self._changed:
             # Nothing that came until the end is left, however new it is, as far as it was seen.
-            self._level = self._busy == 0 and not self._parked()
+            self._level = self._level and self._busy == 0
         for task in self._tasks:
             if task.copy is not None:
                 task.copy.close()
+
+    def _run(self, meanwhile: Callable[[bool], None], every: float) -> None:
+        """Wait for the end, look at parked partitions, and note whether it was level then."""
+        level_at, look_at = -math.inf, time.monotonic() + PARKED_SECONDS
+        while not self.context.stop.is_set():
+            if self._waited(every):
+                self._level = True
+                return
+            if level := self.is_level:
+                level_at = time.monotonic()
+            meanwhile(level)
+            if (began := time.monotonic()) >= look_at:
+                self._look_at_parked()
+                took = time.monotonic() - began
+                look_at = began + max(PARKED_SECONDS, took * PARKED_SHARE)
+        if time.monotonic() - level_at <= LEVEL_SECONDS and self._look_at_parked():
+            with self._changed:
+                self._level = self._changed.wait_for(lambda: self._busy == 0, END_SECONDS)
 
     @property
     def failures(self) -> list[RouterError]:
@@ -203,19 +223,33 @@ class Copier:
             self._busy += 1
         self._line.put(task)
 
-    def _look_at_parked(self) -> None:
+    def _look_at_parked(self) -> bool:
+        """Put parked partitions in line that end elsewhere; return whether all ends are known."""
         with self._changed:
             parked = self._parked()
-        for task in parked:
-            self.woken(task)
+        for topic, tasks in parked.items():
+            try:
+                stats = self.context.source.describe_topic(topic, self.context.options.timeout)
+            except TopicNotFoundError:
+                ends = {}  # reading finds that it is gone
+            except RouterError:
+                return False
+            else:
+                ends = {one.partition: (one.ledger, one.next_entry) for one in stats.partitions}
+            for partition, task in tasks.items():
+                if (end := ends.get(partition)) is None or end != task.end:
+                    task.end = end
+                    self.woken(task)
+        return True
 
-    def _parked(self) -> list[_Task]:
-        """Return what waits without a reader."""
-        return [
-            task
-            for task in self._tasks
-            if task.state is TaskState.WAITING and task.copy is not None and not task.copy.is_open
-        ]
+    def _parked(self) -> dict[TopicName, dict[int, _Task]]:
+        """Return what waits without a reader, by topic and partition."""
+        found: dict[TopicName, dict[int, _Task]] = {}
+        for task in self._tasks:
+            copy = task.copy
+            if task.state is TaskState.WAITING and copy is not None and not copy.is_open:
+                found.setdefault(copy.topic.source, {})[copy.partition] = task
+        return found
 
     def _work(self) -> None:
         while (task := self._line.get()) is not None:

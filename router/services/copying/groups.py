@@ -48,6 +48,7 @@ MAX_CONCURRENT_GROUPS: Final = 8
 """Topics, and groups of them, that are looked at at a time."""
 MAX_POSITIONS_PER_CALL: Final = 5_000
 RETRY_SECONDS: Final = 10.0
+STOP_CONSUMERS: Final = " Stop its consumers at the target, and run the command again."
 MARKER_SECONDS: Final = 2.0
 """How long a topic's groups wait for Kafka to mark what was copied last, in each call."""
 MARKER_PAUSE_SECONDS: Final = 0.02
@@ -197,7 +198,8 @@ class GroupSync:
         failed = {}
         for (source, name, _), outcome in moved:
             if isinstance(outcome, RouterError):
-                failed[source, name] = str(outcome)
+                busy = isinstance(outcome, SubscriptionBusyError)
+                failed[source, name] = f"{outcome}{STOP_CONSUMERS if busy else ''}"
             else:
                 report.synced += outcome
         for source, name, _ in work:
@@ -222,6 +224,8 @@ class GroupSync:
         try:
             stats = self._source.describe_topic(source, self._timeout)
         except TopicNotFoundError:
+            return {}
+        if not any(one.durable for one in stats.subscriptions):
             return {}
         if (topic := self._topics.get(source)) is None:
             topic = self._topics[source] = _Topic(self._target, copied.target, self._timeout)

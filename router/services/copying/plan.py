@@ -233,8 +233,10 @@ class Planner:
         if held:
             raise ConflictError(
                 f"topic {name} holds {held} messages at the target that this copy did not put"
-                " there. --into-existing copies behind them; or delete it there, or leave it out"
-                " with --topics."
+                " there. If an earlier copy did, name its state file with --state; if that is lost,"
+                " delete the topic at the target. If they are others' messages, leave it out with"
+                " --topics, or copy behind them with --into-existing, which stores again what an"
+                " earlier copy stored."
             )
 
     def _check_kept(self, mine: CopiedTopic) -> None:

@@ -56,3 +56,21 @@ def test_backups_are_not_put_into_the_data_folder(tmp_path: Path, name: str) -> 
     done = backup(tmp_path / name, "--data", str(data))
     assert (done.exit_code, "in the data folder" in done.stderr) == (73, True)
     assert [path.name for path in data.iterdir()] in ([REGISTRY, "backup"], ["backup", REGISTRY])
+
+
+def test_a_manifest_that_is_lost_is_not_passed_over_in_silence(tmp_path: Path) -> None:
+    made(tmp_path)
+    newest = tmp_path / "backups" / IDS[2]
+    (newest / METADATA).touch()
+    (newest / MANIFEST).unlink()
+    sentence = f"backup {IDS[2]} lost its manifest.json"
+    listed = backup(tmp_path, "--list")
+    assert (listed.exit_code, sentence in listed.stdout) == (65, True)
+    assert sentence in backup(tmp_path, "--verify", "--backup", IDS[0]).stdout
+    for command in (["backup", "--verify"], ["restore", "--data", str(tmp_path / "data")]):
+        words = [command[0], str(tmp_path), *command[1:], "--backup", IDS[2]]
+        done = CliRunner().invoke(main, words)
+        assert (done.exit_code, sentence in done.stderr) == (65, True)
+    (tmp_path / "backups" / IDS[1] / MANIFEST).unlink()
+    done = CliRunner().invoke(main, ["restore", str(tmp_path), "--data", str(tmp_path / "data")])
+    assert f"Warning: {sentence}" in done.stderr

@@ -78,15 +78,30 @@ def test_starts_that_fail_are_repeated_with_pauses(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("url", "what"),
+    [
+        ("", "a broker is started there."),
+        ("embedded", "a broker is started there."),
+        (
+            "kafka://u:secret@kafka1:9092",
+            "the node's process for leases and access rights is started there, for kafka://u:***@",
+        ),
+    ],
+    ids=["default", "embedded", "kafka"],
+)
 def test_a_start_in_a_folder_without_data_is_said_once(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], url: str, what: str
 ) -> None:
-    spawner = Spawner(tmp_path / "data", {"ROUTER_NO_SUCH_SETTING": "1"})
+    variables = {"ROUTER_NO_SUCH_SETTING": "1"} | ({"ROUTER_BACKEND_URL": url} if url else {})
+    spawner = Spawner(tmp_path / "data", variables)
     for _ in range(2):
         with pytest.raises(BackendUnavailableError):
             spawner.dial(time.monotonic() + 0.5)
     said = capsys.readouterr().err
     assert said.count("holds no data") == 1
+    assert what in said
+    assert "secret" not in said
     assert str(tmp_path / "data") in said
     assert "--data" in said
 

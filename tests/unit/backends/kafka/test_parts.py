@@ -21,8 +21,10 @@ from router.errors import (
     NotSupportedError,
     PartialPublishError,
     PublishRefusedError,
+    SubscriptionBusyError,
 )
 from router.model import Message
+from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.record_messages import write_messages
 
 
@@ -90,3 +92,13 @@ def test_more_than_an_entry_is_refused_before_anything_is_sent() -> None:
 def test_a_time_of_delivery_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(NotSupportedError):
         check_fit([Message(b"1"), Message(b"2", deliver_at=0)])
+
+
+def test_a_group_with_consumers_is_named_as_such() -> None:
+    """The name of Kafka's error says nothing of it."""
+    found = router_error(CodeError(ErrorCode.UNKNOWN_MEMBER_ID, "committing"))
+    assert isinstance(found, SubscriptionBusyError)
+    assert str(found) == (
+        "Kafka: committing: UNKNOWN_MEMBER_ID, since the group has active consumers of Kafka's own"
+        " protocol."
+    )

@@ -10,7 +10,7 @@ import pytest
 
 from router.broker.backup import BackupError, Manifest, Repository, copying
 from router.broker.backup.copying import Copier
-from router.broker.backup.repository import note
+from router.broker.backup.repository import MANIFEST, note
 from router.broker.backup.restoring import STARTS_LEFT_OUT, restore
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store
@@ -181,6 +181,35 @@ def test_only_what_was_added_is_copied_again(folder: Path) -> None:
     assert {file.path for file in first.segments} <= {file.path for file in second.segments}
     assert Repository(target).prune(1) == [first.id]
     assert problems(target, second) == []
+
+
+def test_a_backup_that_lost_its_manifest_is_named_and_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was cut short, or whose removal was, is none of these."""
+    data, target = folder / "data", folder / "backups"
+    first, second = taken(data, target, 20), taken(data, target, 3)
+    repository = Repository(target)
+    assert repository.lost() == []
+    (repository.folder_of(second.id) / MANIFEST).unlink()
+    assert repository.lost() == [second.id]
+    with pytest.raises(BackupError, match=f"backup {second.id} lost its manifest.json") as lost:
+        repository.load(second.id)
+    assert lost.value.status == 65
+    assert repository.load().id == first.id
+    third = taken(data, target, 3)
+    assert repository.lost() == [second.id]
+    assert repository.folder_of(second.id).exists()
+
+    def killed(path: Path) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(repository, "_remove_tree", killed)
+    with pytest.raises(KeyboardInterrupt):
+        repository.prune(1)
+    assert (repository.ids(), repository.lost()) == ([third.id], [second.id])
+    taken(data, target, 3)
+    assert repository.all_ids()[:2] == [second.id, third.id]
 
 
 def test_a_restored_folder_shares_nothing_with_what_it_was(folder: Path) -> None:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from router.errors import (
     EntryTooLargeError,
     NotAllowedError,
     PublishRefusedError,
+    SubscriptionBusyError,
     TopicNotFoundError,
 )
 from router.model import (
@@ -56,6 +58,7 @@ from tests.unit.services.copying.bench import (
     Bench,
     copy_of,
     copy_until_killed,
+    read_all,
 )
 
 OTHER = TopicName.parse("other")
@@ -134,25 +137,78 @@ def test_a_full_disk_under_the_state_ends_the_copy_and_loses_nothing(tmp_path: P
         bench.close()
 
 
-@pytest.mark.parametrize(("readers", "level"), [(1, False), (3, True)])
-def test_partitions_that_wait_without_a_reader_may_hold_more_at_the_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int, level: bool
+def count_calls(
+    monkeypatch: pytest.MonkeyPatch, store: MemoryBackend, *names: str
+) -> list[list[Any]]:
+    """Return a list for each method, which gets what its calls are given."""
+    counts: list[list[Any]] = [[] for _ in names]
+
+    def counting(call: Any, calls: list[Any], *given: Any) -> Any:
+        calls.append(given)
+        return call(*given)
+
+    for name, calls in zip(names, counts, strict=True):
+        monkeypatch.setattr(store, name, partial(counting, getattr(store, name), calls))
+    return counts
+
+
+def following(bench: Bench, partitions: int) -> copier.Copier:
+    """Return what copies the empty partitions of the topic."""
+    bench.source.create_topic(TopicInfo(TOPIC, partitions), TIMEOUT)
+    bench.target.create_topic(TopicInfo(TOPIC, partitions), TIMEOUT)
+    bench.state.put_topic(CopiedTopic(TOPIC, TOPIC, partitions, done=True))
+    return bench.copier()
+
+
+@pytest.mark.parametrize("readers", [1, 3])
+def test_what_came_for_partitions_without_a_reader_is_copied_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, readers: int
 ) -> None:
-    """They are looked at now and then: a copy that ends in between is not level for sure."""
     monkeypatch.setattr(copier, "MAX_WAITING_READERS", readers)
+    monkeypatch.setattr(copier, "PARKED_SECONDS", 1_000.0)
+    monkeypatch.setattr(copier, "END_SECONDS", WAIT)
     bench = Bench(tmp_path, follow=True)
     try:
-        bench.source.create_topic(TopicInfo(TOPIC, 3), TIMEOUT)
-        bench.target.create_topic(TopicInfo(TOPIC, 3), TIMEOUT)
-        bench.state.put_topic(CopiedTopic(TOPIC, TOPIC, 3, done=True))
-        copies = bench.copier()
+        copies = following(bench, 3)
 
         def meanwhile(at_end: bool) -> None:
             if at_end:
+                for partition in range(3):
+                    bench.publish(numbered(2), partition)
                 bench.stop.set()
 
         copies.run(meanwhile, 0.05)
-        assert copies.level == level
+        assert copies.level
+        bench.assert_whole(range(3))
+    finally:
+        bench.close()
+
+
+def test_partitions_without_a_reader_are_read_when_something_came_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One description of the topic says that, however many partitions it has."""
+    monkeypatch.setattr(copier, "MAX_WAITING_READERS", 1)
+    monkeypatch.setattr(copier, "PARKED_SECONDS", 0.0)
+    monkeypatch.setattr(copier, "PARKED_SHARE", 0)
+    bench = Bench(tmp_path, follow=True)
+    try:
+        copies = following(bench, 8)
+        reads, described = count_calls(monkeypatch, bench.source, "read", "describe_topic")
+        published: list[int] = []
+
+        def meanwhile(at_end: bool) -> None:
+            if len(described) > 10 and not published:
+                published.extend((5, 6))
+                for partition in published:
+                    bench.publish(numbered(1), partition)
+            elif published and all(map(bench.copied, published)):
+                bench.stop.set()
+
+        copies.run(meanwhile, 0.01)
+        assert copies.level
+        assert len(reads) <= 8 + 7 + 2  # at first, once each without a reader, and what came
+        bench.assert_whole(range(8))
     finally:
         bench.close()
 
@@ -237,6 +293,27 @@ def test_what_a_protocol_keeps_for_itself_is_no_group_at_the_target(
     assert not report.failures
     stats = bench.target.describe_topic(TOPIC, TIMEOUT)
     assert {one.name for one in stats.subscriptions} == {"group"}
+
+
+def test_a_group_with_consumers_at_the_target_says_what_to_do(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy(*given: Any) -> None:
+        raise SubscriptionBusyError("The group has active consumers.")
+
+    topic = begun(bench)
+    bench.publish(numbered(3))
+    group = Subscription(TOPIC, "g")
+    bench.source.subscribe(group, Start.EARLIEST, TIMEOUT)
+    bench.run()
+    last = read_all(bench.source, TOPIC, NOT_PARTITIONED)[-1].position
+    bench.source.acknowledge(group, [last], True, TIMEOUT)
+    monkeypatch.setattr(bench.target, "acknowledge", busy)
+    sync = GroupSync(bench.source, bench.target, bench.state, lambda: [topic], TIMEOUT)
+    assert sync.sync(last=True).failures == [
+        "group g of topic orders: The group has active consumers. Stop its consumers at the target,"
+        " and run the command again."
+    ]
 
 
 def test_a_copy_that_fails_waits_for_the_batch_that_is_read_ahead(
