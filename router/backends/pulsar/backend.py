@@ -205,7 +205,7 @@ class PulsarBackend:
     ) -> PulsarReader:
         """Open a reader at a position, an end or a time; see the protocol."""
         opening = Opening(topic, partition, start, mailbox, self._max_inflated)
-        return opening.open(self._routes, deadline_in(timeout))
+        return PulsarReader(self._routes, opening, deadline_in(timeout))
 
     def extents(self, wanted: Wanted, timeout: float) -> dict[TopicName, list[Extent]]:
         """Return where each partition of topics begins and ends, and stretches of some of them.

@@ -137,7 +137,7 @@ class PulsarConsumer:
         self._permits = 0
         self._target = FIRST_PERMITS
         self._waiter: Lock | None = None
-        # The acknowledgement that waits for its answer, 0: none does.
+        # The request that waits for its answer, 0: none does.
         self._asked = 0
         self._busy = False
         self._closed = False
@@ -157,7 +157,6 @@ class PulsarConsumer:
     def cut(self, error: BackendUnavailableError) -> None:
         """Learn that nothing will come any more."""
         self._lost = error
-        # Apache Pulsar does not answer the acknowledgement of a consumer that it closed.
         self.connection.refuse(self._asked, error)
         self._notify()
 
@@ -211,26 +210,30 @@ class PulsarConsumer:
         )
         if self.connection.ours:
             ack.properties.add(key="router-generation", value=self.generation)
-        answer = self._call(request_id, ack, time.monotonic() + timeout)
+        command = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
+        try:
+            answer = self.ask(request_id, command, time.monotonic() + timeout)
+        except ConsumerClosedError as error:
+            raise FencedError from error
         if answer.HasField("error"):
             # It may have crossed the news that the consumer is closed.
             if isinstance(self._lost, ConsumerClosedError):
                 raise FencedError
             raise refusal(answer.error, answer.message)
 
-    def _call(self, request_id: int, ack: pb.CommandAck, deadline: float) -> Any:
-        """Return the answer to an acknowledgement; raise FencedError if the consumer is closed."""
+    def ask(self, request_id: int, command: pb.BaseCommand, deadline: float) -> Any:
+        """Return the answer to a request about this consumer; raise as `Connection.call`.
+
+        Raises ConsumerClosedError as soon as the consumer is closed: Apache Pulsar does not answer
+        the acknowledgement of one that it closed.
+        """
         connection = self.connection
-        frame = encode(pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack))
         self._asked = request_id
-        try:
-            reply = connection.ask(request_id, frame)
-            if self._lost is not None:
-                # Who said so may have looked before there was something to refuse.
-                connection.refuse(request_id, self._lost)
-            return connection.take(request_id, reply, deadline)
-        except ConsumerClosedError as error:
-            raise FencedError from error
+        reply = connection.ask(request_id, encode(command))
+        if self._lost is not None:
+            # The reader may have looked before there was something to refuse.
+            connection.refuse(request_id, self._lost)
+        return connection.take(request_id, reply, deadline)
 
     def close(self) -> None:
         """Let go; see the protocol."""
@@ -305,23 +308,30 @@ class PulsarConsumer:
     def _ask(self, taking: Taking, deadline: float) -> None:
         """Give permits and learn the fence: all that was stored until now is not above it."""
         self._give_permits(taking)
-        connection = self.connection
-        request_id = connection.next_id()
-        command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
-        question = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command)
-        try:
-            answer = connection.call(request_id, question, deadline)
-        except BackendUnavailableError as error:
-            # The question may have crossed the news that the consumer is closed.
-            if self._lost is not None and self._lost is not error:
-                raise self._lost from error
-            raise
+        answer = self._last(deadline)
         last = _place(answer.last_message_id)
         if answer.HasField("consumer_mark_delete_position"):
             done = _place(answer.consumer_mark_delete_position)
             self._fence = last if last > done else NO_POSITION
         else:
             self._fence = last
+
+    def last_stored(self, deadline: float) -> Place:
+        """Return where the last entry is, NO_POSITION: there is none; raises as `receive`."""
+        return _place(self._last(deadline).last_message_id)
+
+    def _last(self, deadline: float) -> Any:
+        connection = self.connection
+        request_id = connection.next_id()
+        command = pb.CommandGetLastMessageId(consumer_id=self.number, request_id=request_id)
+        question = pb.BaseCommand(type=pb.BaseCommand.GET_LAST_MESSAGE_ID, getLastMessageId=command)
+        try:
+            return connection.call(request_id, question, deadline)
+        except BackendUnavailableError as error:
+            # The question may have crossed the news that the consumer is closed.
+            if self._lost is not None and self._lost is not error:
+                raise self._lost from error
+            raise
 
     def _give_permits(self, taking: Taking) -> None:
         wanted = min(self._target, taking.room())

@@ -4,20 +4,24 @@ A reader begins at an entry; what of it, or of later ones, lies before the posit
 for is dropped here, as official clients do. A reader at a time is opened at the first message and
 moved by SEEK, after which the broker lets it go and it comes again under the same name. The
 alternative, `start_message_rollback_duration_sec`, counts seconds, and by the broker's clock.
+
+A broker closes consumers when it unloads a topic or hands it to another broker, and Apache Pulsar
+at times right after a SEEK. The reader then opens another consumer behind what it returned.
 """
 
 from __future__ import annotations
 
 import time
 import uuid
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
 from router.backends import NullMailbox, Start
-from router.backends.pulsar.consumer import PulsarConsumer
-from router.backends.pulsar.routes import Routes, at_broker
+from router.backends.pulsar.consumer import NO_POSITION, PulsarConsumer
+from router.backends.pulsar.routes import Routes, at_broker, moved_pauses
 from router.backends.pulsar.subscribing import attach_reader
-from router.errors import BadRequestError
+from router.errors import BadRequestError, ConsumerClosedError
 from router.model import Position, Stored, TopicName
 from router.node import Mailbox
 from router.pulsar_client.connection import Connection
@@ -32,23 +36,32 @@ Key = tuple[int, int, int]
 class PulsarReader:
     """A reader of one partition; see `Reader`."""
 
-    __slots__ = ("_consumer", "_first")
+    __slots__ = ("_consumer", "_first", "_opening", "_routes")
 
-    def __init__(self, consumer: PulsarConsumer, first: Key | None) -> None:
-        self._consumer = consumer
-        self._first = first
+    def __init__(self, routes: Routes, opening: Opening, deadline: float) -> None:
+        self._routes = routes
+        self._opening = opening
+        self._consumer, self._first = opening.consumer(routes, deadline)
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what comes next; see the protocol."""
-        deadline = time.monotonic() + timeout
+        deadline, pauses = time.monotonic() + timeout, moved_pauses()
         while True:
             left = max(0.0, deadline - time.monotonic())
-            found = self._consumer.receive(limit, max_bytes, left)
-            if self._first is None or not found:
-                return found
-            wanted = [one for one in found if _key(one.position) >= self._first]
+            try:
+                found = self._consumer.receive(limit, max_bytes, left)
+            except ConsumerClosedError:
+                if not pauses.sleep(deadline):
+                    raise
+                self._consumer.close()
+                self._consumer, self._first = self._opening.consumer(self._routes, deadline)
+                continue
+            first = self._first
+            wanted = [one for one in found if first is None or _key(one.position) >= first]
             if wanted:
                 self._first = None
+                self._opening.begin_behind(wanted[-1].position)
+            if wanted or not found:
                 return wanted
 
     def close(self) -> None:
@@ -57,7 +70,7 @@ class PulsarReader:
 
 
 class Opening:
-    """A reader about to be opened; `attempt` may be repeated on another connection."""
+    """Where a reader begins: first where it was asked to, then behind what it returned."""
 
     def __init__(
         self,
@@ -75,23 +88,49 @@ class Opening:
         self._mailbox = mailbox
         self._max_inflated = max_inflated
 
-    def open(self, routes: Routes, deadline: float) -> PulsarReader:
-        """Open it; raise TopicNotFoundError, BackendUnavailableError, BackendTimeoutError."""
+    def consumer(self, routes: Routes, deadline: float) -> tuple[PulsarConsumer, Key | None]:
+        """Return a consumer, and the first message to take of it, None: its first one.
+
+        Raises TopicNotFoundError, BackendUnavailableError, BackendTimeoutError.
+        """
         # Busy: after a SEEK the broker may not have noticed yet that the consumer went.
         attempt = partial(self._attempt, deadline=deadline)
         return at_broker(routes, self._topic, attempt, deadline, even_if_busy=True)
 
-    def _attempt(self, connection: Connection, deadline: float) -> PulsarReader:
+    def begin_behind(self, position: Position) -> None:
+        """Have the next consumer begin behind a message."""
+        self._start = replace(position, batch_index=max(0, position.batch_index) + 1)
+
+    def _attempt(
+        self, connection: Connection, deadline: float
+    ) -> tuple[PulsarConsumer, Key | None]:
         name, start = f"router-reader-{uuid.uuid4().hex}", self._start
         if isinstance(start, Position):
             place = pb.MessageIdData(
                 ledgerId=start.ledger, entryId=start.entry, batch_index=start.batch_index
             )
-            return PulsarReader(self._attach(connection, name, place, deadline), _key(start))
-        place = _LATEST if start is Start.LATEST else _EARLIEST
+            return self._attach(connection, name, place, deadline), _key(start)
+        if start is Start.LATEST:
+            return self._at_end(connection, name, deadline)
         if not isinstance(start, Start) and start > 0:
             self._seek(connection, name, start, deadline)
-        return PulsarReader(self._attach(connection, name, place, deadline), None)
+        return self._attach(connection, name, _EARLIEST, deadline), None
+
+    def _at_end(
+        self, connection: Connection, name: str, deadline: float
+    ) -> tuple[PulsarConsumer, Key | None]:
+        """Open at the end, and note where that is: another consumer begins there, not later."""
+        consumer = self._attach(connection, name, _LATEST, deadline)
+        try:
+            ledger, entry = consumer.last_stored(deadline)
+        except BaseException:
+            consumer.close()
+            raise
+        if (ledger, entry) == NO_POSITION:
+            self._start = Start.EARLIEST
+            return consumer, None
+        self._start = end = Position(ledger, entry + 1, self._partition)
+        return consumer, _key(end)
 
     def _attach(
         self, connection: Connection, name: str, place: pb.MessageIdData, deadline: float

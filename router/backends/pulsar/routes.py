@@ -21,6 +21,7 @@ from router.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
+    ConsumerClosedError,
     SettingError,
     SubscriptionBusyError,
 )
@@ -51,6 +52,11 @@ class AwayError(BackendUnavailableError):
     """The broker that a lookup named cannot be reached."""
 
 
+def moved_pauses() -> Backoff:
+    """Return the pauses between tries at a topic that moves."""
+    return Backoff(MOVED_PAUSE_SECONDS, MAX_MOVED_PAUSE_SECONDS)
+
+
 def at_broker(
     routes: Routes,
     topic: str,
@@ -61,10 +67,12 @@ def at_broker(
 ) -> T:
     """Return what is made of a connection to a topic's broker; again while the topic moves.
 
+    Again too where the broker closed the consumer that `use` opened.
+
     `even_if_busy`: again also while there is another consumer. Raises the last failure, and
     SubscriptionBusyError where only the try after it was not answered in time.
     """
-    pauses = Backoff(MOVED_PAUSE_SECONDS, MAX_MOVED_PAUSE_SECONDS)
+    pauses = moved_pauses()
     busy: SubscriptionBusyError | None = None
     while True:
         try:
@@ -73,7 +81,7 @@ def at_broker(
             busy = error
             if not even_if_busy or not pauses.sleep(deadline):
                 raise
-        except (LostError, ElsewhereError):
+        except (LostError, ElsewhereError, ConsumerClosedError):
             if not pauses.sleep(deadline):
                 raise
             routes.forget(topic)

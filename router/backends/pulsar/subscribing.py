@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from router.backends import NullMailbox, Start
@@ -97,10 +97,9 @@ def make_subscription(
     routes: Routes, subscription: Subscription, start: Start, deadline: float
 ) -> None:
     """Make a durable subscription on every partition, by a consumer that comes and goes."""
-    partitions = count_partitions(routes.service, str(subscription.topic), deadline)
-    for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
+    for one in _by_partition(routes, subscription, deadline):
         try:
-            _attached(routes, subscription, partition, deadline, start).close()
+            _use(routes, one, lambda consumer: None, deadline, start=start)
         except SubscriptionBusyError:
             pass  # its reader proves that it exists
 
@@ -110,20 +109,18 @@ def end_subscription(routes: Routes, subscription: Subscription, deadline: float
 
     Raises SubscriptionBusyError while it has a consumer.
     """
-    partitions = count_partitions(routes.service, str(subscription.topic), deadline)
-    for partition in range(partitions) if partitions else (NOT_PARTITIONED,):
-        consumer = _attached(routes, subscription, partition, deadline)
-        connection = consumer.connection
-        request_id = connection.next_id()
+
+    def unsubscribe(consumer: PulsarConsumer) -> None:
+        request_id = consumer.connection.next_id()
         command = pb.CommandUnsubscribe(consumer_id=consumer.number, request_id=request_id)
-        try:
-            connection.call(
-                request_id,
-                pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=command),
-                deadline,
-            )
-        finally:
-            consumer.close()
+        consumer.connection.call(
+            request_id,
+            pb.BaseCommand(type=pb.BaseCommand.UNSUBSCRIBE, unsubscribe=command),
+            deadline,
+        )
+
+    for one in _by_partition(routes, subscription, deadline):
+        _use(routes, one, unsubscribe, deadline)
 
 
 def acknowledge(
@@ -138,54 +135,64 @@ def acknowledge(
 
     While the partition has another consumer, that waits. Raises SubscriptionBusyError.
     """
-    consumer = _attached(routes, subscription, partition, deadline, even_if_busy=True)
-    try:
+
+    def acknowledge_all(consumer: PulsarConsumer) -> None:
         # A cumulative acknowledgement names one message.
         for some in in_commands(ids, 1 if cumulative else MAX_IDS_PER_COMMAND):
-            _acknowledge(consumer.connection, consumer.number, some, cumulative, deadline)
-    finally:
-        consumer.close()
+            _acknowledge(consumer, some, cumulative, deadline)
+
+    one = Subscription(subscription.topic.partition(partition), subscription.name)
+    _use(routes, one, acknowledge_all, deadline, even_if_busy=True)
 
 
-def _attached(
+def _by_partition(
+    routes: Routes, subscription: Subscription, deadline: float
+) -> list[Subscription]:
+    """Return the subscription on each partition; raise TopicNotFoundError."""
+    topic = subscription.topic
+    partitions = count_partitions(routes.service, str(topic), deadline)
+    numbers = range(partitions) if partitions else (NOT_PARTITIONED,)
+    return [Subscription(topic.partition(number), subscription.name) for number in numbers]
+
+
+def _use(
     routes: Routes,
     subscription: Subscription,
-    partition: int,
+    use: Callable[[PulsarConsumer], None],
     deadline: float,
-    start: Start | None = None,
     *,
+    start: Start | None = None,
     even_if_busy: bool = False,
-) -> PulsarConsumer:
-    """Open a consumer that only leaves its cursor behind, as `at_broker` does.
+) -> None:
+    """Call `use` with a consumer that leaves only its cursor behind, again as `at_broker` does.
 
     Raises SubscriptionBusyError, and what the broker answers.
     """
-    topic = str(subscription.topic.partition(partition))
+    topic = str(subscription.topic)
 
-    def opened(connection: Connection) -> PulsarConsumer:
-        consumer = PulsarConsumer(connection, connection.next_id(), partition, 0, NullMailbox())
+    def attempt(connection: Connection) -> None:
+        number = connection.next_id()
+        consumer = PulsarConsumer(connection, number, NOT_PARTITIONED, 0, NullMailbox())
         attach(connection, consumer, topic, subscription.name, start=start, deadline=deadline)
-        return consumer
+        try:
+            use(consumer)
+        finally:
+            consumer.close()
 
-    return at_broker(routes, topic, opened, deadline, even_if_busy=even_if_busy)
+    at_broker(routes, topic, attempt, deadline, even_if_busy=even_if_busy)
 
 
 def _acknowledge(
-    connection: Connection,
-    number: int,
-    ids: Sequence[pb.MessageIdData],
-    cumulative: bool,
-    deadline: float,
+    consumer: PulsarConsumer, ids: Sequence[pb.MessageIdData], cumulative: bool, deadline: float
 ) -> None:
-    request_id = connection.next_id()
+    request_id = consumer.connection.next_id()
     ack = pb.CommandAck(
-        consumer_id=number,
+        consumer_id=consumer.number,
         ack_type=pb.CommandAck.Cumulative if cumulative else pb.CommandAck.Individual,
         message_id=ids,
         request_id=request_id,
     )
-    command = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
-    answer = connection.call(request_id, command, deadline)
+    answer = consumer.ask(request_id, pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack), deadline)
     if answer.HasField("error"):
         raise refusal(answer.error, answer.message)
 

@@ -9,11 +9,11 @@ import pytest
 from router.backends import Backend, NullMailbox, Start
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
-from router.backends.pulsar.reader import Opening
+from router.backends.pulsar.reader import Opening, PulsarReader
 from router.backends.pulsar.routes import OneBroker
 from router.backends.pulsar.subscribing import acknowledge
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
-from router.model import NOT_PARTITIONED, ConsumerId, Grant, Subscription, TopicName
+from router.model import NOT_PARTITIONED, ConsumerId, Grant, Position, Subscription, TopicName
 from router.node.client import BrokerNode
 from router.wire import node as wire_node
 from router.wire.node import node_pb2 as npb
@@ -75,7 +75,8 @@ def acknowledged(routes: OneBroker, deadline: float) -> None:
 
 
 def read(routes: OneBroker, deadline: float) -> None:
-    Opening(GROUP.topic, 0, Start.EARLIEST, NullMailbox(), 0).open(routes, deadline)
+    opening = Opening(GROUP.topic, 0, Start.EARLIEST, NullMailbox(), 0)
+    PulsarReader(routes, opening, deadline)
 
 
 @pytest.mark.parametrize("use", [acknowledged, read])
@@ -138,6 +139,70 @@ def test_a_foreign_broker_ends_subscriptions_by_consumers_that_unsubscribe(
     routes.close()
     assert len(opened) == 3
     assert ended == opened
+
+
+def closed_once(broker: FakeBroker, side: Side, number: int) -> bool:
+    """Close a consumer as a broker does that unloads its topic, if it is the first one."""
+    if len(broker.of(T.SUBSCRIBE)) > 1:
+        return False
+    side.send(
+        T.CLOSE_CONSUMER, close_consumer=pb.CommandCloseConsumer(consumer_id=number, request_id=0)
+    )
+    return True
+
+
+def test_what_acknowledges_comes_again_if_its_consumer_is_closed(broker: FakeBroker) -> None:
+    acknowledge_it = broker.on[T.ACK]
+
+    def closed(side: Side, command: Any, payload: bytes) -> None:
+        if not closed_once(broker, side, command.ack.consumer_id):
+            acknowledge_it(side, command, payload)
+
+    broker.on[T.ACK] = closed
+    routes = OneBroker(broker.link(), own=True)
+    ids = [pb.MessageIdData(ledgerId=1, entryId=1)]
+    acknowledge(routes, GROUP, 0, ids, False, time.monotonic() + WAIT)
+    routes.close()
+    acknowledged = [command.ack.consumer_id for command in broker.of(T.ACK)]
+    opened = [command.subscribe.consumer_id for command in broker.of(T.SUBSCRIBE)]
+    assert len(set(opened)) == 2
+    assert acknowledged == opened
+
+
+@pytest.mark.parametrize("start", [Start.EARLIEST, Start.LATEST, 1, Position(1, 2, 0)])
+@pytest.mark.parametrize("kind", [T.SEEK, T.GET_LAST_MESSAGE_ID])
+def test_a_reader_opens_another_consumer_if_its_first_one_is_not_there(
+    broker: FakeBroker, start: Start | int | Position, kind: int
+) -> None:
+    failed: list[int] = []
+
+    def answer(side: Side, command: Any, _payload: bytes) -> None:
+        seek = command.type == T.SEEK
+        request_id = (command.seek if seek else command.getLastMessageId).request_id
+        if command.type == kind and not failed:
+            failed.append(request_id)
+            error = pb.CommandError(
+                request_id=request_id, error=pb.MetadataError, message="Consumer not found"
+            )
+            side.send(T.ERROR, error=error)
+        elif seek:
+            side.send(T.SUCCESS, success=pb.CommandSuccess(request_id=request_id))
+        else:
+            last = pb.CommandGetLastMessageIdResponse(
+                last_message_id=pb.MessageIdData(ledgerId=2**64 - 1, entryId=2**64 - 1),
+                request_id=request_id,
+            )
+            side.send(T.GET_LAST_MESSAGE_ID_RESPONSE, getLastMessageIdResponse=last)
+
+    broker.on[T.SEEK] = broker.on[T.GET_LAST_MESSAGE_ID] = answer
+    routes = OneBroker(broker.link(), own=True)
+    opening = Opening(GROUP.topic, 0, start, NullMailbox(), 0)
+    reader = PulsarReader(routes, opening, time.monotonic() + WAIT)
+    assert reader.receive(1, 1, WAIT) == []
+    reader.close()
+    routes.close()
+    seeks = isinstance(start, int) and not isinstance(start, Start)
+    assert len(failed) == (kind == T.GET_LAST_MESSAGE_ID or seeks)
 
 
 def test_a_subscription_that_somebody_reads_is_not_ended(broker: FakeBroker) -> None:
