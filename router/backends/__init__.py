@@ -173,7 +173,8 @@ class Reader(Protocol):
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what comes next, in order; see `Consumer.receive`, whose bounds these are.
 
-        The positions may be acknowledged for any subscription.
+        The positions may be acknowledged for any subscription. Raises TopicNotFoundError or
+        BackendUnavailableError if the topic was deleted.
         """
         ...
 
