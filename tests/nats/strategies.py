@@ -88,6 +88,8 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
         {}, optional={"inactive_threshold": _thresholds, "max_ack_pending": _small_limits}
     ),
     "allow_msg_ttl": _flags,
+    "allow_atomic": _flags,
+    "allow_batched": _flags,
     "persist_mode": st.sampled_from(["", "default", "async"]),
     "metadata": _metadata,
     "pedantic": _flags,

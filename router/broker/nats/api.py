@@ -1,8 +1,8 @@
 """The JetStream API: the table of all calls, and how they are answered on any road.
 
-A call that no row serves has no answer, as at nats-server. Calls of one client run beside each
-other, at a pace that leaves time for other clients; each sees what was acknowledged before it was
-sent.
+A call that no row serves has no answer, as at nats-server; those of a cluster are refused. Calls of
+one client run beside each other, at a pace that leaves time for other clients; each sees what was
+acknowledged before it was sent.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from router.broker.nats.failures import FAILURES, jetstream_error
 from router.broker.nats.hub import Hub, Request
 from router.broker.nats.pacing import Pace
 from router.metrics import Sample
+from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import ApiReply, Result
 from router.wire.nats.message import NatsMessage
@@ -28,6 +29,18 @@ MAX_CALLS: Final = 4_096
 """Calls under way; those beyond them are refused."""
 
 _log = structlog.get_logger(__name__)
+
+
+def cluster_apis() -> tuple[Api, ...]:
+    """Return the rows of calls that only a cluster serves."""
+    return tuple(
+        Api(".".join((one.words, *("*" for _ in one.names))), one.type, _refuse_cluster_call)
+        for one in CLUSTER_CALLS
+    )
+
+
+def _refuse_cluster_call(_call: ApiCall) -> None:
+    raise error(ErrorCode.CLUSTER_REQUIRED)
 
 
 class JetStreamApi:

@@ -2,7 +2,7 @@
 
 A subject that a stream has needs the rights on the stream's topic, any other subject those on the
 topic of the same name. A client needs no rights to publish to an inbox, or to subscribe to one that
-it names (`_INBOX.<name>.>`). What is below `$JS.` is checked by what serves it.
+it names (`_INBOX.<name>.>`). What is below `$JS.` and `$SYS.REQ.` is checked by what serves it.
 
 A subscription with wildcards is accepted, and each message is checked by its own subject, unless it
 is to an inbox. Answers are kept for CACHE_SECONDS, so that a change of rights counts for open
@@ -21,7 +21,7 @@ from router.wire.nats.subjects import overlaps
 
 CACHE_SECONDS: Final = 1.0
 MAX_CACHED_ANSWERS: Final = 2_000
-SERVICES: Final = "$JS."
+SERVICES: Final = ("$JS.", "$SYS.REQ.")
 _INBOX: Final = "_INBOX"
 _WILDCARDS: Final = frozenset("*>")
 

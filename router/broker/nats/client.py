@@ -36,7 +36,9 @@ def _text(options: dict[str, Any], name: str) -> str:
 class ConnectOptions:
     """What a client says in CONNECT; before it, the defaults of the protocol hold."""
 
-    __slots__ = ("echo", "headers", "name", "no_responders", "pedantic", "software", "verbose")
+    __slots__ = (
+        *("echo", "headers", "lang", "name", "no_responders", "pedantic", "verbose", "version"),
+    )
 
     def __init__(self, options: dict[str, Any]) -> None:
         self.verbose = _flag(options, "verbose", default=True)
@@ -45,9 +47,15 @@ class ConnectOptions:
         self.headers = _flag(options, "headers", default=False)
         self.no_responders = _flag(options, "no_responders", default=False)
         self.name = _text(options, "name")[:MAX_NAME]
-        self.software = f"{_text(options, 'lang')} {_text(options, 'version')}".strip()[:MAX_NAME]
+        self.lang = _text(options, "lang")[:MAX_NAME]
+        self.version = _text(options, "version")[:MAX_NAME]
         if self.no_responders and not self.headers:
             raise ConnectOptionsError("no responders requires headers support")
+
+    @property
+    def software(self) -> str:
+        """Return the library that the client uses."""
+        return f"{self.lang} {self.version}".strip()
 
 
 DEFAULT_OPTIONS: Final = ConnectOptions({})

@@ -29,6 +29,7 @@ from router.wire.nats.jetstream.requests import (
     ConsumerCreateRequest,
     ConsumerPageRequest,
     PauseRequest,
+    UnpinRequest,
     require_empty,
 )
 from router.wire.nats.message import NatsMessage
@@ -115,6 +116,7 @@ class ConsumerApi:
 
     async def unpin(self, call: ApiCall) -> None:
         """Refuse CONSUMER.UNPIN: no consumer has priority groups."""
+        UnpinRequest.read(call.body)
         await self._find(call, Right.SUBSCRIBE)
         raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
 

@@ -6,7 +6,7 @@ from itertools import count
 from pathlib import Path
 
 from router.broker.nats import consumer_api
-from router.broker.nats.api import JetStreamApi
+from router.broker.nats.api import JetStreamApi, cluster_apis
 from router.broker.nats.consumers import Consumers
 from router.broker.nats.direct_get import DirectGet
 from router.broker.nats.other_dialects import OtherDialects
@@ -17,6 +17,7 @@ from router.broker.nats.stream import StreamContext
 from router.broker.nats.stream_api import StreamApi
 from router.broker.nats.streams import Streams
 from router.broker.nats.subject_index import SubjectBudget
+from router.broker.nats.system import PREFIX, SystemService
 from router.broker.node.leases import Leases
 from router.broker.topics.schemas import TopicSchemas
 
@@ -55,12 +56,14 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     )
     api = JetStreamApi(server.hub)
     api.add(StreamApi(streams, lambda: (api.total, api.errors)).apis())
+    api.add(cluster_apis())
     api.add(DirectGet(streams, server.hub).apis())
     consumers = Consumers(server.hub, topics, streams)
     streams.consumers = server.consumers = consumers
     api.add(consumer_api.apis(server.hub, streams, consumers))
     server.other_dialects = OtherDialects(server.hub, streams, topics)
     server.streams, server.api = streams, api
+    server.hub.serve(f"{PREFIX}>", SystemService(server).handle)
     if server.jetstream:
         server.hub.serve("$JS.API.>", api.handle)
     server.counters.observe(api.collect)

@@ -53,6 +53,8 @@ MESSAGE_OVERHEAD_BYTES: Final = 256
 """What a message in flight takes in memory besides its bytes, about."""
 MAX_TURN_SECONDS: Final = 0.05
 """After which the messages that are left wait for the next turn: checks may take long."""
+FAST_BATCH: Final = ".$FI"
+"""What the reply subject of a message of a fast batch ends with."""
 MAX_PRODUCERS: Final = 10_000
 """Streams that one client is a producer of."""
 
@@ -129,6 +131,9 @@ class Publisher:
 
     def publish(self, stream: Stream, message: NatsMessage) -> None:
         """Take a message for a stream that has its subject; `flush` stores it."""
+        if message.reply.endswith(FAST_BATCH):
+            self._refuse(stream, message, error(ErrorCode.BATCH_PUBLISH_DISABLED))
+            return
         self._pending.append(_Pending(stream, message))
 
     def flush(self) -> None:

@@ -14,7 +14,7 @@ import socket
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from router.access.authorizer import Authorizer
@@ -68,6 +68,19 @@ class NatsOptions(SettingsOptions):
     max_subjects: int = from_setting("nats.max_subjects", default=500_000)
 
 
+class ConnectedClient(Protocol):
+    """A client of the listener."""
+
+    @property
+    def caller(self) -> Caller:
+        """Return who it is."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return the connection as nats-server lists it."""
+        ...
+
+
 class NatsServer:
     """The NATS side of a broker; used on its event loop."""
 
@@ -101,7 +114,8 @@ class NatsServer:
         # Clients must not guess it: they could read the replies, and write their own.
         self._inbox = f"_INBOX.{secrets.token_hex(INBOX_BYTES)}"
         self._inboxes = 0
-        self._client_ids = 0
+        self.last_client_id = 0
+        self.clients: dict[int, ConnectedClient] = {}
 
     @property
     def max_pending(self) -> int:
@@ -115,8 +129,8 @@ class NatsServer:
 
     def new_client_id(self) -> int:
         """Return a number that no other client of this process has."""
-        self._client_ids += 1
-        return self._client_ids
+        self.last_client_id += 1
+        return self.last_client_id
 
     def info(
         self, client_id: int, client_ip: str, address: tuple[str, int], *, secure: bool

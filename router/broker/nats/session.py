@@ -31,10 +31,12 @@ from router.broker.nats.hub import Subscriber, Subscription
 from router.broker.nats.publishing import Publisher
 from router.broker.nats.server import NatsServer
 from router.broker.nats.streams import SERVICES
+from router.broker.nats.system import duration
 from router.broker.transport.connection import Connection
 from router.broker.transport.handshakes import Greeting
 from router.errors import RouterError, UnauthenticatedError
 from router.wire.nats import encode
+from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
     ClientParser,
@@ -158,11 +160,15 @@ class NatsSession:
             NatsProtocolError: self._broken,
         }
         self._metrics.connections += 1
+        self._received_messages = self._received_bytes = 0
+        self._sent_messages = self._sent_bytes = 0
+        self._since_ns = time.time_ns()
         if connection.greeting is not None:
             self.id: int = connection.greeting.known
         else:
             self.id = server.new_client_id()
             connection.call_soon(self._greet)
+        server.clients[self.id] = self
 
     @property
     def name(self) -> str:
@@ -171,6 +177,29 @@ class NatsSession:
         return (
             f"{options.name or options.software or 'a NATS client'} at {self.connection.peer.name}"
         )
+
+    def describe(self) -> dict[str, Any]:
+        """Return the connection as nats-server lists it."""
+        address, _, port = self.connection.peer.name.rpartition(":")
+        return {
+            "cid": self.id,
+            "kind": "Client",
+            "type": "nats",
+            "ip": self.connection.peer.address or address,
+            "port": int(port) if port.isdecimal() else 0,
+            "start": format_time(self._since_ns),
+            "uptime": duration(time.time_ns() - self._since_ns),
+            "pending_bytes": self.connection.unsent,
+            "in_msgs": self._received_messages,
+            "out_msgs": self._sent_messages,
+            "in_bytes": self._received_bytes,
+            "out_bytes": self._sent_bytes,
+            "subscriptions": len(self._subscriptions),
+            "name": self._options.name,
+            "lang": self._options.lang,
+            "version": self._options.version,
+            "authorized_user": self.caller.name,
+        }
 
     # What the connection calls.
 
@@ -203,6 +232,7 @@ class NatsSession:
     def connection_lost(self) -> None:
         """Release all that the client had."""
         self._metrics.connections -= 1
+        self._server.clients.pop(self.id, None)
         self._waiting.clear()
         self._end_subscriptions()
         if self._publisher is not None:
@@ -225,8 +255,11 @@ class NatsSession:
         before, behind = self._server.encoded(message)
         connection.write(before, sid, behind)
         metrics = self._metrics
+        size = len(before) + len(sid) + len(behind)
         metrics.sent_messages += 1
-        metrics.sent_bytes += len(before) + len(sid) + len(behind)
+        metrics.sent_bytes += size
+        self._sent_messages += 1
+        self._sent_bytes += size
 
     def end_subscription(self, one: ClientSubscription) -> None:
         """Forget a subscription."""
@@ -294,6 +327,8 @@ class NatsSession:
         metrics = self._metrics
         metrics.received_messages += 1
         metrics.received_bytes += len(message.payload)
+        self._received_messages += 1
+        self._received_bytes += len(message.payload)
         options = self._options
         # Clients publish to the same subject again and again.
         literal = subject == self._literal or is_literal(subject)

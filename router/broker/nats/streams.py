@@ -52,7 +52,7 @@ from router.wire.nats.subjects import is_literal, matches, overlaps
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
 INBOX: Final = "_INBOX."
-SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.")
+SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.", "$SYS.REQ.")
 """What no stream may take."""
 MAINTENANCE_INTERVAL_SECONDS: Final = 15.0
 TURNS_PER_SAVE: Final = 20

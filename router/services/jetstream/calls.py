@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 from router.quoting import quoted
+from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 
 UNKNOWN: Final = "error"
@@ -81,6 +82,9 @@ _RULES: Final = tuple(
             _rule("CONSUMER.LIST", "consumer_list", "stream", seed="CONSUMER.NAMES"),
             _rule("CONSUMER.DELETE", "consumer_delete", "stream", "consumer"),
             _rule("CONSUMER.PAUSE", "consumer_pause", "stream", "consumer"),
+            _rule("CONSUMER.RESET", "consumer_reset", "stream", "consumer"),
+            _rule("CONSUMER.UNPIN", "consumer_unpin", "stream", "consumer"),
+            *(_rule(one.words, one.type, *one.names) for one in CLUSTER_CALLS),
             _rule("CONSUMER.MSG.NEXT", "consumer_fetch", "stream", "consumer", instead=_FETCH),
         ),
         key=lambda rule: -len(rule.words),
@@ -147,6 +151,9 @@ ZERO_BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "consumer_list": {"consumers": []},
     "consumer_delete": {"success": False},
     "consumer_pause": {"paused": False},
+    "consumer_reset": _ZERO_CONSUMER,
+    "consumer_unpin": {},
+    **{one.type: {"success": False} for one in CLUSTER_CALLS if one.type != "stream_update"},
     "consumer_fetch": {"messages": []},
     UNKNOWN: {},
 }

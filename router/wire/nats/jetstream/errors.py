@@ -231,6 +231,8 @@ class ErrorCode(IntEnum):
     MESSAGE_INCR_DISABLED = 10168, 400, "message counters is disabled"
     ATOMIC_PUBLISH_DISABLED = 10174, 400, "atomic publish is disabled"
     MESSAGE_SCHEDULES_DISABLED = 10188, 400, "message schedules is disabled"
+    BATCH_PUBLISH_DISABLED = 10205, 400, "batch publish is disabled"
+    CLUSTER_REQUIRED = 10010, 503, "JetStream clustering support required"
 
 
 _BY_CODE: Final = {int(member): member for member in ErrorCode}
@@ -239,15 +241,12 @@ _BY_CODE: Final = {int(member): member for member in ErrorCode}
 class JetStreamError(Exception):
     """A request of the JetStream API is refused; replies and publish acknowledgements carry it."""
 
-    def __init__(self, err_code: ErrorCode, description: str) -> None:
+    def __init__(self, err_code: ErrorCode, description: str, code: int = 0) -> None:
+        """`code`: the status after HTTP, 0: that of the error's code."""
         super().__init__(description)
         self.err_code = err_code
         self.description = description
-
-    @property
-    def code(self) -> int:
-        """The status after HTTP: 400, 404, 500 or 503 most of the time."""
-        return self.err_code.http_status
+        self.code = code or err_code.http_status
 
     def to_json(self) -> dict[str, Any]:
         """Return the member `error` of a reply in the form `v1`."""

@@ -275,6 +275,22 @@ class PauseRequest(_OptionalRequest):
 
 
 @dataclass(frozen=True, slots=True)
+class UnpinRequest(_Request):
+    """CONSUMER.UNPIN."""
+
+    members: ClassVar[ObjectReader] = ObjectReader({"group": text})
+    group: str = ""
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of a body; raises JetStreamError 10025, also without a group."""
+        request = super(UnpinRequest, cls).read(body)
+        if not request.group:
+            raise error(ErrorCode.INVALID_JSON, err="consumer group not specified")
+        return request
+
+
+@dataclass(frozen=True, slots=True)
 class PullRequest(_Request):
     """CONSUMER.MSG.NEXT: a body that is neither an object nor a number asks for one message.
 

@@ -74,10 +74,7 @@ _BEFORE_DEFAULTS: Final[_Rules] = (
     (lambda c: c.num_replicas > MAX_REPLICAS, f"maximum replicas is {MAX_REPLICAS}"),
 )
 
-_TIMES: Final[_Rules] = (
-    (lambda c: c.max_age < 0, "max age can not be negative"),
-    (lambda c: 0 < c.max_age < _SHORTEST_NS, "max age needs to be >= 100ms"),
-)
+_TIMES: Final[_Rules] = ((lambda c: c.max_age < 0, "max age can not be negative"),)
 
 _LIMITS: Final[_Rules] = (
     (lambda c: c.duplicate_window < 0, "duplicates window can not be negative"),
@@ -85,7 +82,6 @@ _LIMITS: Final[_Rules] = (
         lambda c: 0 < c.max_age < c.duplicate_window,
         "duplicates window can not be larger then max age",
     ),
-    (lambda c: 0 < c.duplicate_window < _SHORTEST_NS, "duplicates window needs to be >= 100ms"),
     (lambda c: c.deny_purge and c.allow_rollup_hdrs, "roll-ups require the purge permission"),
     (
         lambda c: c.discard_new_per_subject and c.discard is not Discard.NEW,
@@ -128,8 +124,6 @@ _REFUSED: Final[_Rules] = (
     (lambda c: c.subject_delete_marker_ttl, "subject_delete_marker_ttl is not supported"),
     (lambda c: c.allow_msg_counter, "allow_msg_counter is not supported"),
     (lambda c: c.allow_msg_schedules, "allow_msg_schedules is not supported"),
-    (lambda c: c.allow_atomic, "allow_atomic is not supported"),
-    (lambda c: c.allow_batched, "allow_batched is not supported"),
 )
 
 _AFTER_SUBJECTS: Final[_Rules] = (
@@ -230,8 +224,10 @@ def checked_stream(config: StreamConfig, *, pedantic: bool = False) -> StreamCon
         raise error(ErrorCode.REPLICAS_COUNT_CANNOT_BE_NEGATIVE)
     config = _with_limits(config, pedantic=pedantic)
     _check(_TIMES, config)
+    _check_not_short("max_age", "max age", config.max_age)
     config = _with_duplicate_window(config, pedantic=pedantic)
     _check(_LIMITS, config)
+    _check_not_short("duplicate_window", "duplicates window", config.duplicate_window)
     for is_broken, code in _MIRRORS:
         if is_broken(config):
             raise error(code)
@@ -275,6 +271,15 @@ def _check(rules: _Rules, config: StreamConfig) -> None:
     for is_broken, sentence in rules:
         if is_broken(config):
             raise _invalid(sentence)
+
+
+def _check_not_short(member: str, name: str, time_ns: int) -> None:
+    """Raise JetStreamError 10052 for a time of less than 100 ms: seconds were meant, probably."""
+    if 0 < time_ns < _SHORTEST_NS:
+        raise _invalid(
+            f"{name} needs to be >= 100ms: {member} is in nanoseconds, and {time_ns} of them are"
+            f" {time_ns / _MILLISECOND_NS:g}ms; {time_ns} seconds are {time_ns * _SECOND_NS}"
+        )
 
 
 def _is_local_and_wrong(mirror: Mapping[str, Any]) -> bool:
