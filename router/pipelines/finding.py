@@ -106,7 +106,7 @@ format = "json"                 # bytes, text, json, cambria, avro, csv
 schema = "id BIGINT, customer STRING, amount DOUBLE"
 starting = "earliest"           # or latest, or ms since 1970: where a new checkpoint begins
 max_rows = 100000               # about this many in a batch
-on_loss = "fail"                # or skip: if messages were deleted before they were read
+on_loss = "fail"                # or skip: if messages were lost before they were read
 
 # Steps are views. `records` has the columns of the format, and _topic, _partition, _position,
 # _index, _key, _value, _properties, _event_time, _publish_time of each message.

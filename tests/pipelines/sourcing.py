@@ -32,8 +32,9 @@ EAGER = (
 class EagerBroker(BrokerProcess):
     """A broker with small segments, whose retention is quick."""
 
-    def __init__(self, folder: Path, port: int) -> None:
-        super().__init__(folder, port, storage_segment="64K", storage_journal="256K")
+    def __init__(self, folder: Path, port: int, **settings: str) -> None:
+        small = {"storage_segment": "64K", "storage_journal": "256K"}
+        super().__init__(folder, port, **small, **settings)
 
     def start(self) -> None:
         """Start and wait until it serves its folder."""

@@ -17,6 +17,8 @@ from router.wire.pulsar import (
     OversizedError,
     ProtocolError,
     Unpacked,
+    index_of_first,
+    read_broker_entry,
     read_metadata,
     split_payload,
     unpack,
@@ -67,15 +69,15 @@ def _oversized(payload: bytes) -> tuple[list[Unpacked], int]:
     return [found], max(1, entry.metadata.num_messages_in_batch)
 
 
-def read_columns(payload: bytes, place: tuple[int, int]) -> Columns:
+def read_columns(payload: bytes, ack_set: Sequence[int], place: tuple[int, int]) -> Columns:
     """Return the messages of an entry as `read_entry` does, column by column, nulls as None."""
     try:
         found = unpack_columns(payload, MAX_UNPACKED_BYTES)
     except ProtocolError:
         found = None  # what is said of it is said below
     if found is not None:
-        return found
-    unpacked, size = read_entry(payload, (), place)
+        return found.unacknowledged(ack_set)
+    unpacked, size = read_entry(payload, ack_set, place)
     messages = [one.message for one in unpacked]
     return Columns(
         [one.batch_index for one in unpacked],
@@ -85,6 +87,7 @@ def read_columns(payload: bytes, place: tuple[int, int]) -> Columns:
         [message.event_time for message in messages],
         unpacked[0].publish_time if unpacked else 0,
         size,
+        index_of_first(read_broker_entry(payload), size),
     )
 
 

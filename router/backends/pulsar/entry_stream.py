@@ -11,9 +11,10 @@ pings would wait too.
 from __future__ import annotations
 
 import uuid
+from collections.abc import Sequence
 from queue import Empty, SimpleQueue
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from router.backends import NullMailbox
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
@@ -32,7 +33,16 @@ FIRST_PERMITS: Final = 256
 MAX_PERMITS: Final = 50_000
 _NEGATIVE: Final = 1 << 63
 
-Entry = tuple[Place, bytes]
+
+class StreamEntry(NamedTuple):
+    """An entry as it is stored; set bits of `ack_set` are its messages that are not deleted.
+
+    An empty `ack_set`: none is deleted. Entries of which all messages are deleted do not come.
+    """
+
+    place: Place
+    payload: bytes
+    ack_set: Sequence[int]
 
 
 class EntryStream(PulsarConsumer):
@@ -42,7 +52,7 @@ class EntryStream(PulsarConsumer):
 
     def __init__(self, connection: Connection, number: int, partition: int) -> None:
         super().__init__(connection, number, partition, 0, NullMailbox())
-        self._came: SimpleQueue[Entry | BackendUnavailableError] = SimpleQueue()
+        self._came: SimpleQueue[StreamEntry | BackendUnavailableError] = SimpleQueue()
         self._lock = Lock()
         self._held = 0
         self._overfull = False
@@ -58,7 +68,8 @@ class EntryStream(PulsarConsumer):
                 self._held += len(payload)
                 self._overfull = self._held > MAX_HELD_BYTES
             where = command.message_id
-            self._came.put((Place(where.ledgerId, where.entryId), payload))
+            place = Place(where.ledgerId, where.entryId)
+            self._came.put(StreamEntry(place, payload, tuple(command.ack_set)))
             if self._overfull:
                 self.cut(LostError("messages became larger than there is room for"))
 
@@ -66,7 +77,7 @@ class EntryStream(PulsarConsumer):
         """Learn that nothing will come any more."""
         self._came.put(error)
 
-    def next(self, timeout: float) -> Entry | None:
+    def next(self, timeout: float) -> StreamEntry | None:
         """Return the next entry, None: none came in time; raise BackendUnavailableError."""
         try:
             found = self._came.get(timeout=timeout) if timeout > 0 else self._came.get_nowait()
@@ -76,7 +87,7 @@ class EntryStream(PulsarConsumer):
             self._came.put(found)
             raise found
         with self._lock:
-            self._held -= len(found[1])
+            self._held -= len(found.payload)
         return found
 
     def took(self, messages: int, octets: int) -> None:

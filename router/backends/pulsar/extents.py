@@ -66,8 +66,10 @@ class Extent:
 
     `start` and `end` are the stretch that was asked for, within what is kept, else all of it.
     `ledgers` are those that hold something, each with its number of entries, in order. `alone`: all
-    that the partition ever had is in its one ledger, entries without gaps. `size` is about how many
-    bytes the entries have.
+    that the partition ever had is in its one ledger, and the store tells what of it is lost. All
+    before `removed` is gone, and retention or a limit of a stream took some of it; `given_up` are
+    entries, from a first to before a second place, that a repair gave up. All else that is not
+    there was deleted. `size` is about how many bytes the entries have.
     """
 
     partition: int
@@ -82,6 +84,8 @@ class Extent:
     end_index: int | None = None
     behind_index: int | None = None
     size: int = 0
+    removed: Place = BEGINNING
+    given_up: tuple[tuple[Place, Place], ...] = ()
 
     def last(self, end: Place) -> Place | None:
         """Return the last entry before a place; None: there is none that is kept."""
@@ -153,6 +157,8 @@ def _located(one: pb.Extent, wanted: Stretch | None) -> Extent:
         end_index,
         _index(one, "next_index"),
         one.size,
+        Place(ledger, one.removed_entry),
+        tuple((Place(ledger, e.first), Place(ledger, e.last + 1)) for e in one.given_up),
     )
 
 

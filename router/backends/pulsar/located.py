@@ -40,9 +40,9 @@ def find_batch(
             entry = stream.next(seconds_left(deadline))
             if entry is None:
                 raise BackendTimeoutError("the entries of the target do not come in time")
-            place, payload = entry
-            part, messages = _part(payload, place, partition, named)
-            stream.took(messages, len(payload))
+            place = entry.place
+            part, messages = _part(entry.payload, place, partition, named)
+            stream.took(messages, len(entry.payload))
             if part is not None:
                 parts.append(part)
             if place >= end:

@@ -171,7 +171,8 @@ class Limits:
             count -= 1
             size -= place_of(message).size
             excess += 1
-        self._log.delete_messages(messages[:excess])
+        if excess:
+            self._log.delete_oldest(messages[:excess])
         return excess > 0
 
     def _watch_age(self) -> bool:

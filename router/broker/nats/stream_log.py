@@ -279,14 +279,26 @@ class StreamLog:
         self._delete(ranges_of(sorted(place.sequence for place in places)), done)
 
     def delete_messages(
-        self, messages: Iterable[StoredMessage], done: Callable[[], None] | None = None
+        self,
+        messages: Iterable[StoredMessage],
+        done: Callable[[], None] | None = None,
+        removed_entry: int = 0,
     ) -> None:
-        """Delete messages that were just read; `done` is called when that is on disk."""
+        """Delete messages that were just read; `done` is called when that is on disk.
+
+        `removed_entry`: as `Store.delete_messages` has it.
+        """
         deleted, indexer = self.ledger.deleted, self.indexer
         live = [one for one in messages if not deleted.contains(one.sequence - 1)]
         if indexer is not None:
             indexer.remove(live)
-        self._delete(ranges_of([message.sequence for message in live]), done)
+        self._delete(ranges_of([one.sequence for one in live]), done, removed_entry)
+
+    def delete_oldest(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete messages that a limit takes: the oldest there are, which were just read."""
+        last = messages[-1]
+        whole = last.index + 1 == last.entry_messages
+        self.delete_messages(messages, removed_entry=last.entry + 1 if whole else last.entry)
 
     async def delete_range(self, first: int, last: int) -> int:
         """Delete all live messages between two sequences, ends included; return how many.
@@ -349,12 +361,17 @@ class StreamLog:
                 high = middle
         return low + 1
 
-    def _delete(self, ranges: Sequence[tuple[int, int]], done: Callable[[], None] | None) -> int:
+    def _delete(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        done: Callable[[], None] | None,
+        removed_entry: int = 0,
+    ) -> int:
         """Delete ranges of sequences; return how many of them were not deleted before."""
         numbers = [(first - 1, last - 1) for first, last in ranges]
         indexer = self.indexer
         known = indexer is None or indexer.knows_all_gone
-        count = self.store.delete_messages(self.ledger, numbers, done)
+        count = self.store.delete_messages(self.ledger, numbers, done, removed_entry)
         if indexer is not None and known:
             indexer.note_gone()
         if ranges:

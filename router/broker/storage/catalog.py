@@ -179,7 +179,7 @@ def build_ledger(row: LedgerRow, options: StoreOptions, parts: LedgerContext) ->
     for name, state in row.producers:
         producers.record(name, state)
     ledger = Ledger(row.id, row.topic_id, producers, parts)
-    ledger.restore(row.segments, row.next_entry, row.next_index, row.deleted)
+    ledger.restore(row.segments, row.next_entry, row.next_index, row.deleted, row.removed_entry)
     ledger.holes = row.holes
     ledger.topic_epoch = row.topic_epoch
     ledger.terminated = bool(row.terminated)

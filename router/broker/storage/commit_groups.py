@@ -45,9 +45,9 @@ _KEY = struct.Struct(">BQ")
 _PRODUCER = struct.Struct(">QQQII")
 _ACK = struct.Struct(">QBI")
 _RESET = struct.Struct(">q")
-_COUNT = struct.Struct(">I")
 _SPAN = struct.Struct(">QQ")
-_ONE_SPAN = struct.Struct(">BQIQQ")
+_DELETED = struct.Struct(">QI")
+_ONE_SPAN = struct.Struct(">BQQIQQ")
 
 
 class Kind(IntEnum):
@@ -110,10 +110,14 @@ class CommitRecord(NamedTuple):
 
 
 class DeletedRecord(NamedTuple):
-    """Messages of a ledger that were deleted: ranges of their numbers, ends included."""
+    """Messages of a ledger that were deleted: ranges of their numbers, ends included.
+
+    `removed_entry`: a limit deleted them, and with them all before this entry is gone; 0: a client.
+    """
 
     ledger: int
     ranges: Sequence[tuple[int, int]]
+    removed_entry: int
 
 
 JournalRecord = (
@@ -272,12 +276,12 @@ def pack_commit(subscription: int, commit: Commit) -> bytes:
     return _KEY.pack(Kind.COMMIT, subscription) + commit.dump()
 
 
-def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]]) -> bytes:
+def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> bytes:
     """Return deleted messages as a record."""
     if len(ranges) == 1:
         # As a stream writes it at each publish that deletes its oldest message.
-        return _ONE_SPAN.pack(Kind.DELETED, ledger, 1, *ranges[0])
-    head = _KEY.pack(Kind.DELETED, ledger) + _COUNT.pack(len(ranges))
+        return _ONE_SPAN.pack(Kind.DELETED, ledger, removed_entry, 1, *ranges[0])
+    head = _KEY.pack(Kind.DELETED, ledger) + _DELETED.pack(removed_entry, len(ranges))
     return head + b"".join([_SPAN.pack(first, last) for first, last in ranges])
 
 
@@ -347,9 +351,9 @@ def _record_at(body: bytes, at: int) -> tuple[JournalRecord, int]:
         commit, at = Commit.read(body, at)
         return CommitRecord(owner, commit), at
     if kind == Kind.DELETED:
-        (count,) = _COUNT.unpack_from(body, at)
-        at += _COUNT.size
+        removed_entry, count = _DELETED.unpack_from(body, at)
+        at += _DELETED.size
         spans = struct.unpack_from(f">{2 * count}Q", body, at)
         ranges = tuple(zip(spans[::2], spans[1::2], strict=True))
-        return DeletedRecord(owner, ranges), at + _SPAN.size * count
+        return DeletedRecord(owner, ranges, removed_entry), at + _SPAN.size * count
     raise ValueError(f"a record of the unknown kind {kind}")

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from router.broker.storage.catalog import Catalog, skip_holes
-from router.broker.storage.commit_groups import pack_ack, pack_commit, pack_deleted, pack_reset
+from router.broker.storage.commit_groups import (
+    pack_ack,
+    pack_commit,
+    pack_deleted,
+    pack_reset,
+)
 from router.broker.storage.cursors import Ack
 from router.broker.storage.journal import Journal
 from router.broker.storage.offset_commits import Commit
@@ -75,17 +80,19 @@ class CursorLog:
         ledger: Ledger,
         ranges: Sequence[tuple[int, int]],
         done: Callable[[], object] | None = None,
+        removed_entry: int = 0,
     ) -> int:
         """Delete messages: ranges of their numbers, ends included, below `ledger.next_index`.
 
         Readers leave them out from now on; `done` is called when that is on disk. Returns how many
         messages were not deleted before. What is not stored, or not any more, is ignored.
+        `removed_entry`: a limit deletes them, and all before this entry is gone then.
         """
         if self._journal.failed.done():
             return 0
-        count = 0 if ledger.discarded else ledger.delete(ranges)
+        count = 0 if ledger.discarded else ledger.delete(ranges, removed_entry)
         if count:
-            self._log(pack_deleted(ledger.id, ranges), done)
+            self._log(pack_deleted(ledger.id, ranges, removed_entry), done)
         elif done is not None:
             self._journal.after_sync(done)
         return count

@@ -46,7 +46,7 @@ def pack(stored: StoredLedger) -> tuple[bytes, bool]:
     be set right before entries get their numbers. Raises ValueError if it cannot be understood.
     """
     segments, deleted, next_entry = stored.segments, stored.deleted, stored.next_entry
-    lags = ahead = False
+    lags, ahead = False, stored.removed_entry > next_entry
     used_ms = FOREVER
     for (
         _number,

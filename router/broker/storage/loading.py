@@ -32,8 +32,8 @@ from router.broker.storage.segments import Segment
 from router.model import Policies
 
 _LEDGERS: Final = (
-    "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated"
-    " FROM ledgers ORDER BY id"
+    "SELECT id, topic_id, partition, next_entry, next_index, topic_epoch, terminated,"
+    " removed_entry FROM ledgers ORDER BY id"
 )
 _OF_LEDGERS: Final = (
     "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms"
@@ -60,6 +60,7 @@ class StoredLedger(NamedTuple):
     next_index: int
     topic_epoch: int | None
     terminated: int
+    removed_entry: int
     segments: list[tuple[int, int, int, int, int, int, int]]
     producers: list[tuple[str, int, int, int, int]]
     holes: list[tuple[int, int, str]]
@@ -69,7 +70,7 @@ class StoredLedger(NamedTuple):
     @classmethod
     def new(cls, ledger_id: int, topic_id: int, partition: int) -> StoredLedger:
         """Return an empty ledger."""
-        return cls(ledger_id, topic_id, partition, 0, 0, None, 0, [], [], [], [], [])
+        return cls(ledger_id, topic_id, partition, 0, 0, None, 0, 0, [], [], [], [], [])
 
     def row(self) -> LedgerRow:
         """Return the ledger as the last checkpoint left it.
@@ -84,6 +85,7 @@ class StoredLedger(NamedTuple):
         return LedgerRow(
             *self[:6],
             bool(self.terminated),
+            self.removed_entry,
             [Segment(*segment) for segment in self.segments],
             producers,
             [Hole(*hole) for hole in self.holes],

@@ -17,7 +17,7 @@ from router.broker.storage import database
 from router.broker.storage.disk import Disk
 
 SCHEMA: Final = database.Schema(
-    version=6,
+    version=7,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -28,7 +28,8 @@ CREATE TABLE ledgers (
     id INTEGER PRIMARY KEY AUTOINCREMENT,
     topic_id INTEGER NOT NULL REFERENCES topics (id) ON DELETE CASCADE,
     partition INTEGER NOT NULL, next_entry INTEGER NOT NULL, next_index INTEGER NOT NULL,
-    topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0, UNIQUE (topic_id, partition)
+    topic_epoch INTEGER, terminated INTEGER NOT NULL DEFAULT 0,
+    removed_entry INTEGER NOT NULL DEFAULT 0, UNIQUE (topic_id, partition)
 );
 CREATE TABLE segments (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,

@@ -128,10 +128,15 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
         for ledger in ledgers
         if ledger.deleted.remove_from(ledger.next_index)
     ]
+    removed = [ledger for ledger in ledgers if ledger.removed_entry > ledger.next_entry]
+    for ledger in removed:
+        ledger.removed_entry = ledger.next_entry
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
         deleted_rows.clip(connection, clipped)
+        for ledger in removed:
+            rows.save_removed(connection, ledger.id, ledger.removed_entry)
         rows.save_cursors(connection, [record.state() for record in fitted])
         return rows.next_boot(connection)
 

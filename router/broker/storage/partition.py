@@ -135,8 +135,10 @@ class Ledger(PartitionReader):
         next_entry: int,
         next_index: int,
         deleted: Iterable[tuple[int, int]] = (),
+        removed_entry: int = 0,
     ) -> None:
         """Take the state of the last checkpoint; `deleted` are ranges in order."""
+        self.removed_entry = removed_entry
         self.segments = tuple(segments)
         self.next_entry = self.durable_entry = self._tail_start = next_entry
         self.flushed_entry = self._recorded_entry = next_entry
@@ -168,15 +170,17 @@ class Ledger(PartitionReader):
         self.producers.record(name, state)
         self._durable_states[name] = state
 
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
         """Take deleted messages that recovery found in the journal."""
-        self.delete(ranges)
+        self.delete(ranges, removed_entry)
 
-    def delete(self, ranges: Sequence[tuple[int, int]]) -> int:
+    def delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> int:
         """Delete messages in memory; return how many there were that were not deleted yet.
 
         The next checkpoint stores it. Numbers that are not stored, or not any more, are ignored.
+        `removed_entry`: a limit deletes them, and all before this entry is gone then.
         """
+        self.removed_entry = max(self.removed_entry, removed_entry)
         lowest, highest, deleted = self.first_number, self.next_index - 1, self.deleted
         count = 0
         for first, last in ranges:
@@ -329,7 +333,15 @@ class Ledger(PartitionReader):
         grown = tuple(s for s in self.segments if s.next_entry > self._recorded_entry)
         self._recorded_entry = self.flushed_entry
         deleted = self.deleted.take_changes()
-        return LedgerChange(self.id, self.flushed_entry, self.flushed_index, grown, states, deleted)
+        return LedgerChange(
+            self.id,
+            self.flushed_entry,
+            self.flushed_index,
+            grown,
+            states,
+            deleted,
+            self.removed_entry,
+        )
 
     def _remember(self, records: list[Record], size: int) -> None:
         """Keep records, of so many bytes of payload, until they are in segments."""

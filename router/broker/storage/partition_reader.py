@@ -36,13 +36,15 @@ class PartitionReader:
     first ones follow from the segments and the next number that the metadata names, so they never
     go back: not when retention removes everything, nor when the process ends. `deleted` are the
     numbers of messages that were deleted one by one: entries are read as they were written, and
-    readers leave those messages out.
+    readers leave those messages out. All before `removed_entry` is gone, and retention or a limit
+    of a stream took some of it: that is lost to readers that have not received it.
     """
 
     def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
         self.id = ledger_id
         self.first_entry = self.durable_entry = 0
         self.first_number = 0
+        self.removed_entry = 0
         self.segments: tuple[Segment, ...] = ()
         self.flushed_entry = self.flushed_index = 0
         self.discarded = False

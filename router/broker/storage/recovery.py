@@ -109,7 +109,7 @@ class ReplayTarget(Protocol):
         """Take what a producer stored last."""
         ...
 
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
         """Take ranges of messages that were deleted."""
         ...
 
@@ -143,7 +143,7 @@ class Replay:
                 ledger.replay_producer(record.name, record.state)
         elif isinstance(record, DeletedRecord):
             if (ledger := self._ledger(record.ledger)) is not None:
-                ledger.replay_deleted(record.ranges)
+                ledger.replay_deleted(record.ranges, record.removed_entry)
         elif (subscription := self._subscription(record.subscription)) is not None:
             if isinstance(record, AckRecord):
                 subscription.cursor.apply(record.ack)

@@ -179,8 +179,9 @@ class _Ledger:
         """Take what a producer stored last."""
         self.producers[name] = state
 
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]]) -> None:
+    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
         """Take ranges of messages that were deleted."""
+        self.row.removed_entry = max(self.row.removed_entry, removed_entry)
         for first, last in ranges:
             self.deleted.add(first, min(last, self.next_index - 1))
 
@@ -227,6 +228,7 @@ class JournalRepair:
                     grown,
                     state.producers,
                     state.deleted.take_changes(),
+                    state.row.removed_entry,
                 )
             )
         for record in self._replay.cursors:

@@ -90,6 +90,11 @@ def without_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Seq
     return _all_but(segments, {s.first_entry for s in _with_messages(segments, deleted)})
 
 
+def removed_entry(segments: Sequence[Segment], deleted: DeletedRanges) -> int:
+    """Return the entry behind the last of these segments that has messages; 0: none has."""
+    return max((s.next_entry for s in _with_messages(segments, deleted)), default=0)
+
+
 def _with_messages(segments: Sequence[Segment], deleted: DeletedRanges) -> Sequence[Segment]:
     if not deleted:
         return segments

@@ -23,7 +23,7 @@ from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Ack
 from router.broker.storage.partition import Ledger
-from router.broker.storage.retention import removable, without_messages
+from router.broker.storage.retention import removable, removed_entry, without_messages
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import Segment
 
@@ -110,14 +110,22 @@ class RetentionTask:
             # Messages may have been deleted since the checkpoint: what goes because of it says so.
             deleted = [(ledger.id, ledger.deleted.take_changes()) for ledger in dropped]
 
+            removed = {
+                ledger: max(ledger.removed_entry, removed_entry(segments, ledger.deleted))
+                for ledger, segments in dropped.items()
+            }
+
             def drop(connection: sqlite3.Connection) -> None:
                 rows.drop_segments(connection, gone)
+                for ledger, entry in removed.items():
+                    rows.save_removed(connection, ledger.id, entry)
                 for ledger_id, changes in deleted:
                     deleted_rows.save(connection, ledger_id, changes)
 
             await self._context.metadata.run(drop)
             for ledger, segments in dropped.items():
                 # Not before: what a reader was told to be the first may not come back.
+                ledger.removed_entry = max(ledger.removed_entry, removed[ledger])
                 firsts = {segment.first_entry for segment in segments}
                 ledger.drop(tuple(s for s in ledger.segments if s.first_entry not in firsts))
                 remove = partial(self._context.writer.remove, ledger.id, segments)

@@ -85,6 +85,7 @@ class LedgerRow:
     next_index: int
     topic_epoch: int | None = None
     terminated: bool = False
+    removed_entry: int = 0
     segments: list[Segment] = field(default_factory=list)
     producers: list[tuple[str, ProducerState]] = field(default_factory=list)
     holes: list[Hole] = field(default_factory=list)
@@ -101,6 +102,7 @@ class LedgerChange:
     segments: tuple[Segment, ...]
     producers: dict[str, ProducerState]
     deleted: Sequence[RangeChange] = ()
+    removed_entry: int = 0
 
 
 @dataclass(slots=True)
@@ -214,9 +216,9 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
     connection.execute("UPDATE meta SET value = ? WHERE key = 'closed'", (checkpoint.closed,))
     save_cursors(connection, checkpoint.cursors)
     for change in checkpoint.ledgers:
-        row = (change.next_entry, change.next_index, change.ledger)
+        row = (change.next_entry, change.next_index, change.removed_entry, change.ledger)
         updated = connection.execute(
-            "UPDATE ledgers SET next_entry = ?, next_index = ? WHERE id = ?", row
+            "UPDATE ledgers SET next_entry = ?, next_index = ?, removed_entry = ? WHERE id = ?", row
         )
         # A topic may have been deleted while its last entries were on their way.
         if updated.rowcount:
@@ -266,6 +268,11 @@ def sequence_of(stored: int) -> int:
 def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, int]]) -> None:
     """Remove segments: pairs of ledger and first entry."""
     connection.executemany("DELETE FROM segments WHERE ledger_id = ? AND first_entry = ?", dropped)
+
+
+def save_removed(connection: sqlite3.Connection, ledger: int, entry: int) -> None:
+    """Store that retention removed messages before an entry."""
+    connection.execute("UPDATE ledgers SET removed_entry = ? WHERE id = ?", (entry, ledger))
 
 
 def expire_producers(connection: sqlite3.Connection, until_ms: int) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from router.admin_model import EntryRange
 from router.broker.delivery import Partition
 from router.broker.storage import Ledger
 from router.broker.topics.topics import Topics
@@ -30,7 +31,8 @@ class Stretch:
 class Extent:
     """What is kept of a partition, from its first entry to before the next, and a stretch of it.
 
-    Indexes count the messages before an entry. `size` is in bytes.
+    Indexes count the messages before an entry. `size` is in bytes. Retention or a limit of a
+    stream removed messages before `removed_entry`, and a repair gave up the entries of `given_up`.
     """
 
     partition: int
@@ -40,6 +42,8 @@ class Extent:
     next_entry: int
     next_index: int
     size: int
+    removed_entry: int = 0
+    given_up: tuple[EntryRange, ...] = ()
     start_entry: int | None = None
     start_index: int | None = None
     end_entry: int | None = None
@@ -66,15 +70,20 @@ class Extents:
 
 async def _extent(partition: Partition, wanted: Stretch | None) -> Extent:
     ledger = partition.ledger
-    first, behind = ledger.first_entry, ledger.durable_entry
+    first, behind, first_index = ledger.first_entry, ledger.durable_entry, ledger.first_number
+    if ledger.removed_entry > first:
+        first = min(ledger.removed_entry, behind)
+        first_index = await ledger.number_before(first)
     found = Extent(
         partition=partition.index,
         ledger_id=ledger.id,
         first_entry=first,
-        first_index=ledger.first_number,
+        first_index=first_index,
         next_entry=behind,
         next_index=ledger.durable_number,
         size=ledger.size_bytes,
+        removed_entry=ledger.removed_entry,
+        given_up=tuple(EntryRange(hole.first, hole.last) for hole in ledger.holes),
     )
     if wanted is not None:
         start = min(max(await _start(ledger, wanted), first), behind)

@@ -11,6 +11,7 @@ from router.errors import ReadFailedError
 from router.pipelines.source.offsets import Part
 
 RETENTION: Final = "retention removed them"
+DAMAGED: Final = "they were damaged, and a repair gave them up"
 RECREATED: Final = "the topic was deleted and created again"
 DELETED: Final = "the topic was deleted, or the source names it no more"
 REWOUND: Final = "the partition ends before the place that was read already"

@@ -48,12 +48,12 @@ from router.pipelines.source.ranges import (
     batch_ends,
     bound_end,
     bound_stretch,
-    deleted_start,
     entries_between,
     first_row,
     known_index,
     missing,
     planned,
+    removed_start,
     share,
 )
 
@@ -91,7 +91,7 @@ class Planner:
 
         Spark keeps no first offset: when the first batch is read again, it asks for another one.
         So it says that its places are where a batch `begin`s, and `latest` hands that on. Raises
-        MessagesLostError where the first message that is asked for was deleted.
+        MessagesLostError where retention removed the first message that is asked for.
         """
         begins: dict[Part, Place] = {}
         index: dict[Part, int] = {}
@@ -101,7 +101,7 @@ class Planner:
             begins[part] = extent.start
             if extent.start_index is not None:
                 index[part] = extent.start_index
-            if (loss := deleted_start(part, at, extent)) is not None:
+            if (loss := removed_start(part, at, extent)) is not None:
                 losses.append(loss)
             if (row := first_row(at, extent)) is not None:
                 low[part] = row

@@ -15,7 +15,14 @@ from typing import Final
 
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.errors import SettingError
-from router.pipelines.source.losses import DELETED, RECREATED, RETENTION, REWOUND, Loss
+from router.pipelines.source.losses import (
+    DAMAGED,
+    DELETED,
+    RECREATED,
+    RETENTION,
+    REWOUND,
+    Loss,
+)
 from router.pipelines.source.offsets import At, Offset, Part, Point, RowKey
 
 MAX_SHARED_TASKS: Final = 64
@@ -45,6 +52,35 @@ class Range:
     messages: int = 0
     size: int = 0
     low: RowKey = None
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Entries that did not come: from `start` to before `end`.
+
+    The indexes are those of the first messages at both places, where they are known.
+    """
+
+    start: Place
+    end: Place
+    start_index: int | None
+    end_index: int | None
+
+
+def gap_losses(part: Part, gap: Gap, extent: Extent) -> Iterator[Loss]:
+    """Yield what of a gap is lost; all else of it was deleted."""
+    start, end = gap.start, gap.end
+    if start.ledger != extent.first.ledger:
+        yield Loss(part, start, end, RECREATED)
+        return
+    known = gap.start_index is not None and gap.end_index is not None
+    messages = (gap.end_index or 0) - (gap.start_index or 0) if known else None
+    lost = [(start, extent.removed, RETENTION), *((*one, DAMAGED) for one in extent.given_up)]
+    for begin, stop, why in lost:
+        first, behind = max(begin, start), min(stop, end)
+        if first < behind:
+            whole = (first, behind) == (start, end)
+            yield Loss(part, first, behind, why, messages if whole else None)
 
 
 def shared_out(ranges: Iterable[Range]) -> Iterator[tuple[Range, ...]]:
@@ -114,10 +150,11 @@ def missing(
         return Loss(part, place, upto, RECREATED), first
     if place > extent.behind:
         return Loss(part, extent.behind, place, REWOUND), extent.behind
-    if extent.alone and place < first:
-        counted = extent.first_index is not None and index is not None and upto == first
+    # All else that is not there was deleted.
+    if extent.alone and place < (removed := min(extent.removed, end or extent.removed)):
+        counted = extent.first_index is not None and index is not None and removed == first
         messages = (extent.first_index or 0) - (index or 0) if counted else None
-        return Loss(part, place, upto, RETENTION, messages), first
+        return Loss(part, place, removed, RETENTION, messages), first
     # Of Apache Pulsar's ledgers it is known that one is gone, not whether all of it was read.
     if not extent.alone and place.ledger not in dict(extent.ledgers):
         return Loss(part, place, upto, RETENTION), max(place, first)
@@ -159,13 +196,15 @@ def bound_stretch(part: Part, at: At, extent: Extent) -> Stretch:
     return Stretch(part.partition, at.place)
 
 
-def deleted_start(part: Part, at: At, extent: Extent) -> Loss | None:
-    """Return what was deleted between the start that is asked for and what is kept."""
-    first = extent.first
+def removed_start(part: Part, at: At, extent: Extent) -> Loss | None:
+    """Return what retention removed between the start that is asked for and what is kept."""
+    first, removed = extent.first, extent.removed if extent.alone else extent.first
     if isinstance(at, int) and extent.first_index is not None and at < extent.first_index:
-        return Loss(part, Place(first.ledger, 0), first, RETENTION, extent.first_index - at)
-    if isinstance(at, Point) and at.place < first:
-        return Loss(part, at.place, first, RETENTION)
+        messages = extent.first_index - at if removed == first else None
+        start = Place(first.ledger, 0)
+        return Loss(part, start, removed, RETENTION, messages) if start < removed else None
+    if isinstance(at, Point) and at.place < removed:
+        return Loss(part, at.place, removed, RETENTION)
     return None
 
 

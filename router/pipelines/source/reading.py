@@ -2,9 +2,13 @@
 
 A worker opens a connection of its own, asks for entries in bulk, range after range, and closes it
 when the last one is done or Spark loses interest. A broker that goes away is waited for,
-`TIMEOUT_SECONDS` seconds without progress: reading goes on behind the last entry that came. What is
-missing between is a loss, and the batch is as exactly half-open as it was planned: nothing behind
-its last entry is given.
+`TIMEOUT_SECONDS` seconds without progress: reading goes on behind the last entry that came. The
+batch is as exactly half-open as it was planned: nothing behind its last entry is given.
+
+Entries that do not come are gaps. The broker says which of them are a loss: what retention removed
+and what a repair gave up. All others were deleted. A bucket or a work queue may have a gap at every
+other entry, so gaps are kept, and judged many at once: before the task ends, and so before its rows
+count.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import pyarrow as pa
 from router.backends.opening import opened
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.entries import read_columns
-from router.backends.pulsar.entry_stream import EntryStream
+from router.backends.pulsar.entry_stream import EntryStream, StreamEntry
 from router.backends.pulsar.extents import Extent, Place, Stretch
 from router.errors import (
     BackendTimeoutError,
@@ -33,7 +37,7 @@ from router.model import TopicName
 from router.pipelines.source.losses import RETENTION, Loss, suffer
 from router.pipelines.source.offsets import Point, RowKey
 from router.pipelines.source.options import Options
-from router.pipelines.source.ranges import Range
+from router.pipelines.source.ranges import Gap, Range, gap_losses
 from router.pipelines.source_columns import Gathered
 from router.wire.pulsar import Columns
 
@@ -42,7 +46,8 @@ QUIET_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 0.2
 BATCH_ROWS: Final = 10_000
 BATCH_BYTES: Final = 8 * 1024 * 1024
-GONE: Final = "they are not stored any more, though what follows them is"
+MAX_GAPS: Final = 10_000
+"""Gaps that are kept until the store is asked about them."""
 
 
 def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBatch, None, None]:
@@ -101,14 +106,7 @@ def within(
     last = len(entry.places)
     if high is not None and (index is not None or isinstance(high, Point)):
         last = next((i for i, one in enumerate(entry.places) if behind(high, one)), last)
-    last = max(first, last)
-    return entry._replace(
-        places=entry.places[first:last],
-        keys=entry.keys[first:last],
-        values=entry.values[first:last],
-        properties=entry.properties[first:last],
-        event_times=entry.event_times[first:last],
-    )
+    return entry.rows(range(first, max(first, last)))
 
 
 class _Reading:
@@ -122,6 +120,7 @@ class _Reading:
         self._stream: EntryStream | None = None
         self._at = wanted.start
         self._index = wanted.index
+        self._gaps: list[Gap] = []
 
     def entries(self) -> Iterator[tuple[Place, Columns, int | None]]:
         """Yield each entry's place, messages and the number of its first message."""
@@ -135,17 +134,16 @@ class _Reading:
                     raise
                 time.sleep(PAUSE_SECONDS)
                 continue
-            if found is None or found[0] > wanted.last:
-                self._passed(wanted.behind)
-                return
-            place, payload = found
+            if found is None or found.place > wanted.last:
+                break
+            place = found.place
             stream = self._stream
-            entry = self._columns(place, payload)
+            entry = self._columns(found)
             if stream is not None:
-                stream.took(entry.size, len(payload))
+                stream.took(entry.size, len(found.payload))
             if place < self._at:
                 continue
-            self._passed(place)
+            self._passed(place, entry.first_index)
             if entry.values:
                 yield place, entry, self._index
             # Not before: Spark may take its time with what it was given.
@@ -153,6 +151,8 @@ class _Reading:
             self._at = Place(place.ledger, place.entry + 1)
             if self._index is not None:
                 self._index += entry.size
+        self._passed(wanted.behind, None)
+        self._judge()
 
     def close(self) -> None:
         """Let go of the stream; another one may be opened."""
@@ -161,7 +161,7 @@ class _Reading:
             with suppress(BackendUnavailableError):
                 stream.close()
 
-    def _next(self, timeout: float) -> tuple[Place, bytes] | None:
+    def _next(self, timeout: float) -> StreamEntry | None:
         """Return the next entry, None: nothing is stored here that could still come."""
         if self._stream is None:
             left = max(PAUSE_SECONDS, timeout - time.monotonic())
@@ -180,11 +180,11 @@ class _Reading:
                 raise BackendTimeoutError(self._said(f"{self._at} does not come"))
         return found
 
-    def _columns(self, place: Place, payload: bytes) -> Columns:
+    def _columns(self, found: StreamEntry) -> Columns:
         try:
-            return read_columns(payload, place)
+            return read_columns(found.payload, found.ack_set, found.place)
         except ReadFailedError as error:
-            raise ReadFailedError(self._said(f"{place} cannot be read: {error}")) from error
+            raise ReadFailedError(self._said(f"{found.place} cannot be read: {error}")) from error
 
     def _said(self, what: str) -> str:
         wanted = self._wanted
@@ -193,12 +193,18 @@ class _Reading:
             f" of {wanted.start} to before {wanted.behind}: entry {what}"
         )
 
-    def _passed(self, place: Place) -> None:
-        """Come to a place; whatever lies between and is not there any more is a loss."""
-        wanted = self._wanted
-        if wanted.alone:
+    def _passed(self, place: Place, index: int | None) -> None:
+        """Come to a place; `index` is the number of its first message, None: it is not known.
+
+        Raises MessagesLostError if messages between are lost, or notes the gap for `_judge`.
+        """
+        before = self._index
+        if self._wanted.alone:
+            self._index = index if place > self._at or index is not None else before
             if place > self._at:
-                self._lost(place, GONE)
+                self._gaps.append(Gap(self._at, place, before, index))
+            if len(self._gaps) >= MAX_GAPS:
+                self._judge()
             return
         due = self._due()
         # Inside of a ledger of Apache Pulsar there are entries that no client receives: markers of
@@ -206,7 +212,16 @@ class _Reading:
         if due is not None and place.ledger > due.ledger:
             first = self._extent(due).first
             if first > due:
-                self._lost(min(place, first), RETENTION)
+                loss = Loss(self._wanted.part, self._at, min(place, first), RETENTION)
+                suffer([loss], skip=self._skip)
+
+    def _judge(self) -> None:
+        """Raise MessagesLostError if messages of the gaps are lost; else forget the gaps."""
+        gaps, self._gaps = self._gaps, []
+        if gaps:
+            extent = self._extent(gaps[-1].start)
+            found = (loss for gap in gaps for loss in gap_losses(self._wanted.part, gap, extent))
+            suffer(list(found), skip=self._skip)
 
     def _due(self) -> Place | None:
         """Return the next entry that there was when the range was planned."""
@@ -215,14 +230,6 @@ class _Reading:
             if ledger >= self._at.ledger and at < entries:
                 return Place(ledger, at)
         return None
-
-    def _lost(self, upto: Place, why: str) -> None:
-        messages = None
-        if self._index is not None:
-            before, extent = self._index, self._extent(upto)
-            self._index = extent.start_index if extent.start == upto else None
-            messages = None if self._index is None else self._index - before
-        suffer([Loss(self._wanted.part, self._at, upto, why, messages)], skip=self._skip)
 
     def _extent(self, place: Place) -> Extent:
         partition = self._wanted.part.partition

@@ -623,7 +623,7 @@ class TopicExtents(_message.Message):
     def __init__(self, missing: _Optional[bool] = ..., extents: _Optional[_Iterable[_Union[Extent, _Mapping]]] = ...) -> None: ...
 
 class Extent(_message.Message):
-    __slots__ = ("partition", "ledger_id", "first_entry", "first_index", "next_entry", "next_index", "start_entry", "start_index", "end_entry", "end_index", "size")
+    __slots__ = ("partition", "ledger_id", "first_entry", "first_index", "next_entry", "next_index", "start_entry", "start_index", "end_entry", "end_index", "size", "removed_entry", "given_up")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -635,6 +635,8 @@ class Extent(_message.Message):
     END_ENTRY_FIELD_NUMBER: _ClassVar[int]
     END_INDEX_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
+    REMOVED_ENTRY_FIELD_NUMBER: _ClassVar[int]
+    GIVEN_UP_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ledger_id: int
     first_entry: int
@@ -646,7 +648,9 @@ class Extent(_message.Message):
     end_entry: int
     end_index: int
     size: int
-    def __init__(self, partition: _Optional[int] = ..., ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., first_index: _Optional[int] = ..., next_entry: _Optional[int] = ..., next_index: _Optional[int] = ..., start_entry: _Optional[int] = ..., start_index: _Optional[int] = ..., end_entry: _Optional[int] = ..., end_index: _Optional[int] = ..., size: _Optional[int] = ...) -> None: ...
+    removed_entry: int
+    given_up: _containers.RepeatedCompositeFieldContainer[EntryRange]
+    def __init__(self, partition: _Optional[int] = ..., ledger_id: _Optional[int] = ..., first_entry: _Optional[int] = ..., first_index: _Optional[int] = ..., next_entry: _Optional[int] = ..., next_index: _Optional[int] = ..., start_entry: _Optional[int] = ..., start_index: _Optional[int] = ..., end_entry: _Optional[int] = ..., end_index: _Optional[int] = ..., size: _Optional[int] = ..., removed_entry: _Optional[int] = ..., given_up: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ...) -> None: ...
 
 class DescribeClients(_message.Message):
     __slots__ = ("topic", "after")

@@ -11,7 +11,7 @@ from router.wire.pulsar.batches import (
     shared_header,
     unpack,
 )
-from router.wire.pulsar.columns import Columns, unpack_columns
+from router.wire.pulsar.columns import Columns, index_of_first, unpack_columns
 from router.wire.pulsar.compression import compress, decompress
 from router.wire.pulsar.frames import (
     FRAME_LIMIT,
@@ -53,6 +53,7 @@ __all__ = [
     "decompress",
     "encode",
     "encode_parts",
+    "index_of_first",
     "is_batch",
     "join_payload",
     "pack",

@@ -319,12 +319,12 @@ def _number(single: SingleMessageMetadata) -> int | None:
 def _left_over(unpacked: list[Unpacked], ack_set: Sequence[int]) -> list[Unpacked]:
     if not ack_set:
         return unpacked
-    known = 64 * len(ack_set)
-    return [
-        one
-        for one in unpacked
-        if (index := one.batch_index) < known and ack_set[index >> 6] >> (index & 63) & 1
-    ]
+    return [one for one in unpacked if is_set(ack_set, one.batch_index)]
+
+
+def is_set(ack_set: Sequence[int], index: int) -> bool:
+    """Return whether an ack set has the bit of a message: it is not acknowledged."""
+    return index < 64 * len(ack_set) and bool(ack_set[index >> 6] >> (index & 63) & 1)
 
 
 def inflate(metadata: MessageMetadata, body: memoryview, limit: int) -> bytes:

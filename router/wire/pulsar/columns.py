@@ -14,11 +14,16 @@ from router.wire.pulsar.batches import (
     MAX_BATCH,
     described,
     inflate,
+    is_set,
     plain_heads,
     read_head,
 )
 from router.wire.pulsar.payloads import split_payload
-from router.wire.pulsar.pulsar_pb2 import MessageMetadata, SingleMessageMetadata
+from router.wire.pulsar.pulsar_pb2 import (
+    BrokerEntryMetadata,
+    MessageMetadata,
+    SingleMessageMetadata,
+)
 
 _SIZE: Final = Struct(">I")
 _KEY: Final = KEY_TAG[0]
@@ -28,7 +33,8 @@ class Columns(NamedTuple):
     """The messages of an entry, column by column: null values are None.
 
     `places` are those in the batch, -1 outside of one; `size` counts all that the batch was made
-    of. The time of publishing is one for all, in ms since 1970.
+    of. The time of publishing is one for all, in ms since 1970. `first_index` is the number of the
+    first message that the batch was made of, None: the broker does not count them.
     """
 
     places: Sequence[int]
@@ -38,6 +44,23 @@ class Columns(NamedTuple):
     event_times: Sequence[int | None]
     publish_time: int
     size: int
+    first_index: int | None = None
+
+    def rows(self, numbers: Sequence[int]) -> Columns:
+        """Return these rows alone, counted from 0."""
+        return self._replace(
+            places=[self.places[number] for number in numbers],
+            keys=[self.keys[number] for number in numbers],
+            values=[self.values[number] for number in numbers],
+            properties=[self.properties[number] for number in numbers],
+            event_times=[self.event_times[number] for number in numbers],
+        )
+
+    def unacknowledged(self, ack_set: Sequence[int]) -> Columns:
+        """Return the messages that an ack set of `unpack` does not say are acknowledged."""
+        if not ack_set:
+            return self
+        return self.rows([n for n, place in enumerate(self.places) if is_set(ack_set, place)])
 
 
 def unpack_columns(payload: bytes | memoryview, limit: int) -> Columns | None:
@@ -52,9 +75,17 @@ def unpack_columns(payload: bytes | memoryview, limit: int) -> Columns | None:
         return None
     body = inflate(metadata, entry.body, limit)
     try:
-        return _read(body, metadata)
+        found = _read(body, metadata)
     except struct.error as error:
         raise ProtocolError("batch cut short") from error
+    return found._replace(first_index=index_of_first(entry.broker_entry, found.size))
+
+
+def index_of_first(broker_entry: BrokerEntryMetadata | None, messages: int) -> int | None:
+    """Return the number of the first message of an entry; None: the broker does not count them."""
+    if broker_entry is None or not broker_entry.HasField("index"):
+        return None
+    return broker_entry.index + 1 - messages
 
 
 def _read(body: bytes, metadata: MessageMetadata) -> Columns:

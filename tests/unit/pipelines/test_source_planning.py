@@ -44,7 +44,7 @@ class Store(PulsarBackend):
         first, behind = Place(1, self.first), Place(1, self.behind)
         ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
         places = first, behind, Place(1, start), Place(1, end)
-        return Extent(-1, *places, ledgers, True, *indexes)
+        return Extent(-1, *places, ledgers, True, *indexes, removed=places[0])
 
 
 class Entries(Store):
@@ -60,7 +60,8 @@ class Entries(Store):
             start = min(max(wanted, first), behind)
         places = self._place(first), self._place(behind), self._place(start), self._place(end)
         indexes = (first * 10, start * 10, end * 10, behind * 10)
-        return Extent(-1, *places, ((self.ledger, behind),), True, *indexes)
+        ledgers = ((self.ledger, behind),)
+        return Extent(-1, *places, ledgers, True, *indexes, removed=places[0])
 
     def _place(self, entry: int) -> Place:
         return Place(self.ledger, entry)

@@ -68,7 +68,7 @@ resets = st.builds(ResetRecord, u64, i64)
 commits = st.builds(
     CommitRecord, u64, st.builds(Commit, i64, st.integers(-1, 9), st.text(max_size=9), i64)
 )
-deletions = st.builds(DeletedRecord, u64, st.lists(st.tuples(u64, u64), max_size=3).map(tuple))
+deletions = st.builds(DeletedRecord, u64, st.lists(st.tuples(u64, u64), max_size=3).map(tuple), u64)
 records = st.lists(st.one_of(entries, marks, acks, resets, commits, deletions), max_size=8)
 
 
@@ -82,7 +82,7 @@ def pack(record: JournalRecord) -> bytes:
     if isinstance(record, CommitRecord):
         return pack_commit(record.subscription, record.commit)
     if isinstance(record, DeletedRecord):
-        return pack_deleted(record.ledger, record.ranges)
+        return pack_deleted(record.ledger, record.ranges, record.removed_entry)
     return pack_reset(record.subscription, record.mark_delete)
 
 
