@@ -137,11 +137,15 @@ class _Comparison:
             if two.name not in names[0] and two.name not in new_names | before_tagged:
                 here = f"{place}.{two.name}" if place else two.name
                 yield "field-added", here, "the field is new in a version that exists"
-        yield from self._tags(tagged, place)
+        yield from self._tags(tagged, {*names[1]}, place)
 
     def _tags(
-        self, tagged: tuple[dict[int, FieldDefinition], dict[int, FieldDefinition]], place: str
+        self,
+        tagged: tuple[dict[int, FieldDefinition], dict[int, FieldDefinition]],
+        plain: set[str],
+        place: str,
     ) -> _Found:
+        """Yield what differs of tagged fields; `plain` are those that are not tagged now."""
         old, new = tagged
         new_tags = {field.name: tag for tag, field in new.items()}
         old_names = {field.name for field in old.values()}
@@ -152,6 +156,8 @@ class _Comparison:
                     sentence = f"the tag was {tag} and is {new_tags[field.name]}"
                     yield "tag-changed", here, sentence
                 yield from self._fields(field, new[new_tags[field.name]], here)
+            elif field.name in plain:
+                yield "tag-changed", here, "the field was tagged"
             elif tag in new and new[tag].name not in old_names:
                 other = new[tag]
                 if self._same(field, other):

@@ -2,6 +2,11 @@
 
 Names are in camel case, bytes in base64, a uuid in Kafka's base64 for URLs without padding. Fields
 that a version lacks are left out, and tagged fields that have their default.
+
+Tagged fields that the definition does not know are under UNKNOWN_TAGS, for which Kafka's form has
+no name: Apache's converters lose them. A field that the version lacks is read nevertheless, so that
+what writes the message refuses it or leaves it out, by the definition. A name that is no field at
+all is refused.
 """
 
 from __future__ import annotations
@@ -9,8 +14,8 @@ from __future__ import annotations
 import base64
 import binascii
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
 from router.wire.kafka.definitions import (
     INTEGERS,
@@ -23,6 +28,9 @@ from router.wire.kafka.definitions import (
 )
 from router.wire.kafka.diagnosis import differs_from_default
 from router.wire.kafka.errors import MalformedMessageError
+
+UNKNOWN_TAGS: Final = "unknownTaggedFields"
+"""A list of objects with the members `tag`, a number, and `data`, bytes in base64."""
 
 _JSON_TYPES: Mapping[str, type | tuple[type, ...]] = {
     "bool": bool,
@@ -57,6 +65,11 @@ def _struct_to_json(struct: StructDefinition, version: int, value: Any) -> dict[
         else:
             shown = _element_to_json(field, version, given)
         found[camel_case(field.name)] = shown
+    if value.unknown_tagged_fields:
+        found[UNKNOWN_TAGS] = [
+            {"tag": tag, "data": base64.b64encode(data).decode()}
+            for tag, data in value.unknown_tagged_fields
+        ]
     return found
 
 
@@ -98,27 +111,57 @@ class _Reader:
     def __init__(self, message: Any, version: int) -> None:
         self._message = message
         self._version = version
+        self._inside_lacking = False
 
     def struct(self, struct: StructDefinition, value: Any, place: str) -> Any:
         """Return the instance of a struct's class; raise MalformedMessageError."""
         if not isinstance(value, dict):
             raise self._error(place, "an object is wanted")
+        fields = {camel_case(field.name): field for field in struct.fields}
+        for key in value.keys() - fields.keys() - {UNKNOWN_TAGS}:
+            raise self._error(_below(place, key), "there is no such field")
         found = {}
-        for field in struct.fields:
-            if self._version not in field.versions:
-                continue
-            key = camel_case(field.name)
-            here = f"{place}.{field.name}" if place else field.name
+        for key, field in fields.items():
+            here = _below(place, field.name)
             if key in value:
                 found[attribute(field.name)] = self._value(field, value[key], here)
-            elif not is_tagged(field, self._version):
+            elif self._demands(field):
                 raise self._error(here, "the version demands the field")
-        made = self._message if not place else self._message.STRUCTS[struct.name]
-        return made(**found)
+        made = (self._message if not place else self._message.STRUCTS[struct.name])(**found)
+        made.unknown_tagged_fields = tuple(self._unknown_tags(value, place))
+        return made
+
+    def _demands(self, field: FieldDefinition) -> bool:
+        if self._inside_lacking or self._version not in field.versions:
+            return False
+        return not is_tagged(field, self._version)
+
+    def _unknown_tags(self, value: Mapping[str, Any], place: str) -> Iterator[tuple[int, bytes]]:
+        given, place = value.get(UNKNOWN_TAGS, []), _below(place, UNKNOWN_TAGS)
+        if not isinstance(given, list):
+            raise self._error(place, "an array is wanted")
+        for index, one in enumerate(given):
+            here = f"{place}[{index}]"
+            if not isinstance(one, dict) or one.keys() != {"tag", "data"}:
+                raise self._error(here, "an object with tag and data is wanted")
+            try:
+                yield _parsed("uint32", one["tag"]), _parsed("bytes", one["data"])
+            except ValueError as error:
+                raise self._error(here, str(error)) from None
 
     def _value(self, field: FieldDefinition, value: Any, place: str) -> Any:
+        """Return the value of a field; of one that the version lacks, nothing is demanded."""
+        outside = self._inside_lacking
+        self._inside_lacking = outside or self._version not in field.versions
+        try:
+            return self._given(field, value, place)
+        finally:
+            self._inside_lacking = outside
+
+    def _given(self, field: FieldDefinition, value: Any, place: str) -> Any:
         if value is None:
-            if self._version not in field.nullable:
+            nullable = field.nullable
+            if nullable.empty or not (self._inside_lacking or self._version in nullable):
                 raise self._error(place, "null in a field that is not nullable")
             return None
         if not field.type.array:
@@ -137,6 +180,10 @@ class _Reader:
 
     def _error(self, place: str, sentence: str) -> MalformedMessageError:
         return MalformedMessageError(self._message.__name__, self._version, place, sentence)
+
+
+def _below(place: str, name: str) -> str:
+    return f"{place}.{name}" if place else name
 
 
 def _parsed(kind: str, value: Any) -> Any:
