@@ -176,6 +176,7 @@ class Position:
 class Stored:
     """A message as it comes back from a backend; `publish_time` in milliseconds since 1970.
 
+    `publish_time` is when it was stored; without a broker that says so, when it was published.
     `oversized`: the value is a body as it is stored, compressed, since without its compression it
     is larger than any answer.
     """

@@ -65,7 +65,7 @@ def is_oversized(unpacked: Sequence[Unpacked]) -> bool:
 def _oversized(payload: bytes) -> tuple[list[Unpacked], int]:
     entry = split_payload(payload)
     message = Message(bytes(entry.body), None, _OVERSIZED)
-    found = Unpacked(message, -1, entry.metadata.publish_time, opaque=True)
+    found = Unpacked(message, -1, entry.stored_metadata().publish_time, opaque=True)
     return [found], max(1, entry.metadata.num_messages_in_batch)
 
 
@@ -103,7 +103,7 @@ def _undecoded(
             raise ReadFailedError(f"a stored entry cannot be read: {reason}") from reason
         size = max(1, entry.metadata.num_messages_in_batch)
         body = Message(bytes(entry.body), None, {UNDECODED: "body"})
-        found = Unpacked(body, -1, entry.metadata.publish_time, opaque=True)
+        found = Unpacked(body, -1, entry.stored_metadata().publish_time, opaque=True)
     # Takes a third of the time in which Spark's workers import all of this; damage is rare.
     import structlog  # noqa: PLC0415
 

@@ -61,6 +61,7 @@ class OversizedError(ProtocolError):
 class Unpacked(NamedTuple):
     """A message as it came; `batch_index` is -1 outside batches, times are ms since 1970.
 
+    `publish_time` is when the broker stored it, if the broker says so, as `stored_metadata` has it.
     `opaque`: the value is not what was sent, but something that only its consumer can undo: an
     encrypted body, or one chunk of a larger message.
     """
@@ -133,7 +134,7 @@ def unpack(payload: bytes | memoryview, limit: int, ack_set: Sequence[int] = ())
     Raises ProtocolError for all that is not a whole entry, a wrong checksum included.
     """
     entry = split_payload(payload)
-    metadata = entry.metadata
+    metadata = entry.stored_metadata()
     if entry.checksum_ok is False:
         raise ProtocolError("checksum mismatch")
     if metadata.encryption_keys or metadata.num_chunks_from_msg > 1:

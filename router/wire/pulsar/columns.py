@@ -69,7 +69,7 @@ def unpack_columns(payload: bytes | memoryview, limit: int) -> Columns | None:
     Raises ProtocolError for a body that is no batch, as `unpack` does.
     """
     entry = split_payload(payload)
-    metadata = entry.metadata
+    metadata = entry.stored_metadata()
     opaque = metadata.encryption_keys or metadata.num_chunks_from_msg > 1
     if entry.checksum_ok is False or opaque or not metadata.HasField("num_messages_in_batch"):
         return None

@@ -74,6 +74,16 @@ class Payload(NamedTuple):
     metadata: MessageMetadata
     body: memoryview
 
+    def stored_metadata(self) -> MessageMetadata:
+        """Return the metadata with the broker's time of storing as the time of publishing.
+
+        It is the publisher's own time if the broker does not say when it stored the entry.
+        """
+        found = self.broker_entry
+        if found is not None and found.HasField("broker_timestamp"):
+            self.metadata.publish_time = found.broker_timestamp
+        return self.metadata
+
 
 def _layout(view: memoryview) -> tuple[int, int | None, int]:
     """Return where broker entry metadata ends, the checksum, and where the metadata's size is."""
