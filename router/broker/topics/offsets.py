@@ -3,7 +3,9 @@
 Theory of operation. A group has one position for all protocols: the cursor of its subscription. A
 commit moves the cursor forward by a cumulative acknowledgement and back by a reset; both may lead
 into the middle of a batch. What the client gave besides, its metadata, and an offset that the log
-does not reach, is journalled beside the cursor and holds as long as the cursor stands there.
+does not reach, is journalled beside the cursor and holds as long as the cursor stands there:
+whatever is published or removed meanwhile, the position is what was committed. Once the group read
+on by another protocol it is what was read.
 
 A group that no consumer ever asked for gets a *passive* subscription by its first commit: it keeps
 the position, and neither retention nor backlog count it. A consumer that comes makes it active,
@@ -59,6 +61,7 @@ class GroupOffsets:
             store.acknowledge(subscription.record, Ack(entry, cumulative=True, ack_set=left))
         else:
             store.acknowledge(subscription.record, Ack(entry - 1, cumulative=True))
+        commit = commit._replace(cursor=_first(subscription.cursor))
         store.commit(subscription.record, commit)
         subscription.touch()
 
@@ -79,7 +82,9 @@ class GroupOffsets:
         if entry >= ledger.first_entry:
             number += index
         committed = subscription.record.commit if subscription.record is not None else None
-        if committed is not None and _bounded(ledger, committed.number) == number:
+        if committed is not None and (
+            committed.number == number or committed.cursor == (entry, index)
+        ):
             return committed
         return Commit(number)
 
@@ -94,13 +99,6 @@ class GroupOffsets:
                 partition.context.live_members.check_free(partition.topic_name, known)
             await partition.delete(subscription)
             self._forget(partition.topic_name, name)
-
-    async def lag(self, partition: Partition, name: str) -> int | None:
-        """Return how many messages lie behind the position of a group."""
-        position = await self.position(partition, name)
-        if position is None:
-            return None
-        return max(0, partition.ledger.durable_number - position.number)
 
 
 def _is_known(subscription: Subscription) -> bool:
