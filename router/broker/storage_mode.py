@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from router.broker.entries import ENTRY_FORMATS
+from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.node.counters import Counters
 from router.broker.node.leases import Leases
 from router.broker.node.registry import FileRegistry
@@ -63,7 +63,8 @@ async def open_storage(folder: Path, settings: Settings, registry: FileRegistry)
         return RemoteMessages(await registry.next_boot(), remote_url(settings))
     # The clock that is passed around starts here.
     clock: Callable[[], float] = time.time  # noqa: TID251
-    store = await Store.open(folder, StoreOptions.from_settings(settings), clock)
+    stored = StoreOptions.from_settings(settings)
+    store = await Store.open(folder, stored, clock, latest_time=latest_time)
     options = TopicOptions.from_settings(settings)
     namespaces = Namespaces(
         registry,

@@ -110,6 +110,17 @@ def offsets_by_time(client: KafkaClient) -> Any:
     return found, client.ends(topic)
 
 
+@shows(([0, 2, 4, 4, -1], [T0 + 5_000, T0 + 1_000, T0 + 9_000, T0 + 2_000]))
+def offsets_by_time_of_records_in_any_order(client: KafkaClient) -> Any:
+    """The last record is dated ahead of the broker's clock."""
+    topic, ahead = new_topic(client), time.time_ns() // 10**6 + 60_000
+    times = [T0 + 5_000, T0 + 1_000, T0 + 9_000, T0 + 2_000, ahead]
+    client.produce(topic, [Record(b"%d" % n, timestamp=one) for n, one in enumerate(times)])
+    wanted = [T0 + 1, T0 + 5_001, T0 + 9_001, ahead - 30_000, ahead + 1]
+    read = [one.record.timestamp for one in client.read(topic, 0, 4)]
+    return client.times(topic, wanted), read
+
+
 @shows(([(13, b"m13"), (14, b"m14")], "OFFSET_OUT_OF_RANGE"))
 def reading_from_the_middle(client: KafkaClient) -> Any:
     topic = new_topic(client)

@@ -55,8 +55,8 @@ def origin_of(data: bytes, path: Path) -> str:
 def segments_of(connection: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:
     """Yield all segments, each with its ledger, in order."""
     for ledger, *rest in connection.execute(
-        "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms"
-        " FROM segments ORDER BY ledger_id, first_entry"
+        "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms,"
+        " max_ms, latest_ms FROM segments ORDER BY ledger_id, first_entry"
     ):
         yield ledger, Segment(*rest)
 

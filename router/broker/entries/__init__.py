@@ -31,7 +31,7 @@ from router.broker.delivery.entry_info import (
 from router.broker.delivery.non_persistent import NOT_STORED
 from router.broker.entries import kafka, nats, pulsar
 from router.broker.entries.workers import EntryWorkers
-from router.broker.storage import Entry
+from router.broker.storage import UNKNOWN_TIME, Entry
 from router.model import Message
 
 MAX_CACHED_BYTES: Final = 32 << 20
@@ -64,6 +64,13 @@ class Codec(EntryFormat, Protocol):
         """
         ...
 
+    def latest_time(self, payload: bytes, stored_ms: int) -> int:
+        """Return the latest timestamp that Kafka readers get with a message of an entry.
+
+        `stored_ms` is when it was stored: the timestamp of messages without a time of their own.
+        """
+        ...
+
 
 class _UnknownFormat:
     """Stands for a format that this build does not know: its entries are described as opaque."""
@@ -87,6 +94,11 @@ class _UnknownFormat:
         """Raise UnreadableEntryError."""
         raise self._error(f"{len(messages)} messages of {timestamp_ms}")
 
+    def latest_time(self, payload: bytes, stored_ms: int) -> int:
+        """Return the time of storing."""
+        del payload
+        return stored_ms
+
     def _error(self, what: str) -> UnreadableEntryError:
         return UnreadableEntryError(
             f"this build does not know the entry format {self._tag}: {what}"
@@ -103,6 +115,14 @@ class EntryFormats(dict[int, Codec]):
 ENTRY_FORMATS: Final[Mapping[int, Codec]] = EntryFormats(
     {pulsar.TAG: pulsar, kafka.TAG: kafka, nats.TAG: nats}
 )
+
+
+def latest_time(entry: Entry) -> int:
+    """Return the latest timestamp that Kafka readers get with a message of an entry; see Store."""
+    try:
+        return ENTRY_FORMATS[entry.format].latest_time(entry.payload, entry.timestamp_ms)
+    except Exception:  # noqa: BLE001 - what a client sent must not end the store, which calls this
+        return UNKNOWN_TIME
 
 
 def transcode(formats: Mapping[int, Codec], entry: Entry, tag: int) -> bytes:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
+from struct import Struct
 from typing import Final
 
 from router.broker.delivery.entry_info import (
@@ -31,6 +32,7 @@ from router.wire.kafka.compression import NONE, decompress_start
 from router.wire.kafka.errors import RecordsError
 from router.wire.kafka.record_batches import (
     HEADER_BYTES,
+    MAX_TIMESTAMP_AT,
     BatchHeader,
     build_batch,
     empty_batch,
@@ -51,6 +53,7 @@ _MAX_UNPACKED_BYTES: Final = 64 << 20
 _FIRST_RECORD_BYTES: Final = 1 << 10
 _MAX_CACHED_KEY_BYTES: Final = 256
 _MAX_TIMESTAMP: Final = (1 << 63) - 1
+_TIME: Final = Struct(">q")
 _HASH_MASK: Final = 0x7FFFFFFF
 
 
@@ -140,6 +143,32 @@ def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
         headers = message_headers(message, routing_headers(message))
         records.append(write_record(place, timestamp - base, message.key, value, headers))
     return bytes(build_batch(records, base, latest))
+
+
+def latest_time(payload: bytes, stored_ms: int) -> int:
+    """Return the largest timestamp of a batch's records, which its header has (see `prove_batch`).
+
+    It is the time of storing for what is no batch.
+    """
+    if len(payload) < HEADER_BYTES:
+        return stored_ms
+    latest: int = _TIME.unpack_from(payload, MAX_TIMESTAMP_AT)[0]
+    return latest
+
+
+def timestamps(payload: bytes) -> list[int]:
+    """Return the timestamp of each record of a batch; raise UnreadableEntryError."""
+    try:
+        header = read_header(payload)
+        records = read_records(open_batch(header, payload, _MAX_UNPACKED_BYTES), header.records)
+        return [header.base_timestamp + record[1] for record in records]
+    except RecordsError as error:
+        raise UnreadableEntryError(f"no Kafka entry: {error}") from error
+
+
+def latest_of(messages: Sequence[Message], stored_ms: int) -> int:
+    """Return the largest timestamp of the batch that these messages are for Kafka readers."""
+    return max(_timestamp(message, stored_ms) for message in messages)
 
 
 def empty(messages: int, timestamp_ms: int) -> bytes:

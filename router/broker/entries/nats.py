@@ -18,14 +18,21 @@ from router.broker.delivery.entry_info import (
     UnreadableEntryError,
 )
 from router.broker.delivery.hashing import murmur3
+from router.broker.entries.kafka import latest_of
 from router.broker.storage import NATS_FORMAT
 from router.model import Message
 from router.wire import ProtocolError
-from router.wire.nats.router_messages import read_message, routing_key, write_message
+from router.wire.nats.router_messages import (
+    EVENT_TIME,
+    read_message,
+    routing_key,
+    write_message,
+)
 from router.wire.nats.stored import count, first, pack, unpack
 
 TAG: Final = NATS_FORMAT
 
+_EVENT_TIME: Final = EVENT_TIME.encode()
 _MAX_CACHED_KEY_BYTES: Final = 256
 
 
@@ -77,6 +84,16 @@ def from_messages(messages: Sequence[Message], timestamp_ms: int) -> bytes:
     """Return one entry of these messages; when it was stored is not part of it."""
     del timestamp_ms
     return pack([write_message(message) for message in messages])
+
+
+def latest_time(payload: bytes, stored_ms: int) -> int:
+    """Return the latest time that Kafka readers get; see Codec."""
+    if _EVENT_TIME not in payload:
+        return stored_ms
+    try:
+        return latest_of(to_messages(payload), stored_ms)
+    except UnreadableEntryError:
+        return stored_ms
 
 
 _cached_hash = lru_cache(maxsize=16_384)(murmur3)

@@ -8,7 +8,12 @@ from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.entries.kafka import to_messages
 from router.broker.entries.pulsar import from_messages
 from router.wire.kafka.errors import OversizedRecordsError
-from router.wire.kafka.record_batches import BatchHeader, Bytes, verify_records
+from router.wire.kafka.record_batches import (
+    BatchHeader,
+    Bytes,
+    verify_records,
+    with_max_timestamp,
+)
 from router.wire.kafka.records import read_records
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 
@@ -18,22 +23,26 @@ _MAX_MESSAGE_OVERHEAD_BYTES: Final = 32
 """What a message has more in a Pulsar entry than as a record, beside its key and headers."""
 
 
-def prove_batch(header: BatchHeader, batch: Bytes, limit: int) -> None:
+def prove_batch(header: BatchHeader, batch: Bytes, limit: int) -> Bytes:
     """Prove what a producer's batch says of its records, and that all readers can be sent them.
 
-    Bytes that are not UTF-8 take more in Pulsar than in Kafka: four times as much in headers.
+    Returns the batch as it is stored: its largest timestamp is that of its records. Bytes that are
+    not UTF-8 take more in Pulsar than in Kafka: four times as much in headers.
     Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
     """
-    data = verify_records(header, batch, limit)
+    data, latest = verify_records(header, batch, limit)
+    if latest != header.max_timestamp:
+        batch = with_max_timestamp(batch, latest)
     if len(data) <= _SURE_BYTES:
-        return
+        return batch
     size = len(data) + header.records * _MAX_MESSAGE_OVERHEAD_BYTES
     for _, _, key, _, headers in read_records(data, header.records):
         size += len(key or b"") // 2
         size += sum(5 * (len(name) + len(value or b"")) + 16 for name, value in headers)
     if size <= MAX_MESSAGE_SIZE:
-        return
+        return batch
     try:
         from_messages(to_messages(bytes(batch)), 0)
     except UnreadableEntryError as error:
         raise OversizedRecordsError(str(error)) from error
+    return batch

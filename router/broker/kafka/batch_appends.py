@@ -43,7 +43,7 @@ from router.errors import (
 from router.model import TopicName
 from router.wire.kafka.compression import NONE
 from router.wire.kafka.errors import InvalidRecordsError, OversizedRecordsError, RecordsError
-from router.wire.kafka.record_batches import BatchHeader, check_batch
+from router.wire.kafka.record_batches import BatchHeader, Bytes, check_batch
 
 MAX_PRODUCERS: Final = 20_000
 """Partitions that one connection may write to."""
@@ -75,7 +75,7 @@ class BatchResult:
     offset: int = NO_OFFSET
     producer: KafkaProducer | None = None
     header: BatchHeader | None = None
-    payload: memoryview | None = None
+    payload: Bytes | None = None
 
     def fail(self, failure: Exception) -> None:
         """Note that the batch is not stored, and why."""
@@ -364,7 +364,7 @@ def _prove(batch: BatchResult, limit: int) -> None:
     assert batch.header is not None
     assert batch.payload is not None
     try:
-        prove_batch(batch.header, batch.payload, limit)
+        batch.payload = prove_batch(batch.header, batch.payload, limit)
     except RecordsError as failure:
         batch.fail(failure)
 

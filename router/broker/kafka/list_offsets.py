@@ -1,34 +1,32 @@
 """ListOffsets (2): the first and the last offset, and offsets by time.
 
-A time is looked up in the log's own index, which has the times at which entries were stored. From
-the entry found on, batches are compared with the times that their senders gave them, within
-MAX_SCANNED_BYTES. So a record is found by its sender's time unless that is in the future.
+A time stands for the first record, in the order of offsets, whose timestamp is not before it. The
+timestamps are those that Kafka clients read: of records the ones that their senders gave them, of
+messages of other protocols the event time, or else the time of storing. The log has an index of
+them (`Ledger.find_latest_time`), so the batch that it finds is the only one that is opened, unless
+what is looked for was deleted or cannot be read.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.entries.kafka import MAX_RECORDS_BYTES, TAG
+from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.entries.kafka import TAG, timestamps
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
 from router.broker.kafka.failures import ErrorCode, error_code
-from router.broker.storage import Entry, Ledger, StoreError
+from router.broker.storage import DamagedError, Entry, Ledger, StoreError
 from router.errors import RouterError
 from router.model import TopicName
-from router.wire.kafka.errors import RecordsError
-from router.wire.kafka.record_batches import open_batch, read_header
-from router.wire.kafka.records import read_records
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 NONE: Final = -1, -1
 """Timestamp and offset where there is no message."""
-MAX_SCANNED_BYTES: Final = 64 << 20
-_READ_BYTES: Final = 1 << 20
-_READ_ENTRIES: Final = 1_000
 _LAST_TIME: Final = (1 << 63) - 1
 
 
@@ -85,68 +83,69 @@ async def _offset(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[i
     if wanted == EARLIEST:
         return NONE[0], min(ledger.first_live_number, ledger.durable_number)
     if wanted == MAX_TIMESTAMP:
-        return await _newest(ledger)
+        return await _latest(context, ledger)
     if wanted < 0:
         return NONE
     return await _by_time(context, ledger, wanted)
 
 
-async def _newest(ledger: Ledger) -> tuple[int, int]:
+async def _latest(context: KafkaContext, ledger: Ledger) -> tuple[int, int]:
+    """Return the first record with the largest timestamp.
+
+    If that record was deleted, it is the newest one of those that were not.
+    """
+    found = await _by_time(context, ledger, await ledger.latest_time())
     number = ledger.deleted.last_live(ledger.durable_number - 1)
-    if number < ledger.first_number:
-        return NONE
+    if found != NONE or number < ledger.first_number:
+        return found
     entries = await ledger.read(await ledger.entry_of_number(number), 1, 1)
-    if not entries:
+    if not entries or entries[0].index < number:
         return NONE
-    return _latest_time(entries[0]), min(entries[0].index, number)
+    times = await _times(context, ledger, entries[0])
+    return (times[-1][1], number) if times else NONE
 
 
 async def _by_time(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[int, int]:
-    entry, scanned = await ledger.find_time(wanted), 0
-    while entry < ledger.durable_entry:
-        entries = await ledger.read(entry, _READ_ENTRIES, _READ_BYTES)
+    entry = 0
+    while (entry := await ledger.find_latest_time(wanted, entry)) < ledger.durable_entry:
+        try:
+            entries = await ledger.read(entry, 1, 1)
+        except DamagedError as damage:
+            entry = damage.last + 1
+            continue
         if not entries:
             break
-        for one in entries:
-            scanned += len(one.payload)
-            first = one.index + 1 - one.messages
-            live = ledger.deleted.first_live(first)
-            if live > one.index:
-                entry = await ledger.entry_of_number(live)
-                break
-            if _latest_time(one) >= wanted or scanned > MAX_SCANNED_BYTES:
-                if one.format != TAG:
-                    return one.timestamp_ms, live
-                time, place = await context.workers.run(_first_record, one.payload, wanted)
-                return time, ledger.deleted.first_live(first + place)
-        else:
-            entry = entries[-1].entry_id + 1
+        for offset, time in await _times(context, ledger, entries[0]):
+            if time >= wanted:
+                return min(time, _LAST_TIME), offset
+        entry = entries[0].entry_id + 1
+        live = ledger.deleted.first_live(entries[0].index + 1)
+        if live > entries[0].index + 1:
+            entry = max(entry, await ledger.entry_of_number(live))
     return NONE
 
 
-def _latest_time(entry: Entry) -> int:
-    """Return the time of an entry's latest record, or that at which it was stored."""
-    if entry.format != TAG:
-        return entry.timestamp_ms
-    try:
-        return read_header(entry.payload).max_timestamp
-    except RecordsError:
-        return entry.timestamp_ms
+async def _times(context: KafkaContext, ledger: Ledger, entry: Entry) -> Sequence[tuple[int, int]]:
+    """Return the offsets of the records of an entry that are not deleted, with their timestamps.
 
-
-def _first_record(payload: bytes, wanted: int) -> tuple[int, int]:
-    """Return the time and place of the first record of a batch with a time or a later one."""
+    There are none of an entry that cannot be read.
+    """
+    live = ledger.live_messages(entry)
+    if live == 0:
+        return ()
     try:
-        header = read_header(payload)
-        if header.has_append_time:
-            return header.max_timestamp, 0
-        opened = open_batch(header, payload, MAX_RECORDS_BYTES)
-        for place, record in enumerate(read_records(opened, header.records)):
-            if (time := header.base_timestamp + record.timestamp) >= wanted:
-                return min(time, _LAST_TIME), place
-    except RecordsError:
-        return wanted, 0
-    return header.max_timestamp, 0
+        payload = entry.payload
+        if entry.format != TAG:
+            payload = await context.transcoder.transcoded(ledger.id, [entry], TAG)
+        times = await context.workers.run(timestamps, payload)
+    except UnreadableEntryError:
+        return ()
+    first = entry.index + 1 - entry.messages
+    return [
+        (first + place, time)
+        for place, time in enumerate(times)
+        if live is None or live >> place & 1
+    ]
 
 
 LIST_OFFSETS: Final = Api(2, "ListOffsets", (1, 7), list_offsets)

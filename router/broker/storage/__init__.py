@@ -9,7 +9,13 @@ from router.broker.storage.offset_commits import Commit
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
 from router.broker.storage.producer_state import Producers, ProducerState
-from router.broker.storage.records import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Entry
+from router.broker.storage.records import (
+    KAFKA_FORMAT,
+    NATS_FORMAT,
+    PULSAR_FORMAT,
+    UNKNOWN_TIME,
+    Entry,
+)
 from router.broker.storage.rows import Hole, SubscriptionRecord, TopicRecord
 from router.broker.storage.store import Store
 
@@ -17,6 +23,7 @@ __all__ = [
     "KAFKA_FORMAT",
     "NATS_FORMAT",
     "PULSAR_FORMAT",
+    "UNKNOWN_TIME",
     "Ack",
     "Clock",
     "Commit",

@@ -36,8 +36,8 @@ _LEDGERS: Final = (
     " removed_entry FROM ledgers ORDER BY id"
 )
 _OF_LEDGERS: Final = (
-    "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms"
-    " FROM segments ORDER BY ledger_id, first_entry",
+    "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms, max_ms,"
+    " latest_ms FROM segments ORDER BY ledger_id, first_entry",
     "SELECT ledger_id, name, sequence, entry, messages, time_ms FROM producers ORDER BY ledger_id",
     "SELECT ledger_id, first_entry, last_entry, reason FROM holes ORDER BY ledger_id, first_entry",
     "SELECT ledger_id, first_number, last_number FROM deleted ORDER BY ledger_id, first_number",
@@ -61,7 +61,7 @@ class StoredLedger(NamedTuple):
     topic_epoch: int | None
     terminated: int
     removed_entry: int
-    segments: list[tuple[int, int, int, int, int, int, int]]
+    segments: list[tuple[int, int, int, int, int, int, int, int]]
     producers: list[tuple[str, int, int, int, int]]
     holes: list[tuple[int, int, str]]
     deleted: list[tuple[int, int]]

@@ -17,7 +17,7 @@ from router.broker.storage import database
 from router.broker.storage.disk import Disk
 
 SCHEMA: Final = database.Schema(
-    version=7,
+    version=8,
     statements="""
 CREATE TABLE meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -35,7 +35,7 @@ CREATE TABLE segments (
     ledger_id INTEGER NOT NULL REFERENCES ledgers (id) ON DELETE CASCADE,
     first_entry INTEGER NOT NULL, first_index INTEGER NOT NULL, next_entry INTEGER NOT NULL,
     next_index INTEGER NOT NULL, size INTEGER NOT NULL, first_ms INTEGER NOT NULL,
-    max_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
+    max_ms INTEGER NOT NULL, latest_ms INTEGER NOT NULL, PRIMARY KEY (ledger_id, first_entry)
 ) WITHOUT ROWID;
 CREATE TABLE subscriptions (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

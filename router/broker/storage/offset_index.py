@@ -1,8 +1,9 @@
 """Owns the offset index: the points beside a segment that lead to an entry, a number or a time.
 
 Every so many bytes of a segment a point is written to a file beside it: an entry, the place of its
-record, the number of its first message, and the latest timestamp before it. A lookup is then one
-bisection, and one read of the stretch up to the next point.
+record, the number of its first message, and two times: the latest at which an entry before it was
+stored, and the latest of the messages before it. A lookup is then one bisection, and one read of
+the stretch up to the next point. `TimeKey` says which of the two times a lookup is by.
 
 The index is a shortcut and never an authority. A point with a bad checksum is ignored, and so is
 one that does not lie behind the point before it. What a point says of an entry and a number counts
@@ -17,24 +18,41 @@ import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from router.broker.storage.disk import Disk, opened, read_all
-from router.broker.storage.records import crc32c
+from router.broker.storage.records import Entry, crc32c
 from router.broker.storage.segments import Point, Segment
 
-_POINT = struct.Struct(">QQQQ")
+_POINT = struct.Struct(">QQQQQ")
 _POINT_SUM = struct.Struct(">I")
 POINT_SIZE: Final = _POINT.size + _POINT_SUM.size
 MAX_CACHED_POINTS: Final = 1 << 18
-"""Of all segments together; each point takes 32 bytes."""
+"""Of all segments together; each point takes 40 bytes."""
 
 
-def pack_point(entry: int, place: int, number: int, max_ms: int) -> bytes:
+class TimeKey(NamedTuple):
+    """A time by which the log is searched.
+
+    `name` is the field of points and segments that has the latest one, `of_entry` returns that of
+    an entry.
+    """
+
+    name: str
+    of_entry: Callable[[Entry], int]
+
+
+STORED: Final = TimeKey("max_ms", attrgetter("timestamp_ms"))
+LATEST: Final = "latest_ms"
+"""The name of the other key; what is latest in an entry, the store's LatestTime says."""
+
+
+def pack_point(entry: int, place: int, number: int, max_ms: int, latest_ms: int) -> bytes:
     """Return a point as bytes of the index file."""
-    data = _POINT.pack(entry, place, number, max_ms)
+    data = _POINT.pack(entry, place, number, max_ms, latest_ms)
     return data + _POINT_SUM.pack(crc32c(data, 0))
 
 
@@ -56,8 +74,8 @@ def read_points(data: bytes, segment: Segment) -> list[Point]:
     for point in all_points(data):
         if point is None or point.entry >= segment.next_entry or point.place >= segment.size:
             continue
-        forward = point.entry > last.entry and point.place > last.place
-        if forward and point.number > last.number and point.max_ms >= last.max_ms:
+        forward = all(new > old for new, old in zip(point[:3], last[:3], strict=True))
+        if forward and point.max_ms >= last.max_ms and point.latest_ms >= last.latest_ms:
             found.append(point)
             last = point
     return found
@@ -73,11 +91,14 @@ class Stretch(NamedTuple):
 class OffsetIndex:
     """The points of a segment, its beginning the first of them."""
 
-    __slots__ = ("_entries", "_max_ms", "_numbers", "_places")
+    __slots__ = ("_entries", "_numbers", "_places", "_times")
 
     def __init__(self, segment: Segment, points: Sequence[Point]) -> None:
         columns = zip(_beginning(segment), *points, strict=True)
-        self._entries, self._places, self._numbers, self._max_ms = (array("Q", c) for c in columns)
+        self._entries, self._places, self._numbers, stored, latest = (
+            array("Q", column) for column in columns
+        )
+        self._times = {STORED.name: stored, LATEST: latest}
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -94,9 +115,9 @@ class OffsetIndex:
         """Return the stretch that holds the message of a number of the segment."""
         return self._stretch(bisect_right(self._numbers, number), segment)
 
-    def at_time(self, timestamp_ms: int, segment: Segment) -> Stretch:
-        """Return the first stretch that may hold an entry stored at or after a time."""
-        return self._stretch(bisect_left(self._max_ms, max(0, timestamp_ms)), segment)
+    def at_time(self, timestamp_ms: int, segment: Segment, key: TimeKey) -> Stretch:
+        """Return the first stretch that may hold an entry with this time or a later one."""
+        return self._stretch(bisect_left(self._times[key.name], max(0, timestamp_ms)), segment)
 
     def _stretch(self, behind: int, segment: Segment) -> Stretch:
         behind = max(1, behind)
@@ -104,7 +125,8 @@ class OffsetIndex:
         return Stretch(self._point(behind - 1), end)
 
     def _point(self, at: int) -> Point:
-        return Point(self._entries[at], self._places[at], self._numbers[at], self._max_ms[at])
+        times = (column[at] for column in self._times.values())
+        return Point(self._entries[at], self._places[at], self._numbers[at], *times)
 
 
 class OffsetIndexCache:
@@ -144,4 +166,4 @@ class OffsetIndexCache:
 
 
 def _beginning(segment: Segment) -> Point:
-    return Point(segment.first_entry, 0, segment.first_index, 0)
+    return Point(segment.first_entry, 0, segment.first_index)

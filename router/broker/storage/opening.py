@@ -22,6 +22,7 @@ from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
 from router.broker.storage.partition import LedgerContext, TailCache
 from router.broker.storage.reading import SegmentReader
+from router.broker.storage.records import LatestTime
 from router.broker.storage.recovery import Replay, open_journal, recover
 from router.broker.storage.removals import HELD, Removals
 from router.broker.storage.rows import SubscriptionRecord
@@ -44,14 +45,16 @@ class StoreContext:
     removals: Removals
 
     @classmethod
-    def build(cls, folder: Path, options: StoreOptions, disk: Disk) -> StoreContext:
+    def build(
+        cls, folder: Path, options: StoreOptions, disk: Disk, latest_time: LatestTime
+    ) -> StoreContext:
         """Return what a store works with, for the running event loop; no file is opened."""
         files = JournalFiles(disk, folder / "journal", options.journal, options.relaxed)
-        limits = Limits(options.segment, options.index_step, options.open_files)
+        limits = Limits(options.segment, options.index_step, options.open_files, latest_time)
         removals = Removals()
         writer = SegmentWriter(disk, folder / "ledgers", limits, removals)
         readers = ThreadPoolExecutor(_READER_THREADS, "reader")
-        reader = SegmentReader(disk, folder / "ledgers")
+        reader = SegmentReader(disk, folder / "ledgers", latest_time)
         parts = LedgerContext(Journal(files, options.relaxed), reader, readers, TailCache())
         return cls(folder, options, disk, files, writer, parts, removals)
 

@@ -19,6 +19,7 @@ from typing import Final, TypeVar
 
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.faults import DamagedError
+from router.broker.storage.offset_index import STORED, TimeKey
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.broker.storage.records import Entry
 from router.broker.storage.segments import Point, Segment
@@ -177,21 +178,37 @@ class PartitionReader:
         hold it is the answer where nothing before it is. Raises DamagedError if a file is missing,
         OSError if files cannot be opened.
         """
-        at = self.first_entry
+        return await self._find(timestamp_ms, STORED, 0)
+
+    async def find_latest_time(self, timestamp_ms: int, start: int = 0) -> int:
+        """Return the first entry, from one on, whose latest message has a time or a later one.
+
+        Otherwise as `find_time`. Where nothing is known of an entry's messages it is an answer.
+        """
+        return await self._find(timestamp_ms, self._reader.latest, start)
+
+    async def latest_time(self) -> int:
+        """Return a time that no message is behind; 0 if there are none."""
+        tail = self._tail_from(self.flushed_entry)
+        of_entry = self._reader.latest.of_entry
+        found = await self._run(lambda: max(map(of_entry, tail), default=0))
+        return max(found, *(segment.latest_ms for segment in self.segments), 0)
+
+    async def _find(self, timestamp_ms: int, key: TimeKey, start: int) -> int:
+        at, latest = max(start, self.first_entry), attrgetter(key.name)
         # The next segment is looked up again: while one is read, others are written and dropped.
         while not self.discarded:
-            later = (s for s in self.segments if s.next_entry > at and s.max_ms >= timestamp_ms)
+            later = (s for s in self.segments if s.next_entry > at and latest(s) >= timestamp_ms)
             if (segment := next(later, None)) is None:
                 break
-            find, first = self._reader.find_time, segment.first_entry
-            entry = await self._in_thread(find, segment, first, timestamp_ms)
+            find = self._reader.find_time
+            entry = await self._in_thread(find, segment, at, at, timestamp_ms, key)
             if entry is not None and entry < segment.next_entry:
                 return entry
             at = segment.next_entry
-        for entry in range(max(at, self._tail_start), self.durable_entry):
-            if (found := self._tail.get(entry)) is not None and found.timestamp_ms >= timestamp_ms:
-                return entry
-        return self.durable_entry
+        end, tail = self.durable_entry, self._tail_from(at)
+        found = (entry.entry_id for entry in tail if key.of_entry(entry) >= timestamp_ms)
+        return await self._run(lambda: next(found, end))
 
     def read_cached(self, start: int, max_entries: int, max_bytes: int) -> list[Entry]:
         """Return durable entries as `read` does if they are in memory; []: `read` finds them."""
@@ -218,6 +235,14 @@ class PartitionReader:
             return None
         entries = range(self._tail_start, self.durable_entry)
         return entries[bisect_left(entries, number, key=lambda entry: self._tail[entry].index)]
+
+    def _tail_from(self, start: int) -> list[Entry]:
+        """Return the durable entries in memory from one on."""
+        entries = range(max(start, self._tail_start), self.durable_entry)
+        return [self._tail[entry] for entry in entries if entry in self._tail]
+
+    async def _run(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
     def _segment_for(self, start: int) -> Segment | None:
         """Return the segment that holds the entry, or else the next; None: it is in the tail."""

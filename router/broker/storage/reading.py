@@ -13,8 +13,21 @@ from pathlib import Path
 
 from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import DamagedError
-from router.broker.storage.offset_index import OffsetIndex, OffsetIndexCache, Stretch
-from router.broker.storage.records import HEAD, Entry, read_record, record_size
+from router.broker.storage.offset_index import (
+    LATEST,
+    OffsetIndex,
+    OffsetIndexCache,
+    Stretch,
+    TimeKey,
+)
+from router.broker.storage.records import (
+    HEAD,
+    Entry,
+    LatestTime,
+    read_record,
+    record_size,
+    unknown_time,
+)
 from router.broker.storage.segments import Damage, Found, Point, Segment, file_of, scan
 
 _MIN_READ_BYTES = 64 << 10
@@ -41,7 +54,8 @@ class ReadResult:
 class SegmentReader:
     """Reads the segments of one folder of ledgers."""
 
-    def __init__(self, disk: Disk, ledgers: Path) -> None:
+    def __init__(self, disk: Disk, ledgers: Path, latest_time: LatestTime = unknown_time) -> None:
+        self.latest = TimeKey(LATEST, latest_time)
         self._disk = disk
         self._ledgers = ledgers
         self._indexes = OffsetIndexCache(disk)
@@ -89,23 +103,30 @@ class SegmentReader:
         found = self._walk(path, segment, stretch, entry, by_number=False)
         return found or _scan_for_entry(self._scan(path, segment), segment, entry)
 
-    def find_time(self, ledger: int, segment: Segment, timestamp_ms: int) -> int:
-        """Return the first entry of a segment stored at or after; its next entry if none was.
+    def find_time(
+        self, ledger: int, segment: Segment, start: int, timestamp_ms: int, key: TimeKey
+    ) -> int:
+        """Return the first entry of a segment, from one on, with a time at or after this one.
 
-        Damage in front of the first one found may hold an earlier one: then it begins there, so
-        that a reader of the entries meets it. Raises OSError.
+        It is the segment's next entry if there is none. Damage in front of the first one found may
+        hold an earlier one: then it begins there, so that a reader of the entries meets it. Raises
+        OSError.
         """
         path = self.path(ledger, segment)
-        stretch = self._indexes.load(path, segment).at_time(timestamp_ms, segment)
+        index = self._indexes.load(path, segment)
+        stretch = index.at_time(timestamp_ms, segment, key)
+        if start > stretch.start.entry:
+            stretch = index.at_entry(start, segment)
         behind = stretch.start.entry
         with opened(self._disk, path, os.O_RDONLY) as descriptor:
             for entry, _place in self._records(descriptor, segment, *stretch):
-                if entry.timestamp_ms >= timestamp_ms:
+                if entry.entry_id >= start and key.of_entry(entry) >= timestamp_ms:
                     return entry.entry_id
                 behind = entry.entry_id + 1
         if behind == segment.next_entry:
             return behind
-        return _scan_for_time(self._scan(path, segment), segment, stretch.start, timestamp_ms)
+        start = max(start, stretch.start.entry)
+        return _scan_for_time(self._scan(path, segment), segment, start, timestamp_ms, key)
 
     def _scan(self, path: Path, segment: Segment) -> Iterator[Found | Damage]:
         """Yield all entries of a segment, and the damage between them."""
@@ -150,7 +171,7 @@ class SegmentReader:
         Each must be sound, and continue the ids and numbers of the one before. `end`: how far they
         are wanted, about.
         """
-        expected, at, number, _max_ms = start
+        expected, at, number = start[:3]
         data, base = b"", at
         while at < segment.size:
             entry = read_record(data, at - base)
@@ -242,16 +263,16 @@ def _scan_for_entry(items: Iterator[Found | Damage], segment: Segment, wanted: i
 
 
 def _scan_for_time(
-    items: Iterator[Found | Damage], segment: Segment, start: Point, timestamp_ms: int
+    items: Iterator[Found | Damage], segment: Segment, start: int, timestamp_ms: int, key: TimeKey
 ) -> int:
-    """Return the first entry from a point on stored at or after a time, or damage before it."""
+    """Return the first entry, from one on, with a time or a later one, or damage before it."""
     damaged: int | None = None
     for found in items:
         if isinstance(found, Damage):
-            if found.last >= start.entry and damaged is None:
-                damaged = max(found.first, start.entry)
-        elif found.entry.entry_id >= start.entry:
-            if found.entry.timestamp_ms >= timestamp_ms:
+            if found.last >= start and damaged is None:
+                damaged = max(found.first, start)
+        elif found.entry.entry_id >= start:
+            if key.of_entry(found.entry) >= timestamp_ms:
                 return found.entry.entry_id if damaged is None else damaged
             damaged = None
     return segment.next_entry if damaged is None else damaged

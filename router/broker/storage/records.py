@@ -4,7 +4,9 @@ A record is length, CRC32-C, entry id, index, timestamp, format, message count, 
 counts what follows the checksum, and the checksum covers just that. The same bytes stand in the
 journal and in the segment, so an entry carries one checksum from its arrival until it is read.
 
-The payload is opaque here: its format is a number, which readers know.
+The payload is opaque here: its format is a number, which readers know. An entry's timestamp is when
+it was stored. What times its messages have of their own, a function that is handed in says
+(`LatestTime`).
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ MAX_PAYLOAD: Final = 64 << 20
 """No entry is larger; a length beyond it is damage, and is never allocated."""
 MAX_RECORD: Final = MAX_PAYLOAD + FIELDS.size
 MAX_FORMAT: Final = 255
+UNKNOWN_TIME: Final = (1 << 63) - 1
+"""The latest time of messages that nothing is known of: no message has a later one."""
 MAX_MESSAGES: Final = 1 << 31
 """No entry has more."""
 PULSAR_FORMAT: Final = 1
@@ -47,6 +51,16 @@ class Entry(NamedTuple):
     format: int
     messages: int
     payload: bytes
+
+
+LatestTime = Callable[[Entry], int]
+"""Returns the latest time of the messages of an entry, by its payload (ms since 1970)."""
+
+
+def unknown_time(entry: Entry) -> int:
+    """Return UNKNOWN_TIME: what the payload says is not known here."""
+    del entry
+    return UNKNOWN_TIME
 
 
 class Record(NamedTuple):

@@ -32,7 +32,7 @@ from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import pack_point
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.producer_state import ProducerState
-from router.broker.storage.records import HEAD, Record
+from router.broker.storage.records import HEAD, UNKNOWN_TIME, Record
 from router.broker.storage.recovery import JournalFile, Replay
 from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow
 from router.broker.storage.segments import Found, Point, Segment, file_of
@@ -64,7 +64,8 @@ def repair_ledger(context: RepairContext, row: LedgerRow) -> Iterator[Finding]:
         if view.damage:
             _divide(context, view)
         elif not view.index_sound:
-            _write_index(context.disk, view.path, _points(view.found, 0))
+            points = _points(view.found, 0, segment.latest_ms)
+            _write_index(context.disk, view.path, points)
         yield from (replace(finding, repaired=True) for finding in findings)
 
 
@@ -117,7 +118,7 @@ def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[Found]
         with opened(context.disk, path, flags) as descriptor:
             write_all(context.disk, descriptor, [view.data[start : _end(run[-1])]])
             context.disk.sync_data(descriptor)
-    _write_index(context.disk, path, _points(run, start))
+    _write_index(context.disk, path, _points(run, start, UNKNOWN_TIME))
     return Segment(
         first.entry_id,
         first.index + 1 - first.messages,
@@ -129,14 +130,15 @@ def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[Found]
     )
 
 
-def _points(run: Sequence[Found], start: int) -> list[Point]:
+def _points(run: Sequence[Found], start: int, latest_ms: int) -> list[Point]:
+    """Return the points of a sound stretch; none of its messages has a time behind `latest_ms`."""
     points: list[Point] = []
     pointed, max_ms = start, 0
     for item in run:
         entry = item.entry
         if item.place - pointed >= _STEP:
             number = entry.index + 1 - entry.messages
-            points.append(Point(entry.entry_id, item.place - start, number, max_ms))
+            points.append(Point(entry.entry_id, item.place - start, number, max_ms, latest_ms))
             pointed = item.place
         max_ms = max(max_ms, entry.timestamp_ms)
     return points

@@ -240,7 +240,7 @@ def _save_segments(
     connection: sqlite3.Connection, ledger: int, segments: Iterable[Segment]
 ) -> None:
     connection.executemany(
-        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT OR REPLACE INTO segments VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         ((ledger, *_columns(segment)) for segment in segments),
     )
 

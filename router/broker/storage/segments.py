@@ -16,12 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from router.broker.storage.records import HEAD, SUM, Entry, read_record, record_size
+from router.broker.storage.records import HEAD, SUM, UNKNOWN_TIME, Entry, read_record, record_size
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a ledger in one file: entries and message indexes from first to before next."""
+    """A stretch of a ledger in one file: entries and message indexes from first to before next.
+
+    `first_ms` and `max_ms` are times at which entries were stored; `latest_ms` is not before any of
+    the times that messages have by their payloads.
+    """
 
     first_entry: int
     first_index: int
@@ -30,18 +34,20 @@ class Segment:
     size: int
     first_ms: int
     max_ms: int
+    latest_ms: int = UNKNOWN_TIME
 
 
 class Point(NamedTuple):
     """A place in a segment: the record of this entry, whose first message has this number.
 
-    `max_ms` is the latest timestamp of the segment before it.
+    `max_ms` and `latest_ms` are those of the part of the segment before it.
     """
 
     entry: int
     place: int
     number: int
     max_ms: int = 0
+    latest_ms: int = 0
 
 
 class Damage(NamedTuple):

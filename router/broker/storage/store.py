@@ -46,6 +46,7 @@ from router.broker.storage.loading import StoredLedger
 from router.broker.storage.opening import Opened, StoreContext, open_folder
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
+from router.broker.storage.records import LatestTime, unknown_time
 from router.broker.storage.retention_task import RetentionTask
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
@@ -104,13 +105,20 @@ class Store:
 
     @classmethod
     async def open(
-        cls, folder: Path, options: StoreOptions, clock: Clock, disk: Disk | None = None
+        cls,
+        folder: Path,
+        options: StoreOptions,
+        clock: Clock,
+        disk: Disk | None = None,
+        latest_time: LatestTime = unknown_time,
     ) -> Store:
         """Recover the folder, made if it is not there, and return its store.
 
-        Raises StoreError with a sentence for the operator.
+        `latest_time` says the time of messages that `Ledger.find_latest_time` is about; without it
+        segments have no such index, and lookups read them from their beginning. Raises StoreError
+        with a sentence for the operator.
         """
-        context = StoreContext.build(folder, options, disk or Disk())
+        context = StoreContext.build(folder, options, disk or Disk(), latest_time)
         parts = context.ledger_context
         try:
             opened = await asyncio.to_thread(open_folder, context)

@@ -21,14 +21,14 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
 from router.broker.storage.disk import Disk, gather, opened, read_all, write_all
 from router.broker.storage.offset_index import pack_point, read_points
-from router.broker.storage.records import Record
+from router.broker.storage.records import LatestTime, Record, unknown_time
 from router.broker.storage.removals import Removals
 from router.broker.storage.segments import (
     Segment,
@@ -59,11 +59,15 @@ class _File:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a segment ends and how often it is indexed, in bytes; how many files stay open."""
+    """When a segment ends and how often it is indexed, in bytes; how many files stay open.
+
+    `latest_time` returns the time of an entry's messages that is indexed.
+    """
 
     segment: int
     index_step: int
     open_files: int
+    latest_time: LatestTime = unknown_time
 
 
 class SegmentWriter:
@@ -176,7 +180,8 @@ class SegmentWriter:
     def _fill(self, file: _File, records: Sequence[Record], at: int, roll_ms: int) -> int:
         """Write records until the segment ends; return the place of the first not written."""
         segment, step = file.segment, self._limits.index_step
-        begin, size, max_ms = at, segment.size, segment.max_ms
+        begin, size, max_ms, latest_ms = at, segment.size, segment.max_ms, segment.latest_ms
+        latest_time = self._limits.latest_time
         expected, end = (
             records[at].entry.entry_id,
             min(self._limits.segment, segment.size + _MAX_WRITE_BYTES),
@@ -184,17 +189,21 @@ class SegmentWriter:
         parts: list[bytes] = []
         points: list[bytes] = []
         while at < len(records):
-            head, (entry_id, index, timestamp_ms, _format, messages, payload) = records[at]
+            head, entry = records[at]
+            entry_id, index, timestamp_ms, _format, messages, payload = entry
             late = timestamp_ms - segment.first_ms >= roll_ms
             if at > begin and (size >= end or late or entry_id != expected):
                 break
             if size - file.pointed >= step:
-                points.append(pack_point(entry_id, size, index + 1 - messages, max_ms))
+                number = index + 1 - messages
+                points.append(pack_point(entry_id, size, number, max_ms, latest_ms))
                 file.pointed = size
             parts += (head, payload)
             size += len(head) + len(payload)
             if timestamp_ms > max_ms:  # noqa: PLR1730 - `max` takes three times as long
                 max_ms = timestamp_ms
+            if (latest := latest_time(entry)) > latest_ms:
+                latest_ms = latest
             expected += 1
             at += 1
         file.dirty = True
@@ -203,8 +212,15 @@ class SegmentWriter:
         if points:
             self._write_points(file, b"".join(points))
         next_index = records[at - 1].entry.index + 1
-        file.segment = replace(
-            segment, next_entry=expected, next_index=next_index, size=size, max_ms=max_ms
+        file.segment = Segment(
+            segment.first_entry,
+            segment.first_index,
+            expected,
+            next_index,
+            size,
+            segment.first_ms,
+            max_ms,
+            latest_ms,
         )
         return at
 
@@ -222,10 +238,8 @@ class SegmentWriter:
         entry = first.entry
         path = file_of(self._ledgers, ledger, entry.entry_id)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-        index = entry.index + 1 - entry.messages
-        segment = Segment(
-            entry.entry_id, index, entry.entry_id, index, 0, entry.timestamp_ms, entry.timestamp_ms
-        )
+        index, time_ms = entry.index + 1 - entry.messages, entry.timestamp_ms
+        segment = Segment(entry.entry_id, index, entry.entry_id, index, 0, time_ms, time_ms, 0)
         self._folders.add(path.parent)
         return self._keep(ledger, _File(path, segment, self._disk.open(path, flags)))
 

@@ -51,6 +51,9 @@ _MAGIC_AT: Final = 16
 _CRC_AT: Final = 17
 _CRC_END: Final = 21
 _LAST_DELTA_AT: Final = _CRC_END + 2
+MAX_TIMESTAMP_AT: Final = _CRC_END + 14
+_TIME: Final = struct.Struct(">q")
+_TIMES: Final = 1 << 63
 _LAST_DELTA: Final = struct.Struct(">i")
 _PREFIX: Final = struct.Struct(">qii")
 _CRC: Final = struct.Struct(">I")
@@ -220,16 +223,24 @@ def open_batch(header: BatchHeader, batch: Bytes, limit: int) -> bytes:
     return data
 
 
-def verify_records(header: BatchHeader, batch: Bytes, limit: int) -> bytes:
+def verify_records(header: BatchHeader, batch: Bytes, limit: int) -> tuple[bytes, int]:
     """Prove what a producer's batch says of its records: their number, and dense offsets.
 
-    Returns the records, decompressed. It takes about as long as reading them, so it belongs beside
-    an event loop.
+    Returns the records, decompressed, and their largest timestamp. It takes about as long as
+    reading them, so it belongs beside an event loop.
     Raises CorruptRecordsError, OversizedRecordsError and InvalidRecordsError.
     """
     data = open_batch(header, batch, limit)
-    check_records(data, header.records)
-    return data
+    latest = header.base_timestamp + check_records(data, header.records)
+    return data, max(-_TIMES, min(latest, _TIMES - 1))
+
+
+def with_max_timestamp(batch: Bytes, timestamp: int) -> bytes:
+    """Return a batch whose header names another largest timestamp."""
+    changed = bytearray(batch)
+    _TIME.pack_into(changed, MAX_TIMESTAMP_AT, timestamp)
+    sign_batch(changed)
+    return bytes(changed)
 
 
 def build_batch(  # noqa: PLR0913 - the fields of the header

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from router.broker.entries import ENTRY_FORMATS
+from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.kafka.session import sessions
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions
@@ -160,10 +160,11 @@ async def serving(
     disk: Disk | None = None,
     clock: Callable[[], float] = lambda: 1_700_000_000.0,
     transport: TransportContext | None = None,
+    options: StoreOptions = SMALL_CACHE,
 ) -> AsyncIterator[KafkaServer]:
     """Serve a folder until the block ends."""
     (folder / "data").mkdir(exist_ok=True)
-    store = await Store.open(folder / "data", SMALL_CACHE, clock, disk)
+    store = await Store.open(folder / "data", options, clock, disk, latest_time)
     topics = Topics(store, TopicOptions.from_settings(settings), clock, ENTRY_FORMATS)
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later

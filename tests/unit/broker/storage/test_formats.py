@@ -99,7 +99,7 @@ def test_folder_whose_tables_were_not_made_yet_is_in_order_and_opens(folder: Pat
     run(work())
     with closing(sqlite3.connect(folder / "data" / "metadata.db")) as connection:
         (version,) = connection.execute("PRAGMA user_version").fetchone()
-    assert version == SCHEMA.version == 7
+    assert version == SCHEMA.version == 8
 
 
 def test_format_and_message_count_of_an_entry_are_kept(folder: Path) -> None:

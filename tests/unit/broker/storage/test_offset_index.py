@@ -321,7 +321,7 @@ def test_a_segment_that_grew_is_read_with_its_new_points(folder: Path) -> None:
 
 def test_indexes_that_are_kept_in_memory_are_bounded(folder: Path) -> None:
     segment = Segment(0, 0, 100, 100, 10_000, 0, 0)
-    data = b"".join(pack_point(n, 100 * n, n, n) for n in range(1, 10))
+    data = b"".join(pack_point(n, 100 * n, n, n, n) for n in range(1, 10))
     paths = [folder / f"{name}.seg" for name in "abc"]
     for path in paths:
         path.with_suffix(".idx").write_bytes(data)
