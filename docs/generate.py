@@ -52,9 +52,10 @@ ERRORS = """\
 Every answer other than 2xx is a JSON object with the fields of the guide (`httpStatusCode`,
 `mrErrorCode`, `errorMessage`, `helpURL`, `transactionid`) and those of the original (`status`,
 `mrstatus`, `message`). Answers with status 503 and 429 have a `Retry-After` header. The setting
-`auth.forbidden_status` changes 403 to 401, and `consume.limit_status` changes 429 to the 503 of the
-original. PIP 64 ({doc}`pulsar-rest`), Pulsar's administration ({doc}`pulsar-admin`) and JetStream
-({doc}`jetstream-http`) have forms of their own for the same failures.
+`auth.forbidden_status` changes the 403 of `forbidden` and `access-denied` to 401, and
+`consume.limit_status` changes 429 to the 503 of the original. PIP 64 ({doc}`pulsar-rest`), Pulsar's
+administration ({doc}`pulsar-admin`) and JetStream ({doc}`jetstream-http`) have forms of their own
+for the same failures.
 
 | failure | status | `mrErrorCode` | `mrstatus` | when |
 | --- | --- | --- | --- | --- |

@@ -15,7 +15,7 @@ import structlog
 from flask import Blueprint, Flask
 
 from router import log
-from router.access.authorizer import requires_authentication
+from router.access.authorizer import accepts_tokens, requires_authentication
 from router.access.watched import reload_all
 from router.backends import Backend
 from router.backends.opening import (
@@ -64,7 +64,7 @@ from router.web.dmaap.groups import DeadLetterViews, GroupViews
 from router.web.dmaap.metrics import Clock, MetricViews
 from router.web.dmaap.stream import EventStreams
 from router.web.dmaap.topics import AclViews, TopicViews
-from router.web.errors import Errors
+from router.web.errors import BASIC, BEARER, CHALLENGES, Errors
 from router.web.front import Front
 from router.web.health import MetricsOwner, Ops
 from router.web.jetstream import JetStreamRoutes
@@ -143,6 +143,7 @@ def _put_together(settings: Settings, backend: Backend, node: Node, only_admin: 
     app.extensions["router.close"] = partial(_close, blacklist, owner, services)
     app.extensions["router.reload"] = partial(_reload, blacklist)
     app.extensions["router.unread"] = errors.unread
+    app.extensions[CHALLENGES] = _challenges(settings)
     owner.start()
     blacklist.start()
     return app
@@ -361,6 +362,12 @@ def _wrapped(settings: Settings, application: WSGIApplication) -> WSGIApplicatio
     raw = RawPaths(application)
     proxies = trusted(settings.words("server.trusted_proxies"))
     return Forwarded(raw, proxies) if proxies else raw
+
+
+def _challenges(settings: Settings) -> tuple[str, ...]:
+    """Return which credentials clients are asked for."""
+    basic = (BASIC,) if settings.text("auth.users") or not accepts_tokens(settings) else ()
+    return (*basic, BEARER) if accepts_tokens(settings) else basic
 
 
 def _error_texts(settings: Settings) -> ErrorTexts:

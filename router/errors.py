@@ -110,6 +110,10 @@ class AccessDeniedError(ForbiddenError):
     code = "access-denied"
 
 
+class ForeignPageError(ForbiddenError):
+    """A page of another origin may have sent the request; credentials do not help."""
+
+
 class BlacklistedError(ForbiddenError):
     """The source address is blacklisted."""
 

@@ -155,7 +155,7 @@ class Authorizer:
         Administrators count as owners of every topic.
         """
         if not (rights.owned_by(principal.name) or self.administers(principal)):
-            raise _not_listed(principal)
+            raise _not_owner(principal, "an administrator")
 
     def allows(self, principal: Principal, topic: TopicName, right: Right) -> bool:
         """Return whether the file of permissions grants the right; True if there is no file."""
@@ -191,8 +191,10 @@ class Authorizer:
     def _authorize_listed(self, principal: Principal, topic: TopicName, right: Right) -> None:
         if right is Right.PUBLISH:
             allowed = self._rights.cached(topic).may_publish(principal.name)
+            admitted = "on its list of producers"
         elif right is Right.SUBSCRIBE:
             allowed = self._rights.cached(topic).may_read(principal.name)
+            admitted = "on its list of consumers"
         elif right in {Right.DELETE, Right.MANAGE}:
             # Read again, not from a cache: the change may be final.
             self.authorize_owner(principal, self._rights.read(topic))
@@ -200,7 +202,7 @@ class Authorizer:
         else:
             return
         if not allowed:
-            raise _not_listed(principal)
+            raise _not_owner(principal, admitted)
 
     def _no_right(self, principal: Principal, topic: TopicName, right: Right) -> ForbiddenError:
         if not self._aaf:
@@ -251,8 +253,13 @@ def open_tokens(
     return Tokens(settings, clock, ticks)
 
 
-def _not_listed(principal: Principal) -> AccessDeniedError:
-    return AccessDeniedError(f"Access denied for {_named(principal)}.")
+def _not_owner(principal: Principal, admitted: str) -> AccessDeniedError:
+    """Return the failure of a principal that the owner of a topic does not admit."""
+    client = principal.name or "an anonymous client"
+    return AccessDeniedError(
+        f"Access denied for {_named(principal)}: the topic has an owner, and {client} is neither"
+        f" the owner nor {admitted}."
+    )
 
 
 def _named(principal: Principal) -> str:

@@ -46,7 +46,10 @@ JETSTREAM: Final = "router.jetstream"
 PAGES: Final = frozenset({"/", "/console", "/docs", "/favicon.ico", "/openapi.json"})
 """Paths whose failures are problem documents, with what is below PAGES_BELOW."""
 PAGES_BELOW: Final = ("/console/", "/docs/")
-REALM: Final = 'Basic realm="message router", charset="UTF-8"'
+CHALLENGES: Final = "router.challenges"
+"""Where an application's extensions have which credentials it takes."""
+BASIC: Final = 'Basic realm="message router", charset="UTF-8"'
+BEARER: Final = 'Bearer realm="message router"'
 _OF_STATUS: Final[Mapping[int, type[RouterError]]] = {
     400: BadRequestError,
     404: PathNotFoundError,
@@ -119,7 +122,7 @@ class Errors(FailureAnswers):
             environ.get("REMOTE_ADDR", "")
         )
         body = self._texts.body(row, str(error), transaction)
-        answer = failure_answer(error, row.status, body, retry_after(error, row))
+        answer = failure_answer(row.status, body, retry_after(error, row))
         answer.headers["transactionId"] = transaction
         if isinstance(error, UnsupportedEncodingError):
             answer.headers["Accept-Encoding"] = "gzip, deflate, identity"
@@ -151,16 +154,21 @@ def _is_page(path: str) -> bool:
     return (path.rstrip("/") or "/") in PAGES or path.startswith(PAGES_BELOW)
 
 
-def failure_answer(
-    error: RouterError, status: int, body: Mapping[str, object], after: str | None
-) -> Response:
+def failure_answer(status: int, body: Mapping[str, object], after: str | None) -> Response:
     """Return the answer to a failure; `after`: the seconds until a retry may help."""
     answer = Response(orjson.dumps(body), status=status, mimetype="application/json")
     if after is not None:
         answer.headers["Retry-After"] = after
-    if isinstance(error, UnauthenticatedError):
-        answer.headers["WWW-Authenticate"] = REALM
+    if status == 401:
+        for challenge in challenges():
+            answer.headers.add("WWW-Authenticate", challenge)
     return answer
+
+
+def challenges() -> tuple[str, ...]:
+    """Return which credentials the application takes, as `WWW-Authenticate` names them."""
+    found: tuple[str, ...] = current_app.extensions.get(CHALLENGES, (BASIC,))
+    return found
 
 
 class RefusalLog:

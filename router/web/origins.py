@@ -16,7 +16,7 @@ from wsgiref.types import WSGIEnvironment
 
 from router.access.addresses import parse_address
 from router.access.authorizer import requires_authentication
-from router.errors import ForbiddenError, SettingError
+from router.errors import ForeignPageError, SettingError
 from router.quoting import quoted
 from router.settings import Settings
 from router.web.addresses import root
@@ -48,12 +48,12 @@ class Cors:
         self.origins = frozenset(origin.rstrip("/").lower() for origin in origins)
 
     def check(self, environ: WSGIEnvironment) -> None:
-        """Raise ForbiddenError for a request of a page that is not on the list."""
+        """Raise ForeignPageError for a request of a page that is not on the list."""
         if self._any or environ["REQUEST_METHOD"] == "OPTIONS" or not is_foreign(environ):
             return
         origin = environ.get("HTTP_ORIGIN")
         if origin is None or not self.allows(origin):
-            raise ForbiddenError("Pages of this origin may not use the router (cors.origins).")
+            raise ForeignPageError("Pages of this origin may not use the router (cors.origins).")
 
     def allows(self, origin: str) -> bool:
         """Return whether the origin is on the list."""
@@ -134,7 +134,7 @@ class Hosts:
         return cls(names)
 
     def check(self, environ: WSGIEnvironment) -> None:
-        """Raise ForbiddenError for a request to another host; health checks may be to any."""
+        """Raise ForeignPageError for a request to another host; health checks may be to any."""
         host = environ.get("HTTP_HOST", "")
         if not host or (name := _name(host)) in self._names:
             return
@@ -143,7 +143,7 @@ class Hosts:
             return
         if environ["PATH_INFO"].rstrip("/") in PROBES:
             return
-        raise ForbiddenError(
+        raise ForeignPageError(
             f"Anonymous requests to the host {quoted(host, MAX_NAMED_CHARACTERS)} are refused,"
             " since any page could send them: name the host in the setting server.hosts."
         )

@@ -204,9 +204,9 @@ def test_keys_owners_and_blacklist_survive_a_restart(stacks: Stacks) -> None:
     assert ask(stack, "POST", "/admin/blacklist/203.0.113.0/24").status_code == 204
     assert stack.stop() == 0
     stack.start()
-    refused(ask(stack, "POST", "/events/owned", data=b"x"), 401, 4002, 5009)
-    refused(ask(stack, "GET", "/events/owned/g/c"), 401, 4002, 5008)
-    refused(ask(stack, "PUT", "/topics/owned/producers/k"), 401, 4002, 6003)
+    refused(ask(stack, "POST", "/events/owned", data=b"x"), 403, 4002, 5009)
+    refused(ask(stack, "GET", "/events/owned/g/c"), 403, 4002, 5008)
+    refused(ask(stack, "PUT", "/topics/owned/producers/k"), 403, 4002, 6003)
     refused(ask(stack, "PUT", "/topics/owned/consumers/k"), 403, 4002, 6009)
     assert ask(stack, "POST", "/events/owned", data=b"x", headers=signed()).ok
     assert ask(stack, "GET", "/topics/owned/consumers").json()["users"] == ["other"]

@@ -21,7 +21,7 @@ from router.web.console.signin import (
 )
 from router.web.console.visitors import Visitors, has_cookie, has_credentials
 from router.web.dmaap.errors import ErrorTexts, retry_after
-from router.web.errors import REALM, FailureAnswers
+from router.web.errors import FailureAnswers, challenges
 
 _EVENTS: Final = "text/event-stream"
 _REQUEST: Final = "Compare the request with its description at /docs."
@@ -122,8 +122,9 @@ class ConsoleFailures(FailureAnswers):
         answer = self._pages.problem(problem, row.status)
         if (after := retry_after(error, row)) is not None:
             answer.headers["Retry-After"] = after
-        if unknown:
-            answer.headers["WWW-Authenticate"] = SCHEME if _is_script(environ) else REALM
+        if row.status == 401:
+            for challenge in (SCHEME,) if _is_script(environ) else challenges():
+                answer.headers.add("WWW-Authenticate", challenge)
         return answer
 
     def _to_sign_in(self, environ: WSGIEnvironment) -> Response:

@@ -10,7 +10,7 @@ import structlog
 from flask import Response, request
 
 from router.errors import (
-    ForbiddenError,
+    ForeignPageError,
     NotSupportedError,
     TooManyRequestsError,
     UnauthenticatedError,
@@ -76,7 +76,7 @@ class SignInViews(PageViews):
         if sessions is None:
             raise NotSupportedError("This router has no users (auth.users) who could sign in.")
         if is_foreign(environ):
-            raise ForbiddenError("Pages of another origin may not sign in.")
+            raise ForeignPageError("Pages of another origin may not sign in.")
         user, password = fields.text("user"), fields.text("password")
         goal = own_page(fields.text("next", ""))
         address, client = environ.get("REMOTE_ADDR", ""), environ.get("gunicorn.socket")

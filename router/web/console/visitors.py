@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import urlsplit
 from wsgiref.types import WSGIEnvironment
 
-from router.errors import ForbiddenError
+from router.errors import ForeignPageError
 from router.model import Principal
 from router.web.access import Access, Session, Sessions
 from router.web.addresses import USER, root
@@ -41,7 +41,7 @@ class Visitors:
         self.sessions = sessions
 
     def principal(self, environ: WSGIEnvironment) -> Principal:
-        """Return who makes a request; raise ForbiddenError, and what `Access.principal` raises."""
+        """Return who makes a request; raise ForeignPageError, what `Access.principal` raises."""
         session = self.session(environ)
         if session is None:
             return self._access.principal(environ)
@@ -50,7 +50,7 @@ class Visitors:
     def session(self, environ: WSGIEnvironment) -> Session | None:
         """Return the session of a request, None: it has none, or other credentials.
 
-        Raises ForbiddenError for a page of another origin, and for a change without the token.
+        Raises ForeignPageError for a page of another origin, and for a change without the token.
         """
         if self.sessions is None or has_credentials(environ):
             return None
@@ -63,7 +63,7 @@ class Visitors:
             return None  # of several, any but one may have been set by a neighbour of this host
         [session] = found
         if is_foreign(environ):
-            raise ForbiddenError("Pages of another origin may not use a session of the console.")
+            raise ForeignPageError("Pages of another origin may not use a session of the console.")
         environ[_SESSION], environ[USER] = session, session.user
         if environ["REQUEST_METHOD"] not in _READING:
             _check_token(environ, session)
@@ -113,7 +113,7 @@ def _check_token(environ: WSGIEnvironment, session: Session) -> None:
     if not given and media_type(environ.get("CONTENT_TYPE", "")) in {FORM, MULTIPART}:
         given = Fields(environ).text(FIELD, "")
     if not hmac.compare_digest(given.encode(), session.token.encode()):
-        raise ForbiddenError(
+        raise ForeignPageError(
             "The session's token is missing or of another session: load the page again"
             f" ({FIELD} in a form, X-CSRF-Token in a header)."
         )

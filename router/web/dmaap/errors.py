@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from router.errors import RouterError, TooManyRequestsError
+from router.errors import ForeignPageError, RouterError, TooManyRequestsError
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +31,8 @@ class Row:
 _UNABLE: Final = "Unable to publish messages."
 _BUSY: Final = "Server is temporarily unavailable or busy. Try again later."
 _DENIED: Final = Row(403, 4002, 4002)
+DENIALS: Final = frozenset({"forbidden", "access-denied"})
+"""Failures that answer a client without the right, by `auth.forbidden_status`."""
 _NOTHING: Final = "The requested resource was not found."
 _READING: Final = "Error while reading data from topic."
 _BAD: Final = Row(400, 5005, 5005, "The request is malformed.")
@@ -114,9 +116,9 @@ TABLE: Final[Mapping[str, Row]] = {
 
 # The original has other numbers for some failures where certain routes meet them: its codes say
 # which operation failed rather than why.
-_PUBLISH_DENIED: Final = Row(401, 4002, 5009, "Error while publishing data to topic.")
-_READ_DENIED: Final = Row(401, 4002, 5008, _READING)
-_LIST_DENIED: Final = Row(401, 4002, 6003)
+_PUBLISH_DENIED: Final = Row(403, 4002, 5009, "Error while publishing data to topic.")
+_READ_DENIED: Final = Row(403, 4002, 5008, _READING)
+_LIST_DENIED: Final = Row(403, 4002, 6003)
 ROUTES: Final[Mapping[tuple[str, str], Row]] = {
     ("events.publish", "access-denied"): _PUBLISH_DENIED,
     ("events.publish_transaction", "access-denied"): _PUBLISH_DENIED,
@@ -137,7 +139,7 @@ LEGACY_LIMIT: Final = Row(503, 3002, 3002, "Couldn't respond to client.")
 
 @dataclass(frozen=True, slots=True)
 class ErrorTexts:
-    """What settings say about error answers."""
+    """What settings say about error answers; `forbidden_status` is that of DENIALS."""
 
     help_url: str
     forbidden_status: int
@@ -145,12 +147,14 @@ class ErrorTexts:
 
     def row(self, error: RouterError, endpoint: str | None = None) -> Row:
         """Return how this failure is answered, by the route of that endpoint."""
-        return self.of_code(error.code, endpoint)
+        row = self.of_code(error.code, endpoint)
+        # Credentials help no page of another origin: it gets no challenge.
+        return replace(row, status=403) if isinstance(error, ForeignPageError) else row
 
     def of_code(self, code: str, endpoint: str | None = None) -> Row:
         """Return how a failure with this code is answered, by the route of that endpoint."""
         row = ROUTES.get((endpoint or "", code)) or TABLE[code]
-        if row is _DENIED:
+        if code in DENIALS:
             return replace(row, status=self.forbidden_status)
         if self.legacy_limit and code == TooManyRequestsError.code:
             return LEGACY_LIMIT

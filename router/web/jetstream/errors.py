@@ -55,10 +55,10 @@ class Failures(FailureAnswers):
             answer = Response(orjson.dumps(body), mimetype="application/json")
         # The headers of every refusal: when a repeat may help, and which credentials are taken.
         after = retry_after(error, self._texts.row(error))
-        plain = failure_answer(error, status, {}, after)
+        plain = failure_answer(status, {}, after)
         for name in ("Retry-After", "WWW-Authenticate"):
-            if name in plain.headers:
-                answer.headers[name] = plain.headers[name]
+            for text in plain.headers.getlist(name):
+                answer.headers.add(name, text)
         answer.status_code = status
         return answer
 

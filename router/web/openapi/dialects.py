@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from router.web.dmaap.errors import ErrorTexts
+from router.web.dmaap.errors import DENIALS, ErrorTexts
 from router.web.media import PROBLEM
 from router.web.openapi.description import HTML, JSON, Schema, schema, shape
 from router.web.pulsar_admin.views import STATUS
@@ -78,19 +78,19 @@ class Dialect:
 def dialects(texts: ErrorTexts) -> Mapping[str, Dialect]:
     """Return the dialect of each blueprint, with the statuses that settings ask for."""
 
-    def forbidden(status: int) -> int:
-        return texts.forbidden_status if status == 403 else status
+    def forbidden(code: str, status: int) -> int:
+        return texts.forbidden_status if code in DENIALS else status
 
     def dmaap(code: str, endpoint: str) -> int:
         return texts.of_code(code, endpoint).status
 
     def pip64(code: str, endpoint: str) -> int:
         del endpoint
-        return forbidden(status_of_code(code))
+        return forbidden(code, status_of_code(code))
 
     def pulsar(code: str, endpoint: str) -> int:
         del endpoint
-        return forbidden(STATUS.get(code) or texts.of_code(code).status)
+        return forbidden(code, STATUS.get(code) or texts.of_code(code).status)
 
     def problem(code: str, endpoint: str) -> int:
         del endpoint

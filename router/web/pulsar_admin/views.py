@@ -10,10 +10,10 @@ import orjson
 from flask import Response, request
 from werkzeug.routing import BaseConverter
 
-from router.errors import BadJsonError, BadRequestError, RouterError
+from router.errors import BadJsonError, BadRequestError, ForeignPageError, RouterError
 from router.model import TopicName, check_namespace
 from router.web import requests
-from router.web.dmaap.errors import TABLE, retry_after
+from router.web.dmaap.errors import DENIALS, TABLE, retry_after
 from router.web.errors import FailureAnswers, failure_answer
 from router.web.requests import MAX_NUMBER, Query, decode
 
@@ -148,7 +148,7 @@ class Failures(FailureAnswers):
     def failed(self, error: RouterError) -> Response:
         """Answer a failure."""
         status = status_of(error)
-        if status == 403:
+        if error.code in DENIALS and not isinstance(error, ForeignPageError):
             status = self._forbidden
         after = retry_after(error, TABLE[error.code]) if status in {429, 503} else None
-        return failure_answer(error, status, {"reason": str(error)}, after)
+        return failure_answer(status, {"reason": str(error)}, after)

@@ -13,8 +13,8 @@ from typing import Final
 
 from flask import Response, request
 
-from router.errors import BadRequestError, RouterError
-from router.web.dmaap.errors import TABLE, retry_after
+from router.errors import BadRequestError, ForeignPageError, RouterError
+from router.web.dmaap.errors import DENIALS, TABLE, retry_after
 from router.web.errors import FailureAnswers, failure_answer
 
 DIALECT: Final = "router.pulsar_rest"
@@ -104,13 +104,12 @@ class Failures(FailureAnswers):
         after = retry_after(error, TABLE[error.code])
         if status == 503:
             after = after or "1"
-        return failure_answer(error, status, body, after)
+        return failure_answer(status, body, after)
 
     def _number(self, error: RouterError) -> int:
         number = number_of(error)
-        if number == 40301 and self._forbidden != 403:
-            return self._forbidden * 100 + 3
-        return number
+        denied = error.code in DENIALS and not isinstance(error, ForeignPageError)
+        return 40103 if denied and self._forbidden == 401 else number
 
 
 def _sentence(error: RouterError) -> str:

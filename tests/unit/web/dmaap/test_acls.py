@@ -57,8 +57,8 @@ def owned(sites: Sites) -> Owned:
 
 def test_topic_with_an_owner_admits_the_owner_and_who_is_listed(owned: Owned) -> None:
     for who in (None, owned.other):
-        assert owned.told("POST", "/events/t", who, data="x") == (401, 5009)
-        assert owned.told("GET", "/events/t/g/c?timeout=0", who) == (401, 5008)
+        assert owned.told("POST", "/events/t", who, data="x") == (403, 5009)
+        assert owned.told("GET", "/events/t/g/c?timeout=0", who) == (403, 5008)
     assert owned.told("GET", "/events/t/g/c?timeout=0", owned.owner) == (200, 0)
     assert owned.told("POST", "/events/t", owned.owner, data="x") == (200, 0)
     assert owned.list_("PUT", "producers", owned.owner) == (200, 0)
@@ -66,25 +66,27 @@ def test_topic_with_an_owner_admits_the_owner_and_who_is_listed(owned: Owned) ->
     assert owned.users("consumers") == []
     assert owned.told("POST", "/events/t", owned.other, data="x") == (200, 0)
     assert owned.told("POST", "/events/transaction/t", owned.other, data="x") == (200, 0)
-    assert owned.told("GET", "/events/t/g/c?timeout=0", owned.other) == (401, 5008)
+    assert owned.told("GET", "/events/t/g/c?timeout=0", owned.other) == (403, 5008)
     assert owned.list_("PUT", "consumers", owned.owner) == (200, 0)
     assert owned.told("GET", "/events/t/g/c?timeout=0", owned.other) == (200, 0)
     for side in SIDES:
         assert owned.list_("DELETE", side, owned.owner) == (200, 0)
         assert owned.users(side) == []
-    assert owned.told("POST", "/events/t", owned.other, data="x") == (401, 5009)
-    assert owned.told("POST", "/events/transaction/t", owned.other, data="x") == (401, 5009)
+    assert owned.told("POST", "/events/t", owned.other, data="x") == (403, 5009)
+    assert owned.told("POST", "/events/transaction/t", owned.other, data="x") == (403, 5009)
 
 
 def test_refusal_names_who_was_refused(owned: Owned) -> None:
     refused = owned.site.client.post("/events/t", data="x").get_json()
     assert refused["message"] == (
-        "Error while publishing data to topic. Access denied for (no user)."
+        "Error while publishing data to topic. Access denied for (no user): the topic has an owner,"
+        " and an anonymous client is neither the owner nor on its list of producers."
     )
     headers = owned.other.headers()
     refused = owned.site.client.get("/events/t/g/c", headers=headers).get_json()
     assert refused["message"] == (
-        f"Error while reading data from topic. Access denied for {owned.other.key}."
+        f"Error while reading data from topic. Access denied for {owned.other.key}: the topic has"
+        f" an owner, and {owned.other.key} is neither the owner nor on its list of consumers."
     )
 
 
@@ -105,10 +107,10 @@ def test_lists_are_the_owners_whether_they_count_or_not(
 ) -> None:
     owned = Owned(sites(acl_enforce=enforce))
     asking = owned.other if who == "other" else None
-    assert owned.list_("PUT", "producers", asking) == (401, 6003)
-    assert owned.list_("DELETE", "producers", asking) == (401, 6003)
+    assert owned.list_("PUT", "producers", asking) == (403, 6003)
+    assert owned.list_("DELETE", "producers", asking) == (403, 6003)
     assert owned.list_("PUT", "consumers", asking) == (403, 6009)
-    assert owned.list_("DELETE", "consumers", asking) == (401, 6003)
+    assert owned.list_("DELETE", "consumers", asking) == (403, 6003)
     assert owned.users("producers") == owned.users("consumers") == []
 
 
@@ -192,11 +194,11 @@ def test_lists_count_at_every_worker_within_seconds(owned: Owned) -> None:
     def publish() -> int:
         return other.post("/events/t", data="x", headers=owned.other.headers()).status_code
 
-    assert publish() == 401
+    assert publish() == 403
     owned.list_("PUT", "producers", owned.owner)
     wait_until(lambda: publish() == 200)
     owned.list_("DELETE", "producers", owned.owner)
-    wait_until(lambda: publish() == 401)
+    wait_until(lambda: publish() == 403)
 
 
 def test_admin_key_may_do_everything(sites: Sites) -> None:
@@ -223,7 +225,7 @@ def test_lists_count_by_themselves_where_there_are_users(sites: Sites, tmp_path:
     site = sites(auth_users=users(tmp_path, "ann", "bob"))
     site.client.post("/topics/create", json={"topicName": "t"}, headers=as_("ann"))
     assert site.client.get("/topics/t", headers=as_("bob")).get_json()["owner"] == "ann"
-    assert site.client.post("/events/t", data="x", headers=as_("bob")).status_code == 401
+    assert site.client.post("/events/t", data="x", headers=as_("bob")).status_code == 403
     site.client.put("/topics/t/producers/bob", json={}, headers=as_("ann"))
     assert site.client.post("/events/t", data="x", headers=as_("bob")).status_code == 200
     assert site.client.post("/events/u", data="x", headers=as_("bob")).status_code == 200
@@ -243,7 +245,7 @@ def test_both_owner_and_file_of_permissions_must_agree(sites: Sites, tmp_path: P
         answer = site.client.post("/events/t", data="x", headers=as_(name))
         return answer.status_code, answer.get_json().get("mrstatus", 0)
 
-    assert [publish(name) for name in ("ann", "bob", "cid")] == [(200, 0), (401, 5009), (403, 4002)]
+    assert [publish(name) for name in ("ann", "bob", "cid")] == [(200, 0), (403, 5009), (403, 4002)]
     for name in ("bob", "cid"):
         path = f"/topics/t/producers/{name}"
         assert site.client.put(path, json={}, headers=as_("bob")).status_code == 403
@@ -282,9 +284,9 @@ def test_denials_of_aaf_are_the_originals(sites: Sites, tmp_path: Path) -> None:
     assert told("ann", "POST", "/topics/create", json=body) == (403, 4002)
     assert told("dan", "POST", "/topics/create", json=body) == (200, 0)
     assert told("ann", "POST", f"/events/{T}", data="x") == (200, 0)
-    assert told("bob", "POST", f"/events/{T}", data="x") == (401, 5009)
+    assert told("bob", "POST", f"/events/{T}", data="x") == (403, 5009)
     assert told("bob", "GET", f"/events/{T}/g/c?timeout=0") == (200, 0)
-    assert told("ann", "GET", f"/events/{T}/g/c?timeout=0") == (401, 5008)
+    assert told("ann", "GET", f"/events/{T}/g/c?timeout=0") == (403, 5008)
     assert told("eve", "GET", f"/topics/{T}") == (403, 4002)
     for name, names in (("cid", [T]), ("ann", [T]), ("eve", [])):
         assert site.client.get("/topics", headers=as_(name)).get_json() == {"topics": names}
@@ -311,8 +313,8 @@ def test_one_file_of_permissions_is_enough(sites: Sites, tmp_path: Path) -> None
 def test_name_of_a_partition_is_no_way_around_the_owner(owned: Owned, name: str) -> None:
     # The memory backend has a topic of that name then, others the partition.
     for who in (None, owned.other):
-        assert owned.told("POST", f"/events/{name}", who, data="x") == (401, 5009)
-        assert owned.told("GET", f"/events/{name}/g/c?timeout=0", who) == (401, 5008)
+        assert owned.told("POST", f"/events/{name}", who, data="x") == (403, 5009)
+        assert owned.told("GET", f"/events/{name}/g/c?timeout=0", who) == (403, 5008)
         assert owned.told("DELETE", f"/topics/{name}", who) == (403, 4002)
         assert owned.told("POST", f"/topics/{name}/groups/g/reset?to=latest", who) == (403, 4002)
     assert owned.told("POST", f"/events/{name}", owned.owner, data="x") == (200, 0)
