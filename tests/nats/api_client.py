@@ -33,9 +33,13 @@ class ApiClient:
     def call(self, subject: str, body: object = None) -> dict[str, Any]:
         """Return the reply to a call; `body` is bytes, or is sent as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body or {}).encode()
+        return self.publish(f"$JS.API.{subject}", data)
+
+    def publish(self, subject: str, data: bytes) -> dict[str, Any]:
+        """Return the reply to a message."""
         self._calls += 1
         inbox = f"_INBOX.model.{self._calls}"
-        head = f"PUB $JS.API.{subject} {inbox} {len(data)}\r\n"
+        head = f"PUB {subject} {inbox} {len(data)}\r\n"
         self._socket.sendall(head.encode() + data + b"\r\n")
         while True:
             words = self._lines.readline().split()

@@ -75,7 +75,7 @@ STREAM_VALUES: Final[dict[str, st.SearchStrategy[Any]]] = {
     "no_ack": _flags,
     "duplicate_window": _durations,
     "compression": st.sampled_from(["none", "s2"]),
-    "first_seq": st.sampled_from([0, 1]),
+    "first_seq": st.sampled_from([0, 1, 2, 1000]),
     "placement": st.sampled_from([{}, {"cluster": "c"}, {"tags": ["t"]}, {"preferred": "p"}]),
     "allow_direct": _flags,
     "mirror_direct": _flags,

@@ -210,7 +210,7 @@ class Streams:
             if located is None:
                 caller.authorize(self._new_topic(config.name), Right.CREATE)
                 self._check_overlap(config)
-                topic = await self._create_topic(config.name, caller)
+                topic = await self._create_topic(config, caller)
                 return await self._configure(topic, config, created_ns=0)
             topic, index = located
             name = TopicName.parse(topic.name)
@@ -223,6 +223,10 @@ class Streams:
             caller.authorize(name, Right.MANAGE)
             if present is not None or topic.partitions > 1:
                 raise error(ErrorCode.STREAM_NAME_EXIST)
+            if config.first_seq > 1:
+                raise error(
+                    ErrorCode.STREAM_INVALID_CONFIG, err="first_seq: the topic is there already"
+                )
             self._check_overlap(config)
             return await self._configure(topic, config, created_ns=0)
 
@@ -340,9 +344,10 @@ class Streams:
             raise error(ErrorCode.STREAM_INVALID_CONFIG, err="a % in a name is written %25")
         return self.topics.parse(known)
 
-    async def _create_topic(self, name: str, caller: Caller) -> TopicRecord:
+    async def _create_topic(self, config: StreamConfig, caller: Caller) -> TopicRecord:
         """Create the topic of a stream with its owner, who is on record before it is there."""
-        topics, registry, topic = self.topics, self._registry, self._new_topic(name)
+        topics, registry, topic = self.topics, self._registry, self._new_topic(config.name)
+        first_number = max(0, config.first_seq - 1)
         before = await registry.get(TOPIC_RECORDS, str(topic))
         if caller.name:
             version = NEW if before is None else before.version
@@ -354,7 +359,7 @@ class Streams:
         elif before is not None:
             await registry.delete(TOPIC_RECORDS, str(topic))
         try:
-            return await topics.create(topic, 0, NO_BOUND, NO_PROPERTIES)
+            return await topics.create(topic, 0, NO_BOUND, NO_PROPERTIES, first_number)
         except RouterError:
             if caller.name and topics.find(str(topic)) is None:
                 await registry.delete(TOPIC_RECORDS, str(topic))

@@ -68,9 +68,11 @@ class StoredLedger(NamedTuple):
     subscriptions: list[tuple[int, str, str, int, int, bytes, int, bytes | None]]
 
     @classmethod
-    def new(cls, ledger_id: int, topic_id: int, partition: int) -> StoredLedger:
-        """Return an empty ledger."""
-        return cls(ledger_id, topic_id, partition, 0, 0, None, 0, 0, [], [], [], [], [])
+    def new(
+        cls, ledger_id: int, topic_id: int, partition: int, first_number: int = 0
+    ) -> StoredLedger:
+        """Return an empty ledger whose first message will have a number."""
+        return cls(ledger_id, topic_id, partition, 0, first_number, None, 0, 0, [], [], [], [], [])
 
     def row(self) -> LedgerRow:
         """Return the ledger as the last checkpoint left it.

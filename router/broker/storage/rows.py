@@ -126,8 +126,13 @@ def next_boot(connection: sqlite3.Connection) -> int:
     return int(boot)
 
 
-def insert_topic(connection: sqlite3.Connection, topic: TopicRecord) -> TopicRecord:
-    """Store a topic with a ledger for each partition; return it with the ids that it got."""
+def insert_topic(
+    connection: sqlite3.Connection, topic: TopicRecord, first_number: int = 0
+) -> TopicRecord:
+    """Store a topic with a ledger for each partition; return it with the ids that it got.
+
+    `first_number`: that of the first message of each ledger.
+    """
     topic_id = connection.execute(
         "INSERT INTO topics (name, partitions, policies, properties, created_ms)"
         " VALUES (?, ?, ?, ?, ?)",
@@ -140,14 +145,19 @@ def insert_topic(connection: sqlite3.Connection, topic: TopicRecord) -> TopicRec
         ),
     ).lastrowid
     partitions = range(max(1, topic.partitions))
-    ids = tuple(_insert_ledger(connection, topic_id or 0, partition) for partition in partitions)
+    ids = tuple(
+        _insert_ledger(connection, topic_id or 0, partition, first_number)
+        for partition in partitions
+    )
     return dataclasses.replace(topic, id=topic_id or 0, ledger_ids=ids)
 
 
-def _insert_ledger(connection: sqlite3.Connection, topic_id: int, partition: int) -> int:
+def _insert_ledger(
+    connection: sqlite3.Connection, topic_id: int, partition: int, first_number: int = 0
+) -> int:
     row = connection.execute(
-        "INSERT INTO ledgers (topic_id, partition, next_entry, next_index) VALUES (?, ?, 0, 0)",
-        (topic_id, partition),
+        "INSERT INTO ledgers (topic_id, partition, next_entry, next_index) VALUES (?, ?, 0, ?)",
+        (topic_id, partition, first_number),
     )
     return row.lastrowid or 0
 

@@ -205,19 +205,25 @@ class Store:
         return self._catalog.look(ledger_id)
 
     async def create_topic(
-        self, name: str, partitions: int, policies: Policies, properties: Mapping[str, str]
+        self,
+        name: str,
+        partitions: int,
+        policies: Policies,
+        properties: Mapping[str, str],
+        first_number: int = 0,
     ) -> TopicRecord:
         """Store a topic; partitions = 0: it is not partitioned and has one ledger.
 
+        `first_number`: that of the first message of each partition.
         Raises TopicExistsError, DiskFullError, StoreError.
         """
         self._refuse_full()
         wanted = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
         try:
-            topic = await self._run(lambda c: rows.insert_topic(c, wanted))
+            topic = await self._run(lambda c: rows.insert_topic(c, wanted, first_number))
         except sqlite3.IntegrityError as error:
             raise TopicExistsError(f"topic {name} exists already") from error
-        self._take_in(topic, 0)
+        self._take_in(topic, 0, first_number)
         return topic
 
     def topic(self, topic_id: int) -> TopicRecord | None:
@@ -364,11 +370,11 @@ class Store:
             self.fail(error)
             raise StoreError(f"the store failed: {said(error)}") from error
 
-    def _take_in(self, topic: TopicRecord, first: int) -> None:
+    def _take_in(self, topic: TopicRecord, first: int, first_number: int = 0) -> None:
         """Add a topic, and its new partitions from this one on."""
         self._catalog.topics[topic.id] = topic
         for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
-            self._catalog.add_idle(StoredLedger.new(ledger_id, topic.id, partition))
+            self._catalog.add_idle(StoredLedger.new(ledger_id, topic.id, partition, first_number))
 
     def _refuse_full(self) -> None:
         if self.full:

@@ -267,8 +267,9 @@ class Topics:
         partitions: int = 0,
         policies: Policies = Policies(),  # noqa: B008 - a frozen value
         properties: Mapping[str, str] = NO_PROPERTIES,
+        first_number: int = 0,
     ) -> TopicRecord:
-        """Create a topic.
+        """Create a topic; `first_number`: that of the first message of each partition.
 
         Raises TopicExistsError, BadNameError, BadRequestError, NamespaceNotFoundError.
         """
@@ -284,7 +285,9 @@ class Topics:
                     + ("" if taken == full else f"; Kafka would know both as {kafka_name}")
                 )
             await self.namespaces.check_or_create(name)
-            record = await self.store.create_topic(full, partitions, policies, properties)
+            record = await self.store.create_topic(
+                full, partitions, policies, properties, first_number
+            )
             self._remember(record)
             # Back again, should it have been deleted for having no topics meanwhile.
             await self.namespaces.ensure(namespace_of(name))

@@ -59,6 +59,7 @@ from router.wire.nats.jetstream.requests import (
     StreamConfigRequest,
     StreamPageRequest,
 )
+from router.wire.nats.jetstream.stream_rules import checked_stream
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.router_messages import read_message, write_message
 from router.wire.nats.subjects import matches
@@ -242,6 +243,7 @@ class TopicStreams:
             raise error(
                 ErrorCode.STREAM_INVALID_CONFIG, err=f"{self._lacks('streams with more')} {reason}"
             )
+        checked_stream(config)
         retention_ms = config.max_age // MILLISECOND_NS if config.max_age > 0 else None
         policies = Policies(retention_ms, config.max_bytes if config.max_bytes > 0 else None)
         try:

@@ -211,12 +211,9 @@ def test_what_a_stream_may_not_do_yet_is_refused_by_name() -> None:
         ("sources", [{"name": "B"}]),
         ("subject_transform", {"src": "a", "dest": "b"}),
         ("republish", {"src": "a", "dest": "b"}),
-        ("first_seq", 2),
         ("subject_delete_marker_ttl", 1),
         ("allow_msg_counter", True),
         ("allow_msg_schedules", True),
-        ("allow_atomic", True),
-        ("allow_batched", True),
     ):
         config = StreamConfig.from_json({"name": STREAM, member: value})
         with pytest.raises(JetStreamError) as raised:

@@ -25,6 +25,8 @@ MAX_NAME_BYTES: Final = 255
 
 MAX_SUBJECTS: Final = 500
 """Of a stream, and filters of a consumer: each is compared with all others."""
+MAX_FIRST_SEQUENCE: Final = 1 << 53
+"""Of a new stream; JSON has exact numbers up to there."""
 MAX_DESCRIPTION_BYTES: Final = 4 * 1024
 """How long a description may be."""
 
@@ -120,7 +122,7 @@ _REFUSED: Final[_Rules] = (
     (lambda c: c.sources, "sources are not supported"),
     (lambda c: c.subject_transform is not None, "subject_transform is not supported"),
     (lambda c: c.republish is not None, "republish is not supported"),
-    (lambda c: c.first_seq > 1, "first_seq above 1 is not supported"),
+    (lambda c: c.first_seq > MAX_FIRST_SEQUENCE, f"first_seq is at most {MAX_FIRST_SEQUENCE}"),
     (lambda c: c.subject_delete_marker_ttl, "subject_delete_marker_ttl is not supported"),
     (lambda c: c.allow_msg_counter, "allow_msg_counter is not supported"),
     (lambda c: c.allow_msg_schedules, "allow_msg_schedules is not supported"),

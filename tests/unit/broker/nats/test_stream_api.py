@@ -67,9 +67,9 @@ class Caller:
 Test = Callable[[Caller], Awaitable[None]]
 
 
-def with_caller(folder: Path, test: Test, *hidden: str) -> None:
+def with_caller(folder: Path, test: Test, *hidden: str, killed: bool = False) -> None:
     async def run() -> None:
-        async with streaming(folder) as rig:
+        async with streaming(folder, killed=killed) as rig:
             await test(Caller(rig, *hidden))
 
     asyncio.run(run())
@@ -266,5 +266,52 @@ def test_what_no_row_serves_has_no_answer(tmp_path: Path) -> None:
     async def test(caller: Caller) -> None:
         for subject in ("NONE", "STREAM.INFO", "STREAM.INFO.a.b", "STREAM.MSG", ""):
             assert await caller.api.answer(caller.who, subject, b"") is None
+
+    with_caller(tmp_path, test)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_stream_begins_at_its_first_sequence_for_each_dialect(
+    tmp_path: Path, killed: bool
+) -> None:
+    first = 1 << 53
+    config = {"name": "S", "subjects": ["s.>"], "first_seq": first}
+
+    async def make(caller: Caller) -> None:
+        created = await caller.call("STREAM.CREATE.S", config)
+        state = created["state"]
+        assert (created["config"]["first_seq"], state["messages"]) == (first, 0)
+        assert (state["first_seq"], state["last_seq"]) == (first, first - 1)
+
+    async def fill(caller: Caller) -> None:
+        rig = caller.rig
+        assert (await caller.call("STREAM.INFO.S"))["state"]["first_seq"] == first
+        assert await rig.publish("s.a", b"1") == {"stream": "S", "seq": first}
+        stream = await rig.streams.open("S")
+        assert (stream.ledger.first_entry, stream.ledger.first_number) == (0, first - 1)
+        await rig.append_foreign(stream, "s.b", "")
+
+    async def check(caller: Caller) -> None:
+        state = (await caller.call("STREAM.INFO.S", {"subjects_filter": ">"}))["state"]
+        assert (state["messages"], state["first_seq"]) == (3, first)
+        assert (state["last_seq"], state["subjects"]) == (first + 2, {"s.a": 1, "s.b": 1, "s.S": 1})
+        found = await caller.call("STREAM.MSG.GET.S", {"seq": first})
+        assert found["message"]["seq"] == first
+        assert await caller.call("STREAM.MSG.GET.S", {"seq": first - 1}) == {"error": 10037}
+        assert (await caller.call("STREAM.PURGE.S"))["purged"] == 3
+        state = (await caller.call("STREAM.INFO.S"))["state"]
+        assert (state["first_seq"], state["last_seq"]) == (first + 3, first + 2)
+
+    for test in (make, fill, check):
+        with_caller(tmp_path, test, killed=killed)
+
+
+def test_a_first_sequence_is_refused_for_a_topic_that_is_there(tmp_path: Path) -> None:
+    async def test(caller: Caller) -> None:
+        await caller.rig.topics.create(TopicName.parse("persistent://public/default/t"), 1)
+        config = {"name": "t", "subjects": ["t"], "first_seq": 2}
+        assert await caller.call("STREAM.CREATE.t", config) == {"error": 10052}
+        config = {"name": "u", "subjects": ["u"], "first_seq": (1 << 53) + 1}
+        assert await caller.call("STREAM.CREATE.u", config) == {"error": 10052}
 
     with_caller(tmp_path, test)
