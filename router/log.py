@@ -14,8 +14,11 @@ import os
 import re
 import sys
 import threading
+import time
+from collections import OrderedDict
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from io import FileIO, TextIOBase, TextIOWrapper
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
@@ -35,6 +38,11 @@ _SECRET_TEXT: Final = re.compile(r"\b(basic|bearer)\s+[A-Za-z0-9+/=._~-]{6,}", r
 
 
 MAX_REFUSAL_LINES_PER_SECOND: Final = 20
+MAX_EQUAL_LINES: Final = 10
+"""Equal warnings that are written within EQUAL_LINES_SECONDS."""
+EQUAL_LINES_SECONDS: Final = 60.0
+MAX_DIFFERENT_LINES: Final = 1_000
+"""Different warnings whose repetition is counted; the ones longest ago are forgotten."""
 OUTPUT: Final = "router.output"
 """Logger of what a process writes to its standard streams; no level leaves it out."""
 MAX_PARTIAL_LINE_CHARACTERS: Final = 64 * 1024
@@ -42,6 +50,8 @@ MAX_PARTIAL_LINE_CHARACTERS: Final = 64 * 1024
 request_id: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The transaction id of the request that is served now; None outside of a request."""
 
+_WRITTEN: Final = "router_written"
+_VARYING: Final = frozenset({"timestamp", "request_id", "left_out"})
 _PREFIX: Final = re.compile(r"router(?:\.broker)?: ")
 _process_name = "router"
 
@@ -77,6 +87,9 @@ def configure(
     if file is not None:
         kept = _PrivateFile(file, maxBytes=FILE_BYTES, backupCount=FILES_KEPT)
         handlers.append(_formatted(kept, before, form == "text"))
+    repeated = RepetitionFilter(time.monotonic)
+    for handler in handlers:
+        handler.addFilter(repeated)
     logging.basicConfig(level=level.upper(), handlers=handlers, force=True)
     structlog.configure(
         processors=[
@@ -172,6 +185,68 @@ class LineLimit:
             self._lines += 1
             left_out, self._left_out = self._left_out, 0
             return {"left_out": left_out} if left_out else {}
+
+
+@dataclass(slots=True)
+class _Repetition:
+    """How often a line was written since a time, and how many were left out."""
+
+    since: float
+    lines: int = 0
+    left_out: int = 0
+
+
+class RepetitionFilter(logging.Filter):
+    """Leaves out a warning or an error that was written MAX_EQUAL_LINES times a moment ago.
+
+    Lines are equal if all that they say is, but their time and their request. The next one that is
+    written says how many were left out before it. All handlers share one filter. `clock` is
+    monotonic, in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        super().__init__()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._repetitions: OrderedDict[int, _Repetition] = OrderedDict()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether a line is written; note in it how many were left out before."""
+        if record.levelno < logging.WARNING:
+            return True
+        if (known := record.__dict__.get(_WRITTEN)) is not None:  # by another handler
+            return bool(known)
+        left_out = self._admit(hash((record.name, record.levelno, _said(record))))
+        record.__dict__[_WRITTEN] = left_out is not None
+        if left_out and isinstance(record.msg, dict):
+            record.msg = {**record.msg, "left_out": record.msg.get("left_out", 0) + left_out}
+        elif left_out:
+            record.msg, record.args = f"{record.getMessage()} (left out: {left_out})", ()
+        return left_out is not None
+
+    def _admit(self, line: int) -> int | None:
+        """Return how many equal lines were left out before this one; None: leave it out, too."""
+        now = self._clock()
+        with self._lock:
+            found = self._repetitions.setdefault(line, _Repetition(now))
+            self._repetitions.move_to_end(line)
+            if len(self._repetitions) > MAX_DIFFERENT_LINES:
+                self._repetitions.popitem(last=False)
+            if now - found.since >= EQUAL_LINES_SECONDS:
+                found.since, found.lines = now, 0
+            if found.lines >= MAX_EQUAL_LINES:
+                found.left_out += 1
+                return None
+            found.lines += 1
+            left_out, found.left_out = found.left_out, 0
+            return left_out
+
+
+def _said(record: logging.LogRecord) -> tuple[str, ...]:
+    """Return what a line says, without what tells equal ones apart."""
+    if isinstance(record.msg, dict):
+        return tuple(f"{name}={record.msg[name]}" for name in record.msg if name not in _VARYING)
+    return (record.getMessage(), repr(record.exc_info[1]) if record.exc_info else "")
 
 
 class _Captured(TextIOBase):

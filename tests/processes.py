@@ -7,13 +7,12 @@ import signal
 import ssl
 import subprocess
 import sys
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-from router import node_socket
 
 DEADLINE = 60.0
 
@@ -53,23 +52,23 @@ class BrokerProcess:
         return self.process.pid
 
     def start(self) -> None:
-        """Start and wait until the socket answers."""
+        """Start and wait until it says that it listens, with `broker_http` also over HTTP."""
         command = [sys.executable, "-m", *self.arguments, "--data", str(self.folder)]
-        self.process = subprocess.Popen(
-            [*command, "--pulsar", self._pulsar],
-            env=os.environ | self._environ,
-            cwd=self.folder.parent,
-        )
-        until = time.monotonic() + DEADLINE
-        while time.monotonic() < until:
-            assert self.process.poll() is None, f"the broker ended: {self.process.returncode}"
-            try:
-                node_socket.connect(self.folder, 1).close()
-            except OSError:
+        announced = [b"Broker listens on "]
+        if "ROUTER_BROKER_HTTP" in self._environ:
+            announced.append(b"Administration and lookups: ")
+        with tempfile.TemporaryFile() as output:
+            self.process = subprocess.Popen(
+                [*command, "--pulsar", self._pulsar],
+                env=os.environ | self._environ,
+                cwd=self.folder.parent,
+                stdout=output,
+            )
+            until = time.monotonic() + DEADLINE
+            while not all(one in os.pread(output.fileno(), 1 << 16, 0) for one in announced):
+                assert self.process.poll() is None, f"the broker ended: {self.process.returncode}"
+                assert time.monotonic() < until, "the broker does not say where it listens"
                 time.sleep(0.02)
-            else:
-                return
-        raise AssertionError("the broker does not answer")
 
     def stop(self) -> int:
         """Stop it as a user does, and return its exit status."""

@@ -93,8 +93,11 @@ def answers(address: tuple[str, int], secure: bool, path: str = "/ready") -> boo
 
 
 def http_status(address: tuple[str, int], secure: bool, path: str) -> bytes:
-    """Return the status that a GET of the path is answered with, empty: there is no answer."""
-    request = f"GET {path} HTTP/1.1\r\nHost: router\r\nConnection: close\r\n\r\n".encode()
+    """Return the status that a GET of the path is answered with, empty: there is no answer.
+
+    The host is one that `Hosts` takes whatever the settings are.
+    """
+    request = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
     try:
         with socket.create_connection(address, timeout=ANSWER_SECONDS) as plain:
             client = _unverified().wrap_socket(plain) if secure else plain

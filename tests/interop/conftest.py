@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
-from urllib.request import urlopen
 
 import pytest
 
 from tests.interop.brokers import Broker
 from tests.ports import free_port
-from tests.processes import BrokerProcess, wait_until
+from tests.processes import BrokerProcess
 from tests.servers.pulsar import Pulsar
-
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="package")
@@ -23,13 +19,6 @@ def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     folder = tmp_path_factory.mktemp("ours") / "data"
     process = BrokerProcess(folder, free_port(), broker_http=http)
     process.start()
-
-    def serves() -> bool:
-        with suppress(OSError), urlopen(f"http://{http}/admin/v2/brokers/health", timeout=5):
-            return True
-        return False
-
-    wait_until(serves, PATIENCE)
     broker = Broker("ours", process.url, f"http://{http}", "public/interop")
     yield broker
     broker.close()

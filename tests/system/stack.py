@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.ports import free_port
 
 DEADLINE = 60.0
+ANNOUNCEMENT = b"Message router listens on "
 
 
 def children(pid: int) -> list[int]:
@@ -58,14 +59,20 @@ class Stack:
         return f"http://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start and wait until the router is ready."""
+        """Start and wait until the router says that it is ready."""
         command = [sys.executable, "-m", "router", "serve", "--port", str(self.port)]
         command += ["--data", str(self.folder / "data"), *self.flags]
-        with (self.folder / "serve.log").open("ab") as log:
+        written = self.folder / "serve.log"
+        with written.open("ab") as log:
+            before = log.tell()
             self.process = subprocess.Popen(
                 command, cwd=self.folder, env=os.environ | self.environ, stdout=log, stderr=log
             )
-        self.wait_ready()
+        until = time.monotonic() + DEADLINE
+        while ANNOUNCEMENT not in (said := written.read_bytes()[before:]):
+            assert self.process.poll() is None, said[-2000:].decode()
+            assert time.monotonic() < until, f"not announced: {said[-2000:].decode()}"
+            time.sleep(0.05)
 
     def wait_ready(self) -> None:
         """Wait until /ready answers 200."""

@@ -186,3 +186,61 @@ def test_limit_counts_what_it_leaves_out(clock: ManualClock) -> None:
     clock.advance(1)
     assert limit.admit() == {"left_out": 3}
     assert limit.admit() == {}
+
+
+class CountingHandler(logging.Handler):
+    """Keeps what it is given."""
+
+    def __init__(self, found: log.RepetitionFilter) -> None:
+        super().__init__()
+        self.messages: list[Any] = []
+        self.addFilter(found)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.messages.append(record.msg)
+
+
+def test_equal_warnings_are_bounded_and_counted(tmp_path: Path) -> None:
+    """As of a probe that is refused several times a second, for ever."""
+    clock = ManualClock()
+    repeated = log.RepetitionFilter(clock)
+    handlers = [CountingHandler(repeated) for _ in range(2)]
+    log.configure("info", "json", stderr=False)
+    logging.getLogger().handlers[:] = handlers
+    for number in range(1_000):
+        log.request_id.set(f"r{number}")
+        structlog.get_logger().warning("refused", address="127.0.0.1")
+        logging.getLogger("asyncio").error("slow %s", "callback")
+        structlog.get_logger().info("stored")
+    structlog.get_logger().warning("refused", address="127.0.0.2")
+    clock.now += log.EQUAL_LINES_SECONDS
+    structlog.get_logger().warning("refused", address="127.0.0.1")
+    logging.getLogger("asyncio").error("slow %s", "callback")
+    most = log.MAX_EQUAL_LINES
+    for handler in handlers:
+        ours = [message for message in handler.messages if isinstance(message, dict)]
+        foreign = [message for message in handler.messages if not isinstance(message, dict)]
+        assert sum(one["event"] == "stored" for one in ours) == 1_000
+        refused = [one for one in ours if one["event"] == "refused"]
+        assert len(refused) == most + 2
+        assert [one["left_out"] for one in refused if "left_out" in one] == [1_000 - most]
+        assert refused[-1]["left_out"] == 1_000 - most
+        assert len(foreign) == most + 1
+        assert foreign[-1] == f"slow callback (left out: {1_000 - most})"
+
+
+def test_warnings_that_differ_take_a_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "MAX_DIFFERENT_LINES", 3)
+    found = log.RepetitionFilter(ManualClock())
+    record = logging.LogRecord("x", logging.WARNING, "f", 1, "%d", (0,), None)
+    for number in range(100):
+        assert found.filter(logging.makeLogRecord(record.__dict__ | {"args": (number,)}))
+    assert len(found._repetitions) == 3
+
+
+def test_every_log_bounds_equal_warnings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    log.configure("info", "json", file=tmp_path / "broker.log")
+    for _ in range(100):
+        structlog.get_logger().warning("again")
+    assert len(lines(tmp_path / "broker.log")) == log.MAX_EQUAL_LINES
+    assert len(capfd.readouterr().err.splitlines()) == log.MAX_EQUAL_LINES
