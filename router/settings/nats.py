@@ -10,7 +10,7 @@ NATS: Final[tuple[Setting, ...]] = (
     size(
         "nats.max_payload",
         "1M",
-        "Maximum size of a message of a NATS client, with its headers.",
+        "Maximum size of a message of a NATS client or of JetStream over HTTP, with its headers.",
     ),
     count("nats.max_subscriptions", "10000", "Maximum number of subscriptions of one NATS client."),
     size(

@@ -21,6 +21,7 @@ SUBJECTS = [".".join((one.words, *(name.upper() for name in one.names))) for one
 BODIES = [b"", b'{"peer":"x"}', b"no JSON"]
 # nats-server leaves what its system account may call without an answer.
 OF_ACCOUNTS = [one for one in SUBJECTS if one.startswith(("STREAM.", "CONSUMER."))]
+ID = {"Nats-Msg-Id": "1"}
 UNPIN = ["CONSUMER.UNPIN.S.C", "CONSUMER.UNPIN.S.absent", "CONSUMER.UNPIN.absent.C"]
 
 
@@ -126,3 +127,15 @@ def test_a_stream_that_allows_batches_is_made_and_a_batch_is_refused(
         assert json.loads(client.line())["error"]["err_code"] == code
     assert ours.call("STREAM.INFO.BATCHES")["state"]["messages"] == 0
     ours.call("STREAM.DELETE.BATCHES")
+
+
+def test_the_largest_message_is_the_same_over_http(nats_stack: NatsStack, ours: ApiClient) -> None:
+    ours.call("STREAM.CREATE.LARGE", {"name": "LARGE", "subjects": ["large"]})
+    limit = 1 << 20
+    for headers, size, status in (({}, limit, 200), ({}, limit + 1, 413), (ID, limit, 413)):
+        answer = ask(nats_stack, "POST", "/jetstream/publish/large", b"x" * size, headers)
+        assert answer.status == status, answer.body
+    assert ours.publish("large", b"x" * limit)["seq"] == 2
+    with pytest.raises(AssertionError, match="Maximum"), ApiClient(nats_stack.nats) as client:
+        client.publish("large", b"x" * (limit + 1))
+    ours.call("STREAM.DELETE.LARGE")

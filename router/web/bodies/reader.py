@@ -95,6 +95,11 @@ class BodyReader:
         self._timeout = timeout
         self._clock = clock
 
+    def with_message_limit(self, limit: int) -> BodyReader:
+        """Return a reader of bodies whose messages have at most so many bytes."""
+        bounds = replace(self.bounds, message=limit, batch=max(limit, self.bounds.batch))
+        return BodyReader(bounds, self._budget, self.offload, self._timeout, self._clock)
+
     def messages(self, body: Body) -> Steps[tuple[list[Message], Reservation]]:
         """Return the messages of a body, and what the caller releases when they are stored.
 

@@ -47,7 +47,9 @@ class JetStreamRoutes:
     ) -> None:
         writer = Writer(wall_ns)
         options = JetStreamOptions.from_settings(settings)
-        context = JetStreamContext(*parts, options, writer, wall_ns)
+        access, streams, reader, unsent = parts
+        reader = reader.with_message_limit(options.max_payload)
+        context = JetStreamContext(access, streams, reader, unsent, options, writer, wall_ns)
         self._failures = Failures(texts, writer)
         self._api = ApiViews(context)
         self._publish = PublishViews(context)

@@ -74,7 +74,7 @@ class ApiViews:
         asked = context.principal(environ)
         call = call_of(requests.decode(subject))
         if body is None:
-            body = context.body(environ, MAX_BODY_BYTES)
+            body = context.body(environ, context.options.max_payload)
         if call.fault is not None:
             raise FaultError.of_error(call.fault)
         if not body.strip():

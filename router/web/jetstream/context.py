@@ -24,7 +24,7 @@ from router.wire.nats.message import NatsMessage
 from router.wire.nats.subjects import is_literal
 
 MAX_BODY_BYTES: Final = 1 << 20
-"""Of a call of the API, or of acknowledgements."""
+"""Of acknowledgements, and of requests that need none."""
 FAILED: Final = "router.jetstream.failed"
 """Where a view leaves in the environment what a failure is about, as fields of `-ERR`."""
 _STATUS: Final = re.compile(rb"NATS/1\.0 ([0-9]{3})(?: ([^\r\n]*))?")
@@ -56,7 +56,10 @@ class FaultError(BadRequestError):
 
 @dataclass(frozen=True, slots=True)
 class JetStreamOptions(SettingsOptions):
-    """The settings that the views read; times are seconds, `max_fetch` messages."""
+    """The settings that the views read; times are seconds, `max_fetch` messages.
+
+    `max_payload` bounds what is sent to the streams, as it bounds a message of a NATS client.
+    """
 
     enabled: bool = from_setting("jetstream.enabled")
     timeout: float = from_setting("backend.timeout")
@@ -64,6 +67,7 @@ class JetStreamOptions(SettingsOptions):
     max_expires: float = from_setting("consume.max_timeout")
     max_fetch: int = from_setting("consume.limit")
     max_bytes: int = from_setting("consume.max_bytes")
+    max_payload: int = from_setting("nats.max_payload")
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,9 +72,10 @@ class PublishViews:
         del body
         with reserved:
             payload = messages[0].value if messages else b""
-            if len(payload) > (limit := context.reader.bounds.message):
-                raise MessageTooLargeError(f"The limit is {limit} bytes.")
-            message = NatsMessage(subject, headers=message_headers(environ), payload=payload)
+            headers, limit = message_headers(environ), context.options.max_payload
+            if len(headers) + len(payload) > limit:
+                raise MessageTooLargeError(f"The limit is {limit} bytes, headers included.")
+            message = NatsMessage(subject, headers=headers, payload=payload)
             replies = yield from context.ask(environ, asked, message)
         if not replies:
             raise OutcomeUnknownError

@@ -173,11 +173,13 @@ def test_publish_demands_nothing_of_the_store_while_jetstream_is_off(
 
 
 def test_bodies_are_bounded_and_may_be_compressed(opened: Open, streams: FakeStreams) -> None:
-    site = opened(publish_max_message="1K", publish_max_batch="2K")
+    site = opened(publish_max_message="100", publish_max_batch="2K", nats_max_payload="1K")
     streams.answers("orders.", STORED)
-    for size in (1_025, 5_000):
-        answer = publish(site, b"x" * size)
+    for size, headers in ((1_025, {}), (5_000, {}), (1_024, {"Nats-Msg-Id": "1"})):
+        answer = publish(site, b"x" * size, headers=headers)
         assert (answer.status_code, answer.text[:4]) == (413, "-ERR")
+    publish(site, b"x" * 1_024)
+    assert len(streams.asked.pop().message.payload) == 1_024
     packed = gzip.compress(b"pears")
     publish(site, packed, headers={"Content-Encoding": "gzip"})
     assert [asked.message.payload for asked in streams.asked] == [b"pears"]
