@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         "router copy data kafka.cfg --follow          and go on until Ctrl-C",
         "router copy data kafka.cfg --verify-only --verify=all",
         "router copy kafka://localhost:9092 new-data --topics 'orders*' --since 2026-01-01T00:00Z",
-        "router copy 'pulsar://old:6650/?admin=http://old:3904' new.cfg --rate 20M",
+        "router copy pulsar://old:6650 new.cfg --rate 20M",
     )
 )
 @click.argument("source", metavar="FROM")
@@ -76,10 +76,10 @@ def command(source: str, target: str, as_json: bool, **given: Any) -> None:
     """Copy topics, their messages and groups from FROM to TO, each message once.
 
     FROM and TO are a configuration file (*.cfg), a data folder, or the URL of a backend:
-    kafka://host:port, pulsar://host:port/?admin=http://host:port (Apache Pulsar, or the Pulsar
-    listener of a router). Routers may run on both meanwhile; while nodes serve TO, name their
-    configuration file, not the URL of its store, so that both share leases. A copy that ended, in
-    whatever way, goes on where it stopped when the same command is run again.
+    kafka://host:port, pulsar://host:port (Apache Pulsar, or the Pulsar listener of a router).
+    Routers may run on both meanwhile; while nodes serve TO, name their configuration file, not the
+    URL of its store, so that both share leases. A copy that ended, in whatever way, goes on where
+    it stopped when the same command is run again.
 
     Exit status 3 says that a comparison found differences.
     """

@@ -26,8 +26,11 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
 
     del node
     address = Address.parse(url)
-    https = address.admin.startswith("https:")
+    administration = address.administration
+    https = administration.startswith("https:")
     credentials = Credentials.from_settings(settings, tls=address.tls or https)
     routes = Lookups(address, credentials)
-    rest = RestAdmin(address.admin, routes, credentials) if address.admin else None
-    return PulsarBackend(routes, rest, time.time_ns, settings.number("consume.max_bytes"))
+    rest = RestAdmin(administration, routes, credentials) if administration else None
+    backend = PulsarBackend(routes, rest, time.time_ns, settings.number("consume.max_bytes"))
+    backend.rest_is_assumed = address.admin is None
+    return backend

@@ -52,6 +52,9 @@ class BrokerAdmin:
         command = npb.CommandAdmin(delete_topic=npb.TopicRef(topic=str(topic)))
         ask(self._link, command, deadline, again=False)
 
+    def check(self, deadline: float) -> None:
+        """Return: it answers where messages are served."""
+
     def capabilities(self, deadline: float) -> Capabilities:
         """Return that nothing is missing."""
         del deadline

@@ -35,6 +35,7 @@ from router.backoff import Backoff
 from router.clocks import deadline_in
 from router.errors import (
     BackendTimeoutError,
+    BackendUnavailableError,
     NotAllowedError,
     RouterError,
     SubscriptionBusyError,
@@ -56,9 +57,8 @@ from router.pulsar_client.refusals import ElsewhereError
 if TYPE_CHECKING:
     from router.backends.pulsar.rest import RestAdmin
 
-NO_ADMIN: Final = "the backend's address names no administration: add ?admin=http://host:8080"
-NO_TIME: Final = (
-    "a time, a reset and a cursor need the administration of Apache Pulsar: " + NO_ADMIN
+NO_ADMIN: Final = (
+    "this needs the administration of Apache Pulsar, and the backend's address says ?admin=none"
 )
 # A broker answers at once unless it asks the present consumer for a sign of life, or loads a topic.
 ANSWER_SECONDS: Final = 0.5
@@ -66,6 +66,10 @@ EVICT_SECONDS: Final = 2.0
 BUSY_SECONDS: Final = 1.0
 # Between tries; all are the same, so that calls share it.
 _PAUSES: Final = Backoff(0.02)
+NAME_ADMIN: Final = (
+    "Name the address of Apache Pulsar's administration in the backend's, ?admin=http://host:port;"
+    " or say ?admin=none: then topics are neither created nor listed, deleted or described."
+)
 _PROBE: Final = "persistent://public/default/ready"
 
 
@@ -86,6 +90,9 @@ class PulsarBackend:
         self._routes = routes
         self._commands = BrokerAdmin(routes.service)
         self._rest = rest
+        # Set by the caller that took a default address for it: `ready` checks that, until it
+        # answers once. Later it may be away like any broker, and publishes and polls go on.
+        self.rest_is_assumed = False
         self._producers = Producers(routes, wall_ns)
         self.publish = self._producers.publish
         joint = JointPublishing(self._producers)
@@ -97,13 +104,13 @@ class PulsarBackend:
         deadline = deadline_in(timeout)
         if self._is_ours(deadline):
             return self._commands.deduplicates(topic, deadline)
-        return self._topics(deadline).deduplicates(topic, deadline)
+        return self._admin(deadline).deduplicates(topic, deadline)
 
     def deduplicate(self, topic: TopicName, timeout: float) -> None:
         """Have repeats dropped from now on; see `Deduplicating`."""
         deadline = deadline_in(timeout)
         if not self._is_ours(deadline):
-            self._topics(deadline).deduplicate(topic, deadline)
+            self._admin(deadline).deduplicate(topic, deadline)
 
     def is_ours(self, timeout: float) -> bool:
         """Return whether a broker of ours answers, not Apache Pulsar."""
@@ -137,12 +144,12 @@ class PulsarBackend:
         elif isinstance(start, Start):
             make_subscription(self._routes, subscription, start, deadline)
         else:
-            self._cursors(deadline).subscribe(subscription, start, deadline)
+            self._admin(deadline).subscribe(subscription, start, deadline)
 
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
         deadline = deadline_in(timeout)
-        self._cursors(deadline).reset(subscription, to, deadline)
+        self._admin(deadline).reset(subscription, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
@@ -192,7 +199,7 @@ class PulsarBackend:
         """
         try:
             until = deadline_in(EVICT_SECONDS)
-            self._cursors(until).evict(grant.subscription, grant.partition, asking, until)
+            self._admin(until).evict(grant.subscription, grant.partition, asking, until)
         except RouterError as error:
             # Takes a third of the time in which Spark's workers import all of this; this is rare.
             import structlog  # noqa: PLC0415
@@ -215,7 +222,7 @@ class PulsarBackend:
         where the address names no administration.
         """
         deadline = deadline_in(timeout)
-        return self._cursors(deadline).extents(wanted, deadline)
+        return self._admin(deadline).extents(wanted, deadline)
 
     def stream(self, topic: TopicName, partition: int, start: Place, timeout: float) -> EntryStream:
         """Open a stream of whole entries, as they are stored; raise TopicNotFoundError."""
@@ -226,17 +233,17 @@ class PulsarBackend:
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
         deadline = deadline_in(timeout)
-        self._cursors(deadline).acknowledge(subscription, positions, cumulative, deadline)
+        self._admin(deadline).acknowledge(subscription, positions, cumulative, deadline)
 
     def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
         """Return where the subscription stands, by partition; see the protocol."""
         deadline = deadline_in(timeout)
-        return self._cursors(deadline).cursors(subscription, deadline)
+        return self._admin(deadline).cursors(subscription, deadline)
 
     def create_topic(self, info: TopicInfo, timeout: float) -> None:
         """Create a topic; see the protocol."""
         deadline = deadline_in(timeout)
-        self._topics(deadline).create(info, deadline)
+        self._admin(deadline).create(info, deadline)
 
     def create_on_demand(self, topic: TopicName, partitions: int, timeout: float) -> bool:
         """Create a topic that a client uses; see the protocol."""
@@ -246,13 +253,13 @@ class PulsarBackend:
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         deadline = deadline_in(timeout)
-        self._topics(deadline).delete(topic, deadline)
+        self._admin(deadline).delete(topic, deadline)
 
     def capabilities(self, timeout: float) -> Capabilities:
         """Return what the store can do; see the protocol."""
         deadline = deadline_in(timeout)
         try:
-            return self._topics(deadline).capabilities(deadline)
+            return self._admin(deadline).capabilities(deadline)
         except NotAllowedError as error:
             why = str(error)
             return Capabilities(why, why, why, why, why)
@@ -260,24 +267,24 @@ class PulsarBackend:
     def grow_topic(self, topic: TopicName, partitions: int, timeout: float) -> None:
         """Give a partitioned topic more partitions; see the protocol."""
         deadline = deadline_in(timeout)
-        self._topics(deadline).grow(topic, partitions, deadline)
+        self._admin(deadline).grow(topic, partitions, deadline)
 
     def set_retention(
         self, topic: TopicName, ms: int | None, max_bytes: int | None, timeout: float
     ) -> None:
         """Change what a topic keeps; see the protocol."""
         deadline = deadline_in(timeout)
-        self._topics(deadline).retain(topic, ms, max_bytes, deadline)
+        self._admin(deadline).retain(topic, ms, max_bytes, deadline)
 
     def list_topics(self, timeout: float) -> list[TopicInfo]:
         """Return all topics of all namespaces, by name."""
         deadline = deadline_in(timeout)
-        return self._topics(deadline).topics(deadline)
+        return self._admin(deadline).topics(deadline)
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol."""
         deadline = deadline_in(timeout)
-        return self._topics(deadline).describe(topic, deadline)
+        return self._admin(deadline).describe(topic, deadline)
 
     def ready(self, timeout: float) -> None:
         """Return if the broker answers a question; see the protocol."""
@@ -285,6 +292,8 @@ class PulsarBackend:
             count_partitions(self._routes.service, _PROBE, deadline_in(timeout))
         except TopicNotFoundError:
             pass  # an answer like any other
+        if self.rest_is_assumed:
+            self._check_assumed(deadline_in(timeout))
 
     def close(self) -> None:
         """Release what this backend opened; see the protocol."""
@@ -294,18 +303,26 @@ class PulsarBackend:
     def _is_ours(self, deadline: float) -> bool:
         return self._routes.service.connection(deadline).ours
 
-    def _topics(self, deadline: float) -> BrokerAdmin | RestAdmin:
-        """Return what administers topics."""
-        if self._rest is not None:
-            return self._rest
+    def _check_assumed(self, deadline: float) -> None:
+        """Raise BackendUnavailableError if there is no administration at the default address."""
         if self._is_ours(deadline):
-            return self._commands
-        raise NotAllowedError(NO_ADMIN)
+            self.rest_is_assumed = False
+            return
+        try:
+            self._admin(deadline).check(deadline)
+        except RouterError as error:
+            # See `_evict`.
+            import structlog  # noqa: PLC0415
 
-    def _cursors(self, deadline: float) -> BrokerAdmin | RestAdmin:
-        """Return what knows positions and moves cursors."""
+            reason = f"{error}. {NAME_ADMIN}"
+            structlog.get_logger(__name__).warning("pulsar-administration-missing", reason=reason)
+            raise BackendUnavailableError(reason) from error
+        self.rest_is_assumed = False
+
+    def _admin(self, deadline: float) -> BrokerAdmin | RestAdmin:
+        """Return what administers topics and cursors: a broker of ours does by itself."""
         if self._is_ours(deadline):
             return self._commands
         if self._rest is not None:
             return self._rest
-        raise NotAllowedError(NO_TIME)
+        raise NotAllowedError(NO_ADMIN)

@@ -88,6 +88,13 @@ class RestAdmin:
         partitioned = "/partitions" if self._partitions(topic, deadline) else ""
         self._peer.ask("DELETE", f"{_path(topic)}{partitioned}?force=true", deadline)
 
+    def check(self, deadline: float) -> None:
+        """Return if Apache Pulsar's administration answers, to clients of any rights.
+
+        Raises NotAllowedError, TopicNotFoundError, BackendUnavailableError.
+        """
+        self._peer.get("clusters", list, deadline)
+
     def capabilities(self, deadline: float) -> Capabilities:
         """Return what is Apache Pulsar's own to decide."""
         del deadline

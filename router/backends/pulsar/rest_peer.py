@@ -19,6 +19,7 @@ from router.errors import (
 )
 from router.pulsar_client.credentials import Credentials
 from router.quoting import said
+from router.settings import without_password
 
 T = TypeVar("T")
 
@@ -58,6 +59,7 @@ class RestPeer:
 
     def __init__(self, url: str, credentials: Credentials) -> None:
         self._url = url
+        self._shown = without_password(url)
         self._credentials = credentials
 
     def get(self, path: str, kind: type[T], deadline: float) -> T:
@@ -86,10 +88,12 @@ class RestPeer:
             return json.loads(data) if data else None
         except HTTPError as error:
             failure = _STATUS.get(error.code, BackendUnavailableError)
-            raise failure(f"the administration answers {error.code}: {_reason(error)}") from error
+            raise failure(
+                f"the administration at {self._shown} answers {error.code}: {_reason(error)}"
+            ) from error
         except (OSError, HTTPException, ValueError) as error:
             raise BackendUnavailableError(
-                f"the administration cannot be asked: {_cause(error)}"
+                f"the administration at {self._shown} cannot be asked: {_cause(error)}"
             ) from error
 
 

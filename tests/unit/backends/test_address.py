@@ -31,9 +31,18 @@ def test_ports_have_defaults(url: str, hosts: tuple[tuple[str, int], ...]) -> No
     assert Address.parse(url).hosts == hosts
 
 
-def test_the_administration_is_an_option() -> None:
-    address = Address.parse("pulsar://a:1/?admin=http://a:8080/")
-    assert address.admin == "http://a:8080"
+@pytest.mark.parametrize(
+    ("url", "administration"),
+    [
+        ("pulsar://a:1/?admin=http://b:80/", "http://b:80"),
+        ("pulsar://a:1,b:2", "http://a:8080"),
+        ("pulsar+ssl://a:1", "https://a:8443"),
+        ("pulsar://[::1]:6650", "http://[::1]:8080"),
+        ("pulsar://a:1/?admin=none", ""),
+    ],
+)
+def test_the_administration_has_a_default_address(url: str, administration: str) -> None:
+    assert Address.parse(url).administration == administration
 
 
 @pytest.mark.parametrize(
@@ -46,6 +55,7 @@ def test_the_administration_is_an_option() -> None:
         "pulsar://a:99999",
         "pulsar://user@a:1",
         "pulsar://a:1/topic",
+        "pulsar://a:1/?admin=",
         "pulsar://a:1/?admin=file:///etc/passwd",
         "pulsar://a:1/?tls=yes",
     ],

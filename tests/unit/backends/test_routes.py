@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from router.backends.pulsar import open_backend
-from router.backends.pulsar.address import Address
+from router.backends.pulsar.address import ADMIN_PORTS, Address
 from router.backends.pulsar.routes import Lookups
 from router.backends.pulsar.schemas import PulsarSchemas
 from router.errors import BackendUnavailableError, NotAllowedError, TopicNotFoundError
@@ -165,11 +165,21 @@ def test_the_next_host_is_tried_when_one_is_not_there(brokers: list[Listening]) 
     routes.close()
 
 
-def test_administration_without_an_address_is_refused_with_advice(
+def test_an_address_without_administration_publishes_and_polls_only(
     brokers: list[Listening],
 ) -> None:
+    backend = open_backend(f"{brokers[0].url}/?admin=none", load(None, {}), None)
+    with pytest.raises(NotAllowedError, match="admin=none"):
+        backend.list_topics(WAIT)
+    backend.close()
+
+
+def test_administration_that_is_not_at_its_default_address_is_named(
+    brokers: list[Listening], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(ADMIN_PORTS, "http", 1)
     backend = open_backend(brokers[0].url, load(None, {}), None)
-    with pytest.raises(NotAllowedError, match="admin=http"):
+    with pytest.raises(BackendUnavailableError, match=r"http://127\.0\.0\.1:1 cannot"):
         backend.list_topics(WAIT)
     backend.close()
 
