@@ -6,7 +6,10 @@ complete.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
+
+NOTHING_STORED: Final = "None of the messages is stored."
+"""What a publish that ended in time without an outcome says, unless that is unknown."""
 
 
 class RouterError(Exception):
@@ -254,11 +257,20 @@ class BackendTimeoutError(RouterError):
     code = "backend-timeout"
     retriable = True
 
+    def of_publish(self) -> BackendTimeoutError:
+        """Return the failure of a publish: where it is not unknown, no message is stored."""
+        said = str(self)
+        return self if NOTHING_STORED in said else BackendTimeoutError(f"{NOTHING_STORED} {said}")
+
 
 class OutcomeUnknownError(BackendTimeoutError):
     """It is unknown whether the messages are stored."""
 
     code = "outcome-unknown"
+
+    def of_publish(self) -> BackendTimeoutError:
+        """Return this failure, which says that the outcome is unknown."""
+        return self
 
     @classmethod
     def because(cls, reason: object) -> OutcomeUnknownError:

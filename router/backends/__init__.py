@@ -287,8 +287,9 @@ class Backend(Protocol):
 
         A batch that cannot be one append (`Receipt.parts`) may be stored in part: then it raises
         PartialPublishError, which tells how many of its messages are, the first ones.
-        Raises TopicNotFoundError, PublishRefusedError, BackendUnavailableError, BackendTimeoutError
-        (outcome unknown: the messages may be stored). A batch above `max_entry` bytes is refused.
+        Raises TopicNotFoundError, PublishRefusedError, BackendUnavailableError and
+        BackendTimeoutError with nothing stored, OutcomeUnknownError if the messages may be stored.
+        A batch above `max_entry` bytes is refused.
         """
         ...
 

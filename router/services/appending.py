@@ -364,7 +364,7 @@ def _fail(appends: Sequence[Append], failure: BaseException) -> None:
 
 
 def _too_late() -> BackendTimeoutError:
-    return BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
+    return BackendTimeoutError("Earlier publishes took too long.")
 
 
 def _count_off(joined: Sequence[Append], failure: PartialPublishError) -> None:

@@ -7,13 +7,15 @@ are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
 
 from router.backends import Batch, Receipt
 from router.errors import (
+    BackendTimeoutError,
     BadRequestError,
     NotAllowedError,
     NotSupportedError,
@@ -84,6 +86,8 @@ class Attempt:
             if failure is None:
                 try:
                     receipt = self._appender.append(batch, part.size, deadline)
+                except BackendTimeoutError as error:
+                    failure = error.of_publish()
                 except RouterError as error:
                     if not self._tried and isinstance(error, _REFUSALS):
                         raise
@@ -111,6 +115,15 @@ class Attempt:
             return Batch(self._topic, partition, messages)
         name = self._names.producer(*self._sender.identity, str(number))
         return Batch(self._topic, partition, messages, name, 0)
+
+
+@contextmanager
+def timeouts_of_publish() -> Iterator[None]:
+    """Have a timeout say whether messages are stored: BackendTimeoutError and subclasses only."""
+    try:
+        yield
+    except BackendTimeoutError as error:
+        raise error.of_publish() from error
 
 
 def partitions_of(messages: Sequence[Outgoing], partitions: int, turns: Iterable[int]) -> list[int]:

@@ -40,6 +40,7 @@ from router.services.producing import (
     Outgoing,
     Sender,
     partitions_of,
+    timeouts_of_publish,
 )
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
@@ -117,7 +118,8 @@ class Publisher:
         idempotency_key: str | None = None,
     ) -> PublishResult:
         """Store messages as `publish_steps` does, waiting here."""
-        return run_blocking(self.publish_steps(topic, messages, principal, idempotency_key))
+        with timeouts_of_publish():
+            return run_blocking(self.publish_steps(topic, messages, principal, idempotency_key))
 
     def publish_steps(
         self,

@@ -89,7 +89,7 @@ class Producers:
         """
         producer = self._producer(topic, partition)
         if not producer.lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            raise BackendTimeoutError("Earlier publishes took too long; none of these was stored.")
+            raise BackendTimeoutError("Earlier publishes took too long.")
         try:
             return in_parts(messages, lambda part: self._send(producer, part, deadline))
         finally:

@@ -315,7 +315,7 @@ class Producers:
         while True:
             producer = self._table.get(place) or self._add(place, now)
             if not producer.turn.acquire(timeout=max(0.0, deadline - now)):
-                raise BackendTimeoutError("the topic's earlier messages were not stored in time")
+                raise BackendTimeoutError("Earlier publishes took too long.")
             if not producer.gone:
                 return producer
             producer.turn.release()

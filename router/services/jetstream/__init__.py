@@ -123,6 +123,8 @@ class BrokerStreams:
             self._long_polls.add(call)
         try:
             yield from self._wait(call, client, until)
+            if not (call.is_done() or asked.reads or asked.long_poll):
+                raise OutcomeUnknownError.because("The broker did not answer in time.")
             return call.result() if call.is_done() or not asked.long_poll else []
         finally:
             self._long_polls.discard(call)

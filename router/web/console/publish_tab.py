@@ -14,6 +14,7 @@ from flask import Response, request
 from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from router.model import Message, Principal, TopicName
 from router.quoting import quoted
+from router.services.producing import timeouts_of_publish
 from router.services.publish import PublishResult
 from router.services.schema_values import schema_messages
 from router.steps import Steps, run_blocking
@@ -118,6 +119,10 @@ class PublishTab(PageViews):
     )
     def publish(self, topic: str) -> Response:
         """Store what a form holds."""
+        with timeouts_of_publish():
+            return self._publish(topic)
+
+    def _publish(self, topic: str) -> Response:
         principal, name = self._context.authorized(topic, Right.PUBLISH)
         form = _Form.read(Fields(request.environ))
         try:

@@ -96,7 +96,7 @@ TABLE: Final[Mapping[str, Row]] = {
     "quota-exceeded": Row(500, 3002, 5002, _UNABLE),
     "partial-publish": Row(500, 3007, 5007),
     "backend-unavailable": Row(503, 3002, 3002, _BUSY),
-    "backend-timeout": Row(504, 3006, 5006, "The backend did not answer in time."),
+    "backend-timeout": Row(504, 3006, 5006),
     "outcome-unknown": Row(
         504,
         3006,

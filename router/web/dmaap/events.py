@@ -23,6 +23,7 @@ from router.errors import MissingConsumerError
 from router.model import ConsumerId, Message, Subscription, TopicName
 from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
+from router.services.producing import timeouts_of_publish
 from router.services.publish import Publisher, PublishResult
 from router.settings.options import SettingsOptions, from_setting
 from router.steps import Prepared, Steps, run_blocking
@@ -238,6 +239,10 @@ class Events:
         return Response(body, headers=headers, content_type="application/json")
 
     def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
+        with timeouts_of_publish():
+            return (yield from self._store(environ, topic))
+
+    def _store(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
         principal = self._access.principal(environ)
         name = self._topic_name(topic)
         self._access.authorize(principal, name, Right.PUBLISH)

@@ -17,6 +17,7 @@ from router.model import Principal, TopicName
 from router.services.appending import Append
 from router.services.batches import PublishBatch
 from router.services.memory_budget import Reservation
+from router.services.producing import timeouts_of_publish
 from router.services.publish import Publisher, PublishResult
 from router.steps import Client, Steps
 from router.web import bodies
@@ -124,7 +125,7 @@ class BegunPublish(Append):
         prepared = self._prepared
         if self.user:
             environ[USER] = self.user
-        with self._reserved:
+        with self._reserved, timeouts_of_publish():
             published = yield from prepared.publisher.finish_steps(prepared.name, self)
         return answer(environ, published)
 

@@ -10,6 +10,7 @@ import orjson
 from flask import Response, request
 
 from router.errors import BadRequestError, MessageTooLargeError, OutcomeUnknownError
+from router.services.producing import timeouts_of_publish
 from router.steps import Steps, run_blocking
 from router.web import bodies, requests, tracing
 from router.web.front import Answer
@@ -58,6 +59,10 @@ class PublishViews:
 
     def published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
         """Store a message as `publish` does."""
+        with timeouts_of_publish():
+            return (yield from self._published(environ, subject))
+
+    def _published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
         context = self._context
         form = form_of(environ)
         asked = context.principal(environ)

@@ -13,7 +13,7 @@ from flask import Response, request
 from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, Subscription, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.producing import Outgoing, Sender
+from router.services.producing import Outgoing, Sender, timeouts_of_publish
 from router.services.publish import Publisher
 from router.services.topic_schemas import TopicSchemas
 from router.steps import Offload, run_blocking
@@ -73,7 +73,8 @@ class ProduceViews:
     )
     def produce(self, **path: str) -> Response:
         """Store messages; each where it says, or by its key, or in turn."""
-        return self._produce(paths.topic_name(**path), None)
+        with timeouts_of_publish():
+            return self._produce(paths.topic_name(**path), None)
 
     @api.operation(
         "POST <topic>/partitions/<partition>",
@@ -86,7 +87,8 @@ class ProduceViews:
     def produce_to_partition(self, partition: str, **path: str) -> Response:
         """Store messages in one partition."""
         name = paths.topic_name(**path)
-        return self._produce(name, number("partition", partition))
+        with timeouts_of_publish():
+            return self._produce(name, number("partition", partition))
 
     def _produce(self, topic: TopicName, partition: int | None) -> Response:
         context, environ = self._context, request.environ
