@@ -133,6 +133,8 @@ class RunningBroker:
         await self._listeners.close()
         if (nats := self._context.nats) is not None:
             nats.other_dialects.close()
+            await nats.restores.close()
+            await nats.snapshots.close()
             await nats.api.close()
             await nats.streams.close()
             await nats.consumers.close_all()

@@ -63,7 +63,7 @@ class ConsumerRecord:
     created_ns: int
 
 
-def ack_rules(config: ConsumerConfig, stream: Stream) -> AckRules:
+def ack_rules(config: ConsumerConfig, retention: Retention) -> AckRules:
     """Return how messages of a consumer are acknowledged."""
     return AckRules(
         config.ack_policy,
@@ -71,7 +71,7 @@ def ack_rules(config: ConsumerConfig, stream: Stream) -> AckRules:
         config.backoff,
         config.max_deliver,
         config.max_ack_pending,
-        keeps_exhausted=stream.config.retention is not Retention.LIMITS,
+        keeps_exhausted=retention is not Retention.LIMITS,
     )
 
 
@@ -158,7 +158,7 @@ class Consumer:
     async def update(self, config: ConsumerConfig) -> None:
         """Go on with another configuration. Raises DamagedError, OSError."""
         old, self.config, self._deliveries.config = self.config, config, config
-        self.state.rules = ack_rules(config, self.stream)
+        self.state.rules = ack_rules(config, self.stream.config.retention)
         if old.filters != config.filters:
             await self._read_anew()
         places = [(one.deliver_subject, one.deliver_group) for one in (old, config)]
@@ -170,7 +170,7 @@ class Consumer:
 
     async def stream_changed(self) -> None:
         """Go on with another configuration of the stream. Raises DamagedError, OSError."""
-        self.state.rules = ack_rules(self.config, self.stream)
+        self.state.rules = ack_rules(self.config, self.stream.config.retention)
         await self._read_anew()
         self._go_on()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
@@ -41,6 +41,18 @@ class Delivery(NamedTuple):
 
     consumer_sequence: int
     attempt: int
+
+
+class PendingDelivery(NamedTuple):
+    """A pending message: its last delivery, how many there were, and its deadline.
+
+    `deadline_ns` None: it waits for its next delivery.
+    """
+
+    sequence: int
+    consumer_sequence: int
+    attempts: int
+    deadline_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +325,26 @@ class ConsumerState:
         head = (_VERSION, self._deliveries, self.next_sequence, *self.floor, self.resume)
         return json.dumps((head, rows, sorted(self.exhausted)), separators=(",", ":"))
 
+    def deliveries(self) -> Iterator[PendingDelivery]:
+        """Yield the pending messages in their order."""
+        for sequence, one in self._pending.items():
+            yield PendingDelivery(sequence, one.consumer_sequence, one.count, one.deadline_ns)
+
+    @classmethod
+    def standing_at(
+        cls,
+        rules: AckRules,
+        delivered: SequencePair,
+        floor: SequencePair,
+        pending: Iterable[PendingDelivery],
+    ) -> ConsumerState:
+        """Return the state of a consumer that another server knew; `pending` are in order."""
+        state = cls(rules, delivered.stream + 1)
+        state.floor, state._deliveries = floor, delivered.consumer
+        for one in pending:
+            state._add(one)
+        return state
+
     @classmethod
     def load(cls, rules: AckRules, text: str) -> ConsumerState:
         """Return the state that was dumped; raise ValueError if this is not its text.
@@ -327,15 +359,18 @@ class ConsumerState:
             state.resume, state._deliveries = int(resume), int(deliveries)
             state.exhausted = {int(one) for one in exhausted}
             for at in range(0, len(rows), _FIELDS):
-                sequence, consumer_sequence, count, deadline_ns = rows[at : at + _FIELDS]
-                one = state._pending[sequence] = _Pending(consumer_sequence, count, None)
-                state._redelivered += count > 1
-                state._await_ack(sequence, one, deadline_ns)
+                state._add(PendingDelivery(*rows[at : at + _FIELDS]))
         except (TypeError, ValueError) as error:
             raise ValueError("a stored consumer cannot be read") from error
         if version != _VERSION:
             raise ValueError("a stored consumer has an unknown form")
         return state
+
+    def _add(self, one: PendingDelivery) -> None:
+        pending = _Pending(one.consumer_sequence, one.attempts, None)
+        self._pending[one.sequence] = pending
+        self._redelivered += one.attempts > 1
+        self._await_ack(one.sequence, pending, one.deadline_ns or 0)
 
     def _await_ack(self, sequence: int, pending: _Pending, deadline_ns: int) -> None:
         pending.deadline_ns = deadline_ns

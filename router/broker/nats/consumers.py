@@ -228,7 +228,7 @@ class Consumers:
 
     async def _make(self, stream: Stream, config: ConsumerConfig, name: str) -> Consumer:
         start, listed, resume = await starting_state(stream, config)
-        state = ConsumerState(ack_rules(config, stream), start)
+        state = ConsumerState(ack_rules(config, stream.config.retention), start)
         if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT:
             state.begin_with(listed, resume)
         log, created_ns = ConsumerLog(), self.now_ns()
@@ -255,7 +255,7 @@ class Consumers:
             raise error(ErrorCode.CONSUMER_NAME_EXIST)
         properties = {
             OWNER: OWNER_NAME,
-            CONFIG_PROPERTY: _dumped(config),
+            CONFIG_PROPERTY: dumped(config),
             STATE_PROPERTY: state.dump(),
         }
         entry = await start_place(partition, state.next_sequence)
@@ -271,7 +271,7 @@ class Consumers:
         config = ConsumerConfig.from_json(orjson.loads(record.properties[CONFIG_PROPERTY]))
         note = record.commit.metadata if record.commit is not None else ""
         text = note or record.properties[STATE_PROPERTY]
-        state = ConsumerState.load(ack_rules(config, stream), text)
+        state = ConsumerState.load(ack_rules(config, stream.config.retention), text)
         log = DurableLog(self._store, record, state)
         acknowledged = await log.restore(stream.ledger)
         state.trim(stream.first_sequence)
@@ -301,7 +301,7 @@ class Consumers:
     async def _save(self, subscription: Subscription, config: ConsumerConfig) -> None:
         record = subscription.record
         if record is not None:
-            properties = {**record.properties, CONFIG_PROPERTY: _dumped(config)}
+            properties = {**record.properties, CONFIG_PROPERTY: dumped(config)}
             await self._store.change_subscription(record, properties)
 
     def _set_live(self, stream: Stream, name: str, *, live: bool) -> None:
@@ -343,7 +343,8 @@ class Consumers:
         task.add_done_callback(self._tasks.discard)
 
 
-def _dumped(config: ConsumerConfig) -> str:
+def dumped(config: ConsumerConfig) -> str:
+    """Return a configuration as the properties of a subscription have it."""
     return orjson.dumps(config.to_json()).decode()
 
 

@@ -93,6 +93,7 @@ class _Watch:
     subject: str
     queue: str
     observer: InterestObserver
+    exact: bool
     interested: bool
 
 
@@ -179,9 +180,12 @@ class Hub:
             headers = status(NO_RESPONDERS, "", [("Nats-Subject", message.subject)])
             self.publish(NatsMessage(message.reply, headers=headers))
 
-    def interested(self, subject: str, queue: str = "") -> bool:
-        """Return whether any subscription, or one of this queue group, receives a subject."""
-        return any(self._receiving(subject, queue))
+    def interested(self, subject: str, queue: str = "", *, exact: bool = False) -> bool:
+        """Return whether any subscription, or one of this queue group, receives a subject.
+
+        With `exact` only a subscription to this very subject counts.
+        """
+        return any(not exact or one.subject == subject for one in self._receiving(subject, queue))
 
     def writable(self, subject: str) -> bool:
         """Return whether what is sent to a subject is taken now; also if none receives it.
@@ -201,10 +205,14 @@ class Hub:
             one.subscriber.when_writable(resume)
 
     def watch(
-        self, subject: str, observer: InterestObserver, queue: str = ""
+        self, subject: str, observer: InterestObserver, queue: str = "", *, exact: bool = False
     ) -> Callable[[], None]:
-        """Call `observer` whenever interest in a literal subject comes or goes; return the end."""
-        watch = _Watch(subject, queue, observer, self.interested(subject, queue))
+        """Call `observer` whenever interest in a literal subject comes or goes; return the end.
+
+        Interest is what `interested` says.
+        """
+        interested = self.interested(subject, queue, exact=exact)
+        watch = _Watch(subject, queue, observer, exact, interested)
         prefix = _prefix(subject)
         self._watches.setdefault(prefix, {}).setdefault(subject, []).append(watch)
 
@@ -265,7 +273,7 @@ class Hub:
         else:
             changed = [one for one in self._watched(subject) if matches(subject, one.subject)]
         for watch in changed:
-            interested = self.interested(watch.subject, watch.queue)
+            interested = self.interested(watch.subject, watch.queue, exact=watch.exact)
             if interested is not watch.interested:
                 watch.interested = interested
                 watch.observer(interested)

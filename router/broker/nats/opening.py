@@ -11,7 +11,9 @@ from router.broker.nats.consumers import Consumers
 from router.broker.nats.direct_get import DirectGet
 from router.broker.nats.other_dialects import OtherDialects
 from router.broker.nats.publishing import PublishContext
+from router.broker.nats.restores import Restores
 from router.broker.nats.server import NatsServer
+from router.broker.nats.snapshots import Snapshots
 from router.broker.nats.stored_messages import EntryCache
 from router.broker.nats.stream import StreamContext
 from router.broker.nats.stream_api import StreamApi
@@ -61,6 +63,10 @@ def join_streams(server: NatsServer, schemas: TopicSchemas, leases: Leases, fold
     consumers = Consumers(server.hub, topics, streams)
     streams.consumers = server.consumers = consumers
     api.add(consumer_api.apis(server.hub, streams, consumers))
+    snapshots = Snapshots(server.hub, streams, consumers.now_ns, lambda: server.max_pending)
+    restores = Restores(server.hub, streams, store, topics.options.max_groups)
+    server.snapshots, server.restores = snapshots, restores
+    api.add((*snapshots.apis(), *restores.apis()))
     server.other_dialects = OtherDialects(server.hub, streams, topics)
     server.streams, server.api = streams, api
     server.hub.serve(f"{PREFIX}>", SystemService(server).handle)

@@ -28,6 +28,8 @@ from router.broker.nats.consumers import Consumers
 from router.broker.nats.hub import Hub, Subscriber
 from router.broker.nats.metrics import NatsMetrics
 from router.broker.nats.other_dialects import OtherDialects
+from router.broker.nats.restores import Restores
+from router.broker.nats.snapshots import Snapshots
 from router.broker.nats.spec import advertised
 from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
@@ -107,6 +109,8 @@ class NatsServer:
         self.consumers: Consumers
         self.api: JetStreamApi
         self.other_dialects: OtherDialects
+        self.snapshots: Snapshots
+        self.restores: Restores
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
         self._addresses = advertised(settings)

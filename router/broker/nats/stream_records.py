@@ -71,14 +71,18 @@ class StreamRecords:
         }
 
     async def put(self, topic: TopicRecord, record: StreamRecord) -> None:
-        """Store a record durably. Raises RouterError."""
+        """Store a record durably, and have it hold. Raises RouterError."""
+        await self.write(topic, record)
+        self._take_in(topic.name, record)
+
+    async def write(self, topic: TopicRecord, record: StreamRecord) -> None:
+        """Store a record durably; it holds once the topic is there. Raises RouterError."""
         value = {
             "topic": [topic.id, topic.created_ms],
             "created": record.created_ns,
             "config": record.config.to_json(),
         }
         await self._registry.put(RECORDS, topic.name, orjson.dumps(value), ANY)
-        self._take_in(topic.name, record)
 
     def drop(self, topic: str) -> bool:
         """Forget the record of a topic that is gone; return whether there was one."""

@@ -15,7 +15,9 @@ subject still leads to the stream, and the topic can be read as a stream.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import count
 from typing import Any, Final
 
@@ -52,7 +54,7 @@ from router.wire.nats.subjects import is_literal, matches, overlaps
 MAX_ROUTES: Final = 50_000
 """Subjects of which it is remembered where they lead."""
 INBOX: Final = "_INBOX."
-SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.", "$SYS.REQ.")
+SERVICES: Final = ("$JS.API.", "$JS.ACK.", "$JS.FC.", "$JS.SNAPSHOT.", "$SYS.REQ.")
 """What no stream may take."""
 MAINTENANCE_INTERVAL_SECONDS: Final = 15.0
 TURNS_PER_SAVE: Final = 20
@@ -242,6 +244,32 @@ class Streams:
             self._check_overlap(new)
             return await self._configure(stream.topic, new, stream.created_ns)
 
+    def check_restored(self, config: StreamConfig, caller: Caller) -> None:
+        """Check that a stream can be restored; raise JetStreamError 10130, 10065, RouterError."""
+        check_stream_subjects(caller, config.subjects)
+        if self.places.locate(config.name) is not None:
+            raise error(ErrorCode.STREAM_NAME_EXIST_RESTORE)
+        caller.authorize(self._new_topic(config.name), Right.CREATE)
+        self._check_overlap(config)
+
+    async def finish(self, topic: TopicRecord, config: StreamConfig, caller: Caller) -> Stream:
+        """Show a stream that was restored into a topic which was begun at the store.
+
+        Raises as `check_restored` does, and StoreError.
+        """
+        async with self._changing:
+            self.check_restored(config, caller)
+            name = self._new_topic(config.name)
+            finished = replace(topic, name=str(name))
+            # Before the topic is there: a kill never leaves it without its configuration.
+            await self.records.write(finished, self._record(finished, config, 0))
+            try:
+                topic = await self._owned(name, caller, lambda: self.topics.finish(topic, name))
+            except RouterError:
+                await self.records.erase(str(name))
+                raise
+            return await self._configure(topic, config, created_ns=0)
+
     async def delete(self, name: str, caller: Caller) -> None:
         """Delete a stream with its topic. Raises JetStreamError 10059, 10050, RouterError."""
         async with self._changing:
@@ -345,32 +373,35 @@ class Streams:
         return self.topics.parse(known)
 
     async def _create_topic(self, config: StreamConfig, caller: Caller) -> TopicRecord:
-        """Create the topic of a stream with its owner, who is on record before it is there."""
-        topics, registry, topic = self.topics, self._registry, self._new_topic(config.name)
-        first_number = max(0, config.first_seq - 1)
-        before = await registry.get(TOPIC_RECORDS, str(topic))
+        """Create the topic of a stream with its owner."""
+        topic, first_number = self._new_topic(config.name), max(0, config.first_seq - 1)
+        make = partial(self.topics.create, topic, 0, NO_BOUND, NO_PROPERTIES, first_number)
+        return await self._owned(topic, caller, make)
+
+    async def _owned(
+        self, topic: TopicName, caller: Caller, make: Callable[[], Awaitable[TopicRecord]]
+    ) -> TopicRecord:
+        """Make a topic whose owner is on record before it is there."""
+        before = await self._registry.get(TOPIC_RECORDS, str(topic))
         if caller.name:
             version = NEW if before is None else before.version
             rights = TopicRights(caller.name).dump()
             try:
-                await registry.put(TOPIC_RECORDS, str(topic), rights, version)
+                await self._registry.put(TOPIC_RECORDS, str(topic), rights, version)
             except ConflictError:
                 raise error(ErrorCode.STREAM_NAME_EXIST) from None
         elif before is not None:
-            await registry.delete(TOPIC_RECORDS, str(topic))
+            await self._registry.delete(TOPIC_RECORDS, str(topic))
         try:
-            return await topics.create(topic, 0, NO_BOUND, NO_PROPERTIES, first_number)
+            return await make()
         except RouterError:
-            if caller.name and topics.find(str(topic)) is None:
-                await registry.delete(TOPIC_RECORDS, str(topic))
+            if caller.name and self.topics.find(str(topic)) is None:
+                await self._registry.delete(TOPIC_RECORDS, str(topic))
             raise
 
     async def _configure(self, topic: TopicRecord, config: StreamConfig, created_ns: int) -> Stream:
         """Store a configuration, and have the stream go on with it."""
-        made_ns = created_ns or self._context.now_ms() * NS_PER_MS
-        known = self.topics.kafka_names.of(TopicName.parse(topic.name))
-        subject = default_subject(known, config.subjects)
-        record = StreamRecord(config.name, config, made_ns, True, subject)
+        record = self._record(topic, config, created_ns)
         await self.records.put(topic, record)
         self._routes.clear()
         stream = self._stream(topic.name, record)
@@ -381,6 +412,13 @@ class Streams:
             await self.consumers.configured(stream)
         _log.info("nats-stream-configured", stream=config.name)
         return stream
+
+    def _record(self, topic: TopicRecord, config: StreamConfig, created_ns: int) -> StreamRecord:
+        """Return what makes a topic a stream, from now on if it was none."""
+        made_ns = created_ns or self._context.now_ms() * NS_PER_MS
+        known = self.topics.kafka_names.of(TopicName.parse(topic.name))
+        subject = default_subject(known, config.subjects)
+        return StreamRecord(config.name, config, made_ns, True, subject)
 
     def _topic_changed(self, name: str, _created: Sequence[str], deleted: Sequence[str]) -> None:
         self._routes.clear()

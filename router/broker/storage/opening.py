@@ -104,6 +104,7 @@ def refuse_mark(folder: Path) -> None:
 def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     journal, closed = loading.load_meta(connection)
     disk = context.disk
+    database.transact(connection, disk, rows.delete_unfinished)
     catalog = load_catalog(context, connection)
     _remove_unknown_folders(context, catalog.ids)
     if (context.folder / HELD).exists():

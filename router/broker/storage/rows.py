@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
+from typing import Final
 
 from router.broker.storage import deleted_rows
 from router.broker.storage.cursors import Cursor
@@ -20,6 +21,8 @@ from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
 from router.model import Policies
 
+UNFINISHED: Final = "unfinished://-/-/"
+"""What the names of topics begin with that are shown only when all is in them."""
 _SIGN = 1 << 63
 # `dataclasses.astuple` takes forty times as long, and a checkpoint may store thousands of segments.
 _columns = attrgetter(*(column.name for column in dataclasses.fields(Segment)))
@@ -165,6 +168,18 @@ def _insert_ledger(
 def delete_topic(connection: sqlite3.Connection, topic_id: int) -> None:
     """Remove a topic and all that belongs to it."""
     connection.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
+
+
+def rename_topic(connection: sqlite3.Connection, topic_id: int, name: str) -> None:
+    """Give a topic another name; sqlite3.IntegrityError: another topic has it."""
+    connection.execute("UPDATE topics SET name = ? WHERE id = ?", (name, topic_id))
+
+
+def delete_unfinished(connection: sqlite3.Connection) -> None:
+    """Remove the topics that were being made when the process ended."""
+    connection.execute(
+        "DELETE FROM topics WHERE substr(name, 1, ?) = ?", (len(UNFINISHED), UNFINISHED)
+    )
 
 
 def insert_subscription(connection: sqlite3.Connection, record: SubscriptionRecord) -> int:

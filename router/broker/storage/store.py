@@ -19,6 +19,7 @@ only space was missing, a restart recovers; anything else leaves READ-ONLY in th
 from __future__ import annotations
 
 import asyncio
+import secrets
 import sqlite3
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
@@ -51,7 +52,7 @@ from router.broker.storage.retention_task import RetentionTask
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
 from router.metrics import Sample
-from router.model import Policies
+from router.model import NO_PROPERTIES, Policies
 from router.quoting import said
 
 T = TypeVar("T")
@@ -178,8 +179,9 @@ class Store:
         return await asyncio.to_thread(measure_disk, self._context.folder)
 
     def topics(self) -> Iterable[TopicRecord]:
-        """Return all topics."""
-        return tuple(self._catalog.topics.values())
+        """Return all topics but the unfinished ones."""
+        topics = self._catalog.topics.values()
+        return tuple(topic for topic in topics if not topic.name.startswith(rows.UNFINISHED))
 
     def ledger(self, ledger_id: int) -> Ledger:
         """Return a ledger; raise KeyError if there is none."""
@@ -225,6 +227,33 @@ class Store:
             raise TopicExistsError(f"topic {name} exists already") from error
         self._take_in(topic, 0, first_number)
         return topic
+
+    async def begin_topic(self, policies: Policies, first_number: int) -> TopicRecord:
+        """Store a topic of one ledger that is not shown before `finish_topic`.
+
+        A start of the store removes it. `first_number`: that of the first message. Raises
+        DiskFullError, StoreError.
+        """
+        name = f"{rows.UNFINISHED}{secrets.token_hex(16)}"
+        return await self.create_topic(name, 0, policies, NO_PROPERTIES, first_number)
+
+    async def finish_topic(self, topic: TopicRecord, name: str) -> TopicRecord:
+        """Give a topic that was begun its name; on disk on return.
+
+        Raises TopicExistsError, StoreError.
+        """
+        try:
+            await self._run(lambda c: rows.rename_topic(c, topic.id, name))
+        except sqlite3.IntegrityError as error:
+            raise TopicExistsError(f"topic {name} exists already") from error
+        finished = self._catalog.topics[topic.id] = replace(topic, name=name)
+        return finished
+
+    async def discard_topic(self, topic: TopicRecord) -> None:
+        """Remove a topic that was begun; one that is finished stays. Raises StoreError."""
+        present = self._catalog.topics.get(topic.id)
+        if present is not None and present.name == topic.name:
+            await self.delete_topic(topic.id)
 
     def topic(self, topic_id: int) -> TopicRecord | None:
         """Return the topic with an id, None: there is none."""

@@ -275,6 +275,21 @@ class Topics:
         """
         check_new(name, partitions, properties)
         check_policies(asdict(policies))
+        return await self._add(
+            name,
+            lambda full: self.store.create_topic(
+                full, partitions, policies, properties, first_number
+            ),
+        )
+
+    async def finish(self, topic: TopicRecord, name: TopicName) -> TopicRecord:
+        """Show a topic that was begun at the store, under a name. Raises as `create` does."""
+        check_new(name, topic.partitions, topic.properties)
+        return await self._add(name, lambda full: self.store.finish_topic(topic, full))
+
+    async def _add(
+        self, name: TopicName, store: Callable[[str], Awaitable[TopicRecord]]
+    ) -> TopicRecord:
         full, kafka_name = str(name), self.kafka_names.of(name)
 
         async def make() -> TopicRecord:
@@ -285,9 +300,7 @@ class Topics:
                     + ("" if taken == full else f"; Kafka would know both as {kafka_name}")
                 )
             await self.namespaces.check_or_create(name)
-            record = await self.store.create_topic(
-                full, partitions, policies, properties, first_number
-            )
+            record = await store(full)
             self._remember(record)
             # Back again, should it have been deleted for having no topics meanwhile.
             await self.namespaces.ensure(namespace_of(name))

@@ -58,6 +58,7 @@ def _rule(
 
 
 _FETCH: Final = "is served as POST /jetstream/fetch/<stream>/<consumer>"
+_ARCHIVE: Final = "is served to clients of NATS: archives are messages"
 _GET: Final = "is not served over HTTP; STREAM.MSG.GET is"
 # Of two rules that a subject begins with, the longer one counts.
 _RULES: Final = tuple(
@@ -72,6 +73,8 @@ _RULES: Final = tuple(
             _rule("STREAM.LIST", "stream_list", seed="STREAM.NAMES"),
             _rule("STREAM.PURGE", "stream_purge", "stream"),
             _rule("STREAM.DELETE", "stream_delete", "stream"),
+            _rule("STREAM.SNAPSHOT", "stream_snapshot", "stream", instead=_ARCHIVE),
+            _rule("STREAM.RESTORE", "stream_restore", "stream", instead=_ARCHIVE),
             _rule("STREAM.MSG.GET", "stream_msg_get", "stream"),
             _rule("STREAM.MSG.DELETE", "stream_msg_delete", "stream"),
             _rule("DIRECT.GET", "stream_msg_get", "stream", more=True, instead=_GET),
@@ -141,6 +144,8 @@ ZERO_BODIES: Final[Mapping[str, Mapping[str, Any]]] = {
     "stream_list": {"streams": []},
     "stream_purge": {"success": False, "purged": 0},
     "stream_delete": {"success": False},
+    "stream_snapshot": {},
+    "stream_restore": {"deliver_subject": ""},
     "stream_msg_get": {
         "message": {"subject": "", "seq": 0, "data": "", "time": "0001-01-01T00:00:00Z"}
     },

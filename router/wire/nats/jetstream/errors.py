@@ -31,6 +31,7 @@ class ErrorCode(IntEnum):
     CONSUMER_CREATE = 10012, 500, "{err}"
     CONSUMER_NAME_EXIST = 10013, 400, "consumer name already in use"
     CONSUMER_NOT_FOUND = 10014, 404, "consumer not found"
+    SNAPSHOT_DELIVER_SUBJECT_INVALID = 10015, 400, "deliver subject not valid"
     CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT = (
         10016,
         400,
@@ -68,6 +69,8 @@ class ErrorCode(IntEnum):
     STREAM_NAME_EXIST = 10058, 400, "stream name already in use with a different configuration"
     STREAM_NOT_FOUND = 10059, 404, "stream not found"
     STREAM_NOT_MATCH = 10060, 400, "expected stream does not match"
+    STREAM_RESTORE = 10062, 500, "restore failed: {err}"
+    STREAM_SNAPSHOT = 10064, 500, "snapshot failed: {err}"
     STREAM_SUBJECT_OVERLAP = 10065, 400, "subjects overlap with an existing stream"
     STREAM_WRONG_LAST_MSG_ID = 10070, 400, "wrong last msg ID: {id}"
     STREAM_WRONG_LAST_SEQUENCE = 10071, 400, "wrong last sequence: {seq}"
@@ -148,6 +151,7 @@ class ErrorCode(IntEnum):
         "Consumer name can not contain path separators",
     )
     STREAM_NAME_CONTAINS_PATH_SEPARATORS = 10128, 400, "Stream name can not contain path separators"
+    STREAM_NAME_EXIST_RESTORE = 10130, 400, "stream name already in use, cannot restore"
     CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH = (
         10131,
         400,

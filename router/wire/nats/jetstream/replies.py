@@ -36,6 +36,7 @@ ERROR_MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
     "stream_names": _NO_PAGE,
     "stream_list": _NO_PAGE,
     "stream_purge": {"purged": 0},
+    "stream_restore": {"deliver_subject": ""},
     "consumer_names": _NO_PAGE,
     "consumer_list": _NO_PAGE,
 }
@@ -192,6 +193,29 @@ class StreamList:
     def to_json(self) -> dict[str, Any]:
         """Return the members of the reply."""
         return self.page.to_json() | {"streams": [info.to_json() for info in self.streams]}
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The stream whose archive follows (stream_snapshot)."""
+
+    config: StreamConfig
+    state: StreamState
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return {"config": self.config.to_json(), "state": self.state.to_json()}
+
+
+@dataclass(frozen=True, slots=True)
+class Restore:
+    """Where the client sends an archive (stream_restore)."""
+
+    deliver_subject: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the members of the reply."""
+        return {"deliver_subject": self.deliver_subject}
 
 
 @dataclass(frozen=True, slots=True)

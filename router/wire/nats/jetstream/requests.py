@@ -172,6 +172,58 @@ class PurgeRequest(_OptionalRequest):
         return request
 
 
+class _NeededRequest(_Request):
+    """A body that must be there."""
+
+    __slots__ = ()
+
+    @classmethod
+    def read(cls, body: bytes) -> Self:
+        """Return the request of a body; raises JetStreamError 10025, or 10003 for an empty one."""
+        if _is_empty(body):
+            raise error(ErrorCode.BAD_REQUEST)
+        return super().read(body)
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotRequest(_NeededRequest):
+    """STREAM.SNAPSHOT: sizes of 0 stand for the server's own; `jsck` checks all messages first."""
+
+    members: ClassVar[ObjectReader] = ObjectReader(
+        {
+            "deliver_subject": text,
+            "no_consumers": boolean,
+            "chunk_size": int64,
+            "window_size": int64,
+            "jsck": boolean,
+        }
+    )
+    deliver_subject: str = ""
+    no_consumers: bool = False
+    chunk_size: int = 0
+    window_size: int = 0
+    jsck: bool = False
+
+
+def _first_sequence(value: object) -> int:
+    found: int = ObjectReader({"first_seq": uint64}, ignore_unknown=True)(value).get("first_seq", 0)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class RestoreRequest(_NeededRequest):
+    """STREAM.RESTORE: the configuration to be, and the first sequence that was kept."""
+
+    members: ClassVar[ObjectReader] = ObjectReader(
+        {
+            "config": StreamConfig.from_json,
+            "state": _first_sequence,
+        }
+    )
+    config: StreamConfig = field(default_factory=StreamConfig)
+    state: int = 0
+
+
 _MESSAGE_GET_MEMBERS: Final[Mapping[str, Reader]] = {
     "seq": uint64,
     "last_by_subj": text,
@@ -251,19 +303,12 @@ class MessageGetRequest(_Request):
 
 
 @dataclass(frozen=True, slots=True)
-class MessageDeleteRequest(_Request):
+class MessageDeleteRequest(_NeededRequest):
     """STREAM.MSG.DELETE."""
 
     members: ClassVar[ObjectReader] = ObjectReader({"seq": uint64, "no_erase": boolean})
     seq: int = 0
     no_erase: bool = False
-
-    @classmethod
-    def read(cls, body: bytes) -> Self:
-        """Return the request of a body; raises JetStreamError 10025, or 10003 for an empty one."""
-        if _is_empty(body):
-            raise error(ErrorCode.BAD_REQUEST)
-        return super(MessageDeleteRequest, cls).read(body)
 
 
 @dataclass(frozen=True, slots=True)

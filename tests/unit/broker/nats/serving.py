@@ -173,6 +173,8 @@ async def serving(
     try:
         yield Serving(server, topics, replace(broker, settings=settings, nats=server))
     finally:
+        await server.restores.close()
+        await server.snapshots.close()
         await server.api.close()
         await server.streams.close()
         await server.consumers.close_all()

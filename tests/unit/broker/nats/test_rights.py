@@ -99,6 +99,32 @@ def test_messages_need_the_right_to_subscribe(tmp_path: Path, subject: str, body
     run(tmp_path, test)
 
 
+@pytest.mark.parametrize(
+    ("subject", "body", "right"),
+    [
+        ("$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": "_INBOX.d.1"}, Right.SUBSCRIBE),
+        ("$JS.API.STREAM.RESTORE.NEW", {"config": NEW}, Right.CREATE),
+    ],
+)
+def test_archives_need_the_rights_of_their_streams(
+    tmp_path: Path, subject: str, body: Any, right: Right
+) -> None:
+    request = NatsMessage(subject, payload=json.dumps(body).encode())
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+
+        async def error_of(*rights: Right) -> int:
+            [reply] = await served.server.request(Restricted(*rights), request, 1, 10)
+            return int(json.loads(reply.payload).get("error", {}).get("err_code", 0))
+
+        assert await error_of() in {HIDDEN, FORBIDDEN}
+        assert await error_of(*(one for one in Right if one is not right)) == FORBIDDEN
+        assert await error_of(Right.VIEW, right) == 0
+
+    run(tmp_path, test)
+
+
 def test_lists_leave_out_what_the_caller_may_not_see(tmp_path: Path) -> None:
     async def test(served: Serving) -> None:
         await served.stream()

@@ -237,6 +237,8 @@ def test_get_changes_nothing(site: Site, streams: FakeStreams, subject: str) -> 
         ("CONSUMER.INFO.S", "consumer_info"),
         ("CONSUMER.INFO.S.c.d", "consumer_info"),
         ("STREAM.MSG.GET", "stream_msg_get"),
+        ("STREAM.SNAPSHOT.S", "stream_snapshot"),
+        ("STREAM.RESTORE.S", "stream_restore"),
         ("STREAM.FOO.x", "error"),
         ("nonsense", "error"),
     ],
