@@ -61,7 +61,7 @@ NO_ADMIN: Final = (
     "this needs the administration of Apache Pulsar, and the backend's address says ?admin=none"
 )
 # A broker answers at once unless it asks the present consumer for a sign of life, or loads a topic.
-ANSWER_SECONDS: Final = 0.5
+ANSWER_SECONDS: Final = 0.25
 EVICT_SECONDS: Final = 2.0
 BUSY_SECONDS: Final = 1.0
 # Between tries; all are the same, so that calls share it.
@@ -93,6 +93,7 @@ class PulsarBackend:
         # Set by the caller that took a default address for it: `ready` checks that, until it
         # answers once. Later it may be away like any broker, and publishes and polls go on.
         self.rest_is_assumed = False
+        self._missing_logged = False
         self._producers = Producers(routes, wall_ns)
         self.publish = self._producers.publish
         joint = JointPublishing(self._producers)
@@ -311,11 +312,13 @@ class PulsarBackend:
         try:
             self._admin(deadline).check(deadline)
         except RouterError as error:
-            # See `_evict`.
-            import structlog  # noqa: PLC0415
-
             reason = f"{error}. {NAME_ADMIN}"
-            structlog.get_logger(__name__).warning("pulsar-administration-missing", reason=reason)
+            if not self._missing_logged:
+                import structlog  # noqa: PLC0415 - see `_evict`
+
+                log = structlog.get_logger(__name__)
+                log.warning("pulsar-administration-missing", reason=reason)
+                self._missing_logged = True
             raise BackendUnavailableError(reason) from error
         self.rest_is_assumed = False
 
