@@ -11,7 +11,16 @@ from typing import Any, Final
 import pytest
 
 from tests.nats.conftest import OURS, NatsStack
-from tests.nats.users import CALL_SECONDS, User, connected, payloads, raised, token, until
+from tests.nats.users import (
+    CALL_SECONDS,
+    User,
+    connected,
+    listed,
+    payloads,
+    raised,
+    token,
+    until,
+)
 from tests.servers.nats import Nats
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]
@@ -125,7 +134,7 @@ async def after_bucket(user: User) -> Any:
     entry = await bucket.get("k")
     shown = [
         [(entry.value or b"").decode(), entry.revision],
-        [(one.value or b"").decode() for one in await bucket.history("k")],
+        [(one.value or b"").decode() for one in await listed(lambda: bucket.history("k"))],
         await raised(bucket.get("gone")),
         await raised(bucket.update("k", b"x", last=1)),
         await bucket.update("k", b"y", last=4),

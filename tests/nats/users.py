@@ -7,7 +7,7 @@ import contextlib
 import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from uuid import uuid4
 
 from nats.aio.client import Client
@@ -16,11 +16,13 @@ from nats.js import JetStreamContext
 from nats.js.errors import (
     APIError,
     BadRequestError,
+    NoKeysError,
     NotFoundError,
     ServerError,
     ServiceUnavailableError,
 )
 
+T = TypeVar("T")
 SECONDS: Final = 90.0
 """How long a scenario may take."""
 CALL_SECONDS: Final = 30.0
@@ -165,6 +167,36 @@ async def until(condition: Callable[[], Awaitable[bool]], seconds: float = CALL_
     while not await condition():
         assert time.monotonic() < deadline, "it did not happen"
         await asyncio.sleep(0.02)
+
+
+async def listed(listing: Callable[[], Awaitable[T]]) -> T:
+    """Return what `history`, `keys` and `list` of nats-py find of a bucket that is not empty.
+
+    They end at once if the server reports nothing pending and no message was received. nats-server
+    counts a message as sent when it is queued, and its report may overtake the queue: then they
+    raise that there is nothing, and are called again.
+    """
+    deadline = time.monotonic() + CALL_SECONDS
+    while True:
+        try:
+            return await listing()
+        except (NoKeysError, NotFoundError):
+            if time.monotonic() > deadline:
+                raise
+
+
+async def watched(watch: Callable[[], Awaitable[Any]]) -> tuple[Any, Any]:
+    """Return a watcher of nats-py for a bucket that is not empty, and the first entry it reports.
+
+    It may report the end of what is there before all of it, see `listed`: then watch again.
+    """
+    deadline = time.monotonic() + CALL_SECONDS
+    while True:
+        watcher = await watch()
+        first = await watcher.updates(CALL_SECONDS)
+        if first is not None or time.monotonic() > deadline:
+            return watcher, first
+        await watcher.stop()
 
 
 async def _ignore(_: Exception) -> None:

@@ -12,7 +12,7 @@ from nats.js.kv import KeyValue
 from nats.js.object_store import ObjectStore
 
 from tests.nats.scenarios import shows
-from tests.nats.users import CALL_SECONDS, User, raised, until
+from tests.nats.users import CALL_SECONDS, User, listed, raised, until, watched
 
 
 @contextlib.asynccontextmanager
@@ -68,7 +68,7 @@ async def history(user: User) -> Any:
         await bucket.put("k", b"v3")
 
         async def seen() -> list[Any]:
-            entries = await bucket.history("k")
+            entries = await listed(lambda: bucket.history("k"))
             return [[one.value.decode() if one.value else None, one.operation] for one in entries]
 
         found: list[Any] = [await seen()]
@@ -76,7 +76,7 @@ async def history(user: User) -> Any:
         found.append(await seen())
         await bucket.put("b", b"1")
         await bucket.put("a", b"1")
-        found.append(sorted(await bucket.keys()))
+        found.append(sorted(await listed(bucket.keys)))
         status = await bucket.status()
         return [*found, status.values - 1]
 
@@ -88,15 +88,15 @@ async def watching_keys(user: User) -> Any:
 
     async with _bucket(user) as bucket:
         await bucket.put("old", b"1")
-        watcher: Any = await bucket.watchall()
-        found = [await watcher.updates(CALL_SECONDS) for _ in range(2)]
+        watcher, first = await watched(bucket.watchall)
+        found = [first, await watcher.updates(CALL_SECONDS)]
         await bucket.put("new", b"2")
         await bucket.delete("old")
         found += [await watcher.updates(CALL_SECONDS) for _ in range(2)]
         await watcher.stop()
         await bucket.put("x.y", b"3")
-        part: Any = await bucket.watch("x.*")
-        found += [await part.updates(CALL_SECONDS) for _ in range(2)]
+        part, first = await watched(lambda: bucket.watch("x.*"))
+        found += [first, await part.updates(CALL_SECONDS)]
         await bucket.put("x.z", b"4")
         await bucket.put("y.z", b"5")
         found.append(await part.updates(CALL_SECONDS))
@@ -126,11 +126,12 @@ async def objects(user: User) -> Any:
         made = await store.put("large", body)
         await store.put("small", b"hello")
         found = await store.get("large")
-        listed = [one.name for one in await store.list()]
+        names = [one.name for one in await listed(store.list)]
         await store.delete("large")
         missing = await raised(store.get("large"))
-        left = [one.name for one in await store.list(ignore_deletes=True)]
-        result = [made.size, made.chunks, found.data == body, sorted(listed, reverse=True)]
+        rest = await listed(lambda: store.list(ignore_deletes=True))
+        left = [one.name for one in rest]
+        result = [made.size, made.chunks, found.data == body, sorted(names, reverse=True)]
     return [*result, missing, left, await raised(user.js.object_store("none-" + user.name))]
 
 
