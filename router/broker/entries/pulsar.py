@@ -21,10 +21,16 @@ from router.broker.delivery.entry_info import (
     UnreadableEntryError,
 )
 from router.broker.delivery.hashing import murmur3
-from router.broker.entries.kafka import latest_of
 from router.broker.storage import PULSAR_FORMAT
 from router.model import NO_PROPERTIES, Message
-from router.wire.pulsar import MAX_MESSAGE_SIZE, ProtocolError, pack, read_metadata, unpack
+from router.wire.pulsar import (
+    MAX_MESSAGE_SIZE,
+    ProtocolError,
+    latest_event_time,
+    pack,
+    read_metadata,
+    unpack,
+)
 from router.wire.pulsar import pulsar_pb2 as pb
 
 TAG: Final = PULSAR_FORMAT
@@ -35,10 +41,12 @@ TRANSCODED_PRODUCER: Final = "router-transcoded"
 # their own number shifted by three, in groups of seven bits.
 _DELIVER_AT_TAG: Final = b"\x98\x01"
 _CHUNKS_TAG: Final = b"\xd8\x01"
-# event_time, field 12 and in a batch field 5, is a number of at least five bytes, unless it is one
-# of the first three days of 1970. What is compressed (field 8) is opened to look for it.
-_TIMED: Final = re.compile(rb"\x28[\x80-\xff]{4,9}[\x00-\x7f]")
-_TIMED_OR_COMPRESSED: Final = re.compile(rb"\x60[\x80-\xff]{4,9}[\x00-\x7f]|\x40[\x01-\x7f]")
+# event_time is field 12, in a batch (num_messages_in_batch, 11) it is field 5 of the messages. What
+# is compressed (8) is opened to look for it.
+_TIME_TAG: Final = b"\x60"
+_BATCH_TAG: Final = b"\x58"
+_BATCHED_TIME_TAG: Final = b"\x28"
+_COMPRESSED: Final = re.compile(rb"\x40[\x01-\x7f]")
 _CHECKSUM_MAGIC: Final = b"\x0e\x01"
 _HEAD_BYTES: Final = 10
 _MAX_CACHED_KEY_BYTES: Final = 256
@@ -162,17 +170,17 @@ def _decoded(key: bytes) -> bytes:
 
 
 def latest_time(payload: bytes, stored_ms: int) -> int:
-    """Return the latest time that Kafka readers get; see Codec.
-
-    Nearly all entries have no event time, which a search shows: see above.
-    """
+    """Return the latest time that Kafka readers get; see Codec."""
     end = _HEAD_BYTES + int.from_bytes(payload[6:_HEAD_BYTES], "big")
-    head = _TIMED_OR_COMPRESSED.search(payload, _HEAD_BYTES, end)
-    if not (head or _TIMED.search(payload, end)) and payload.startswith(_CHECKSUM_MAGIC):
+    head = payload[_HEAD_BYTES:end]
+    in_batch = _BATCH_TAG in head and (
+        payload.find(_BATCHED_TIME_TAG, end) >= 0 or _COMPRESSED.search(head)
+    )
+    if payload.startswith(_CHECKSUM_MAGIC) and not (in_batch or _TIME_TAG in head):
         return stored_ms
     try:
-        return latest_of(to_messages(payload), stored_ms)
-    except UnreadableEntryError:
+        return latest_event_time(payload, stored_ms, _MAX_UNPACKED_BYTES)
+    except ProtocolError:
         return stored_ms
 
 

@@ -13,6 +13,7 @@ from router.wire.pulsar.batches import (
 )
 from router.wire.pulsar.columns import Columns, index_of_first, unpack_columns
 from router.wire.pulsar.compression import compress, decompress
+from router.wire.pulsar.event_times import latest_event_time
 from router.wire.pulsar.frames import (
     FRAME_LIMIT,
     MAX_MESSAGE_SIZE,
@@ -56,6 +57,7 @@ __all__ = [
     "index_of_first",
     "is_batch",
     "join_payload",
+    "latest_event_time",
     "pack",
     "read_broker_entry",
     "read_metadata",

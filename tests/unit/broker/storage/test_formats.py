@@ -30,7 +30,7 @@ from tests.unit.broker.storage.rig import (
     synced,
 )
 
-REFUSED = "has format {}, and this release reads and writes format 7 only: use the release"
+REFUSED = "has format {}, and this release reads and writes format 8 only: use the release"
 
 
 @pytest.fixture(params=[4, 99], ids=["older", "newer"])
