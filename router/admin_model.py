@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
 
 from router.model import NO_PROPERTIES, Policies, Position, Schema
 
 SUBSCRIPTION_OWNER: Final = "router.owner"
 """A property of a subscription that is kept for something else than its subscribers."""
+
+
+INHERITED: Final = (
+    *("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "ttl_seconds"),
+    *("max_producers", "max_consumers", "max_consumers_per_subscription"),
+)
+"""Policies that topics have of their own, or from their namespace."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,21 +32,15 @@ class NamespacePolicies:
     schema_auto_update: bool | None = None
     auto_create: bool | None = None
     auto_partitions: int | None = None
+    ttl_seconds: int | None = None
+    max_producers: int | None = None
+    max_consumers: int | None = None
+    max_consumers_per_subscription: int | None = None
 
     def over(self, own: Policies) -> Policies:
         """Return the policies of a topic with these of its own."""
-
-        def choose(name: str) -> Any:
-            mine = getattr(own, name)
-            return getattr(self, name) if mine is None else mine
-
-        return Policies(
-            choose("retention_ms"),
-            choose("retention_bytes"),
-            choose("backlog_bytes"),
-            choose("deduplication"),
-            own.replicas,
-        )
+        inherited = {name: getattr(self, name) for name in INHERITED if getattr(own, name) is None}
+        return replace(own, **inherited)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class ClientInfo:
 
     `subscription` is None of producers, and `access` of consumers: how a producer shares the
     partition, numbered as in the Pulsar protocol. `dropped` counts the messages that a consumer of
-    a topic that is not persistent missed.
+    a topic that is not persistent missed. `messages` and `bytes` are what a client sent or was sent
+    since it connected, rates are of a second.
     """
 
     partition: int
@@ -81,6 +83,12 @@ class ClientInfo:
     unacked: int = 0
     dropped: int = 0
     access: int | None = None
+    messages: int = 0
+    bytes: int = 0
+    message_rate: float = 0.0
+    byte_rate: float = 0.0
+    redelivery_rate: float = 0.0
+    ack_rate: float = 0.0
 
 
 class EntryRange(NamedTuple):
@@ -104,7 +112,9 @@ class CursorDescription:
     """Where a subscription stands on a partition; `mark_delete` = -1: nothing is acknowledged.
 
     `cut`: there are more `acknowledged` ranges or `partial` entries. `type` is in Pulsar's words,
-    None: there are no consumers.
+    None: there are no consumers. `earliest_ms`: when the first message of the backlog was stored,
+    where that was requested and there is one. `…_out`: what consumers were sent since the partition
+    was loaded.
     """
 
     partition: int
@@ -122,6 +132,9 @@ class CursorDescription:
     created_ms: int | None = None
     last_used_ms: int | None = None
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
+    earliest_ms: int | None = None
+    messages_out: int = 0
+    bytes_out: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -292,6 +292,8 @@ class Policies:
     """What a topic keeps, in milliseconds and bytes; None: as settings say, -1: no bound.
 
     `replicas` are copies on as many servers, where the store has several; None: as it decides.
+    After `ttl_seconds` messages count as acknowledged. `max_…` bound clients of the Pulsar
+    protocol for each partition. None or 0: no such limit.
     """
 
     retention_ms: int | None = None
@@ -299,6 +301,10 @@ class Policies:
     backlog_bytes: int | None = None
     deduplication: bool | None = None
     replicas: int | None = None
+    ttl_seconds: int | None = None
+    max_producers: int | None = None
+    max_consumers: int | None = None
+    max_consumers_per_subscription: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,7 +323,8 @@ class PartitionStats:
     """What one partition holds: entries from `first_entry` on, and the next one is `next_entry`.
 
     `messages` are those that are left, `deleted` those from `first_entry` on that were deleted, the
-    last ones included: `next_entry` never becomes less.
+    last ones included: `next_entry` never becomes less. Rates are of what is stored in a second; 0
+    where the store does not measure them.
     """
 
     partition: int
@@ -328,6 +335,8 @@ class PartitionStats:
     bytes: int = 0
     producers: int = 0
     deleted: int = 0
+    message_rate: float = 0.0
+    byte_rate: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

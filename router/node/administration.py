@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from threading import BoundedSemaphore
 from typing import Any, Final, TypedDict, Unpack
 
+import orjson
+
 from router.admin_model import (
     ClientInfo,
     CursorDescription,
@@ -161,14 +163,17 @@ class Administration:
         for found in self._listed("clients", turn, describe_clients=request):
             yield conversions.CLIENT.decode(found)
 
-    def cursors(self, topic: TopicName) -> Iterator[CursorDescription]:
-        """Yield where the subscriptions of a topic stand; raise TopicNotFoundError."""
+    def cursors(self, topic: TopicName, *, earliest: bool = False) -> Iterator[CursorDescription]:
+        """Yield where the subscriptions of a topic stand; raise TopicNotFoundError.
+
+        With `earliest` also when the first message of each backlog was stored.
+        """
 
         def turn(request: Any, page: Any) -> None:
             request.after_partition = page[-1].partition
             request.after_subscription = page[-1].subscription
 
-        request = npb.DescribeCursors(topic=str(topic))
+        request = npb.DescribeCursors(topic=str(topic), earliest=earliest)
         for found in self._listed("cursors", turn, describe_cursors=request):
             yield conversions.CURSOR.decode(found)
 
@@ -245,14 +250,15 @@ class Administration:
         command = npb.DeleteNamespace(namespace=name, force=force)
         self._ask(again=False, delete_namespace=command)
 
-    def change_policies(self, namespace: str, policies: Mapping[str, Any]) -> None:
-        """Set policies of a namespace by their names, and clear those that are None.
+    def change_policies(self, of: str | TopicName, policies: Mapping[str, Any]) -> None:
+        """Set policies of a namespace or topic by their names, and clear those that are None.
 
-        Raises NamespaceNotFoundError, BadRequestError.
+        Raises NamespaceNotFoundError, TopicNotFoundError, BadRequestError.
         """
         given = {name: value for name, value in policies.items() if value is not None}
+        name = {"topic": str(of)} if isinstance(of, TopicName) else {"namespace": of}
         command = npb.ChangePolicies(
-            namespace=namespace, policies=npb.Policies(**given), clear=policies.keys() - given
+            **name, policies=npb.Policies(**given), clear=policies.keys() - given
         )
         self._ask(change_policies=command)
 
@@ -280,6 +286,16 @@ class Administration:
         answer = self._ask(again=False, delete_schema=npb.TopicRef(topic=str(topic)))
         version: int = answer.schemas[0].version
         return version
+
+    def metrics(self) -> str:
+        """Return the metrics of the node in Prometheus' format."""
+        text: str = self._ask(get_metrics=npb.Nothing()).metrics
+        return text
+
+    def call(self, name: str, **arguments: Any) -> Any:
+        """Return the result of a call of `broker/topics/calls.py`; raise what it raises."""
+        command = npb.AdminCall(name=name, arguments=orjson.dumps(arguments))
+        return orjson.loads(self._ask(call=command).value)
 
     def _listed(
         self, field: str, turn: Callable[[Any, Any], None], **request: Any

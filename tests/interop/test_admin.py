@@ -29,6 +29,9 @@ pytestmark = [pytest.mark.java, pytest.mark.timeout(300)]
 
 SECONDS = 150.0
 SOURCE = Path(__file__).with_name("java") / "AdminScenarios.java"
+CALLS = SOURCE.with_name("AdminCalls.java")
+SERVED = 100
+"""Of the calls that a user of pulsar-admin makes; Apache Pulsar refuses five of them."""
 NAMES = [
     line.split('"')[1]
     for line in SOURCE.read_text("utf-8").splitlines()
@@ -95,6 +98,40 @@ def test_administrators_see_the_same_on_both_brokers(
     here, there = both
     assert not str(there[name]).startswith("ended by"), there[name]
     assert here[name] == there[name], f"on Apache Pulsar {there[name]}"
+
+
+@pytest.fixture(scope="module")
+def calls(
+    administered: Administered, apache_pulsar: Pulsar, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What each call of a user of pulsar-admin returns on our broker and on Apache Pulsar."""
+    command, tenant = compiled(CALLS, tmp_path_factory.mktemp("calls")), uuid4().hex
+    urls = (administered.admin, apache_pulsar.admin)
+    with ThreadPoolExecutor(2) as pool:
+        here, there = pool.map(lambda url: seen(command, url, tenant), urls)
+    return here, there
+
+
+def is_refused(result: Any) -> bool:
+    return isinstance(result, dict) and "refused" in result
+
+
+def test_calls_of_pulsar_admin_are_served_or_refused_by_name(
+    calls: tuple[dict[str, Any], dict[str, Any]],
+) -> None:
+    here, there = calls
+    assert here.keys() == there.keys()
+    refused = {name: result for name, result in here.items() if is_refused(result)}
+    differing = {
+        name: (result, there[name])
+        for name, result in here.items()
+        if name not in refused and result != there[name]
+    }
+    assert differing == {}
+    for name, result in refused.items():
+        assert result["refused"] == 405, name
+        assert re.search(r"is not served: (?!this call)\w", result["reason"]), (name, result)
+    assert len(here) - len(refused) >= SERVED, sorted(refused)
 
 
 def test_official_client_finds_the_broker_by_http(administered: Administered) -> None:

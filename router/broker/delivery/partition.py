@@ -16,11 +16,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from time import monotonic
 from typing import Final
 
 import structlog
 
-from router.broker.delivery.consumer import Consumer, Kind
+from router.broker.delivery.consumer import Consumer, Flow, Kind, Rates
 from router.broker.delivery.context import DeliveryContext
 from router.broker.delivery.dispatcher import Dispatcher
 from router.broker.delivery.exclusive import Exclusive, Failover
@@ -62,6 +63,8 @@ class Partition:
         self.producers = ProducerTable(self.ledger, partial(store.save_epoch, self.ledger))
         self.dispatchers: list[Dispatcher] = []
         self.closed = False
+        self._arrivals = Flow(monotonic())
+        self._loaded_at = self.ledger.next_index, self.ledger.appended_bytes
         self._making: dict[str, asyncio.Task[Subscription]] = {}
         self.subscriptions: dict[str, Subscription] = {
             record.name: Subscription(self, record.name, record=record)
@@ -77,6 +80,22 @@ class Partition:
     def policies(self) -> Policies:
         """Return what holds for its topic."""
         return self.context.policies(self.topic)
+
+    def arrival_rates(self, now: float) -> Rates:
+        """Return what was stored in a second, whatever protocol brought it; see `Flow.rates`."""
+        index, size = self._loaded_at
+        self._arrivals.messages = self.ledger.next_index - index
+        self._arrivals.bytes = self.ledger.appended_bytes - size
+        return self._arrivals.rates(now)
+
+    def measure(self, now: float) -> None:
+        """Begin another window of all rates; called about once a minute."""
+        self.arrival_rates(now)
+        for producer in self.producers:
+            producer.flow.rates(now)
+        for subscription in self.subscriptions.values():
+            for consumer in subscription.consumers:
+                consumer.flow.rates(now)
 
     def deliver_arrivals(self) -> None:
         """Deliver what has become durable."""
@@ -210,6 +229,8 @@ class Subscription:
         # A consumer asked for it; there is no other cluster, so that it is in the statistics alone.
         self.replicated = record is not None and REPLICATED in record.properties
         self.idle = False
+        # What consumers that left were sent, in messages and bytes.
+        self.sent_messages = self.sent_bytes = 0
         # What was received under another epoch is not acknowledged by our own client any more.
         self.epoch = partition.context.new_epoch()
 
@@ -262,6 +283,8 @@ class Subscription:
             raise SubscriptionNotFoundError(f"{quoted(self.name)} was deleted meanwhile")
         if self.durable:
             self.context.live_members.check(self.topic_name, self.name)
+        if not consumer.leased:
+            self._check_limits()
         dispatcher = self.dispatcher or _DISPATCHERS[kind](self)
         if dispatcher.kind is not kind:
             raise SubscriptionBusyError(
@@ -279,12 +302,24 @@ class Subscription:
         if self.ledger.terminated:
             self.notify_end()
 
+    def _check_limits(self) -> None:
+        """Raise SubscriptionBusyError if the topic's policies allow no more consumers."""
+        limits = self.partition.policies
+        if limits.max_consumers:
+            attached = sum(len(one.consumers) for one in self.partition.subscriptions.values())
+            if attached >= limits.max_consumers:
+                raise SubscriptionBusyError("Topic reached max consumers limit")
+        most = limits.max_consumers_per_subscription
+        if most and len(self.consumers) >= most:
+            raise SubscriptionBusyError("Subscription reached max consumers limit")
+
     def detach(self, consumer: Consumer) -> None:
         """Remove a consumer; one that is not attached is ignored."""
         dispatcher = self.dispatcher
         if dispatcher is None or consumer not in dispatcher.consumers:
             return
         dispatcher.remove(consumer)
+        self._count(consumer)
         self.touch()
         if not dispatcher.consumers:
             self._drop_dispatcher()
@@ -388,7 +423,12 @@ class Subscription:
         consumers = list(self.dispatcher.consumers)
         self._drop_dispatcher()
         for consumer in consumers:
+            self._count(consumer)
             consumer.link.consumer_closed(consumer)
+
+    def _count(self, consumer: Consumer) -> None:
+        self.sent_messages += consumer.flow.messages
+        self.sent_bytes += consumer.flow.bytes
 
     def touch(self) -> None:
         """Note that the subscription is in use: one that is not used is deleted after a time."""

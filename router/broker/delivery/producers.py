@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, Protocol
 
+from router.broker.delivery.consumer import Flow
 from router.errors import BadRequestError, RouterError, TooManyRequestsError, TopicTerminatedError
 
 MAX_WAITING_PRODUCERS: Final = 1_000
@@ -85,6 +86,7 @@ class Producer:
     since_ms: int = 0
     # What the client says of it, for statistics.
     metadata: Mapping[str, str] = field(default_factory=dict)
+    flow: Flow = field(default_factory=Flow)
 
 
 class Epochs(Protocol):

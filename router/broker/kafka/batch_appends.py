@@ -18,10 +18,11 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from time import monotonic
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.delivery import NameBusyError, Partition, Producer, ProducerFencedError
+from router.broker.delivery import Flow, NameBusyError, Partition, Producer, ProducerFencedError
 from router.broker.entries.proving import prove_batch
 from router.broker.kafka.client import Client, Request
 from router.broker.kafka.failures import ErrorCode, error_code, error_message
@@ -215,6 +216,7 @@ class Producing:
             deduplicated=False,
             since_ms=self._topics.now_ms(),
             metadata=self._metadata(),
+            flow=Flow(monotonic()),
             partition=partition,
         )
         partition.producers.add(producer)
@@ -279,6 +281,8 @@ class Producing:
         job.left += 1
         self._topics.tally.entries += 1
         self._topics.tally.bytes += size
+        producer.flow.messages += header.records
+        producer.flow.bytes += size
         return None
 
     async def _find(self, job: ProduceJob, duplicates: Sequence[tuple[BatchResult, int]]) -> None:

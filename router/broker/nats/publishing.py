@@ -23,7 +23,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 import structlog
 
-from router.broker.delivery import NameBusyError, Producer, ProducerFencedError
+from router.broker.delivery import Flow, NameBusyError, Producer, ProducerFencedError
 from router.broker.nats.failures import jetstream_error
 from router.broker.nats.publish_checks import (
     NO_CONDITIONS,
@@ -297,6 +297,7 @@ class Publisher:
             generated=True,
             deduplicated=False,
             since_ms=self._context.now_ms(),
+            flow=Flow(time.monotonic()),
         )
         stream.partition.producers.add(producer)
         self._producers[stream] = producer
@@ -313,6 +314,9 @@ class Publisher:
         )
         if stream.log.indexer is not None:
             stream.log.indexer.appended(entry_id)
+        if (producer := self._producers.get(stream)) is not None:
+            producer.flow.messages += len(messages)
+            producer.flow.bytes += len(payload)
         self._in_flight += entry.memory
         self._context.stored(len(payload))
 

@@ -14,10 +14,12 @@ remembered for that, so that a number that never was a producer's still breaks t
 from __future__ import annotations
 
 from functools import partial
+from time import monotonic
 from typing import Final
 
 from router.broker.delivery import (
     Access,
+    Flow,
     NameBusyError,
     Partition,
     Producer,
@@ -212,6 +214,9 @@ class Producers(ClientLink):
         log = partition.ledger if isinstance(partition, Partition) else partition
         if stored is not None and not version:
             self._log.schemas.check_without(stored.topic)
+        limit = None if stored is None else stored.policies.max_producers
+        if limit and len(partition.producers) >= limit:
+            raise NameBusyError("Topic reached max producers limit")
         return PulsarProducer(
             partition=partition,
             ledger_id=log.id,
@@ -228,6 +233,7 @@ class Producers(ClientLink):
             schema_version=version,
             since_ms=self._topics.now_ms(),
             metadata=kept_metadata(asked.metadata),
+            flow=Flow(monotonic()),
         )
 
     def _begin(self, producer: PulsarProducer, request_id: int) -> None:

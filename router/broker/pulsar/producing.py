@@ -180,6 +180,8 @@ class Producing:
         self._pending += size
         producer.tally.entries += 1
         producer.tally.bytes += len(payload)
+        producer.flow.messages += messages
+        producer.flow.bytes += len(payload)
 
     def _known(
         self,

@@ -99,7 +99,8 @@ class Flushed:
 class Ledger(PartitionReader):
     """One partition: entries with dense ids from 0, appended in order and never changed.
 
-    `next_entry` is the next id to be assigned, `next_index` the next message's number. `listeners`
+    `next_entry` is the next id to be assigned, `next_index` the next message's number,
+    `appended_bytes` the size of what was appended since the start. `listeners`
     are called once for each commit group that made
     entries durable. `producers` remembers what each named producer stored last. Of a ledger that is
     `terminated` no more than is there will ever be; `topic_epoch` is the newest of its exclusive
@@ -115,6 +116,7 @@ class Ledger(PartitionReader):
         self.listeners: set[Callable[[], None]] = set()
         self.next_entry = self.next_index = 0
         self.holes: list[Hole] = []
+        self.appended_bytes = 0
         self.terminated = False
         self.topic_epoch: int | None = None
         self.unflushed: list[Record] = []
@@ -225,6 +227,7 @@ class Ledger(PartitionReader):
         head = make_head(entry)
         self.next_entry = entry_id + 1
         self.next_index = index + 1
+        self.appended_bytes += size
         self._tail[entry_id] = entry
         self._pending.append(_new(Record, (head, entry)))
         self._pending_size += size

@@ -346,9 +346,13 @@ def grow_topic(
     return dataclasses.replace(topic, partitions=partitions, ledger_ids=tuple(ids)), made
 
 
-def save_policies(connection: sqlite3.Connection, topic_id: int, policies: Policies) -> None:
-    """Store other policies of a topic."""
+def save_topic(connection: sqlite3.Connection, topic: TopicRecord) -> None:
+    """Store other policies and properties of a topic."""
     connection.execute(
-        "UPDATE topics SET policies = ? WHERE id = ?",
-        (json.dumps(dataclasses.asdict(policies)), topic_id),
+        "UPDATE topics SET policies = ?, properties = ? WHERE id = ?",
+        (
+            json.dumps(dataclasses.asdict(topic.policies)),
+            json.dumps(dict(topic.properties)),
+            topic.id,
+        ),
     )

@@ -283,11 +283,11 @@ class Store:
             self._catalog.add(record)
         return grown
 
-    async def change_policies(self, topic: TopicRecord, policies: Policies) -> TopicRecord:
-        """Give a topic other policies; on disk on return. Raises StoreError."""
-        await self._run(lambda c: rows.save_policies(c, topic.id, policies))
-        changed = self._catalog.topics[topic.id] = replace(topic, policies=policies)
-        return changed
+    async def change_topic(self, topic: TopicRecord) -> TopicRecord:
+        """Store the policies and properties of a topic; on disk on return. Raises StoreError."""
+        await self._run(lambda c: rows.save_topic(c, topic))
+        self._catalog.topics[topic.id] = topic
+        return topic
 
     async def delete_topic(self, topic_id: int) -> None:
         """Remove a topic with everything that belongs to it; raise TopicNotFoundError."""

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from router.admin_model import ClientInfo
 from router.broker.delivery.non_persistent import NonPersistentPartition
 from router.broker.topics import changes
+from router.broker.topics.calls import AdminCalls
 from router.broker.topics.cursor_administration import CursorAdmin, Forgetting
 from router.broker.topics.descriptions import (
     Place,
@@ -59,6 +60,7 @@ class TopicAdmin:
         self.namespaces = NamespaceAdmin(topics, self.delete_topic)
         self.schemas = SchemaAdmin(topics, schemas or TopicSchemas())
         self.extents = Extents(topics)
+        self.calls = AdminCalls(topics)
         metrics.watch("router_broker_topics", lambda: topics.count)
         metrics.observe(self._samples)
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from router.broker.storage import TopicRecord
-from router.broker.topics.names import check_new
+from router.broker.topics.names import check_new, check_properties
 from router.broker.topics.namespaces import check_policies
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
@@ -52,7 +52,25 @@ async def change_policies(
 
     async def change(record: TopicRecord) -> TopicRecord:
         policies = replace(record.policies, **{**dict.fromkeys(cleared), **new})
-        return await topics.store.change_policies(record, policies)
+        return await topics.store.change_topic(replace(record, policies=policies))
+
+    await topics.change(name, change)
+
+
+async def change_properties(
+    topics: Topics, name: TopicName, new: Mapping[str, str], clear: Iterable[str]
+) -> None:
+    """Set some properties of a topic and clear others.
+
+    Raises TopicNotFoundError, BadRequestError.
+    """
+    cleared = set(clear)
+
+    async def change(record: TopicRecord) -> TopicRecord:
+        kept = {key: value for key, value in record.properties.items() if key not in cleared}
+        properties = kept | dict(new)
+        check_properties(properties)
+        return await topics.store.change_topic(replace(record, properties=properties))
 
     await topics.change(name, change)
 

@@ -20,7 +20,7 @@ from router.broker.delivery import (
     StartPosition,
     Subscription,
 )
-from router.broker.storage import DamagedError, Entry, Ledger
+from router.broker.storage import DamagedError, Entry, Ledger, Store
 from router.broker.storage.cursors import Ack, Cursor
 from router.broker.topics.descriptions import Place, subscriptions_after
 from router.broker.topics.groups import Groups
@@ -132,7 +132,7 @@ class CursorAdmin:
                 raise FencedError("the subscription was reset since this was received")
             known[ack.ledger].append(Ack(ack.entry, cumulative, ack.ack_set))
         for ledger, moving in by_ledger.items():
-            self._apply(moving, known[ledger])
+            _acknowledge(self._topics.store, moving, known[ledger])
         await self._stored()
 
     async def describe(self, topic: str, subscription: str) -> list[CursorDescription]:
@@ -148,12 +148,21 @@ class CursorAdmin:
         return await self._described(self._find(topic, subscription))
 
     async def describe_all(
-        self, topic: str, after: Place | None
+        self, topic: str, after: Place | None, *, earliest: bool = False
     ) -> tuple[list[CursorDescription], bool]:
-        """Return a page of where subscriptions stand, and whether there may be more."""
+        """Return a page of where subscriptions stand, and whether there may be more.
+
+        With `earliest` also when the first message of each backlog was stored.
+        """
         partitions = self._topics.pieces(self._topics.parse(topic))
         found = list(islice(subscriptions_after(partitions, after), MAX_CURSORS_PER_PAGE))
-        return await self._described(found), len(found) == MAX_CURSORS_PER_PAGE
+        described = await self._described(found)
+        if earliest:
+            for one, subscription in zip(described, found, strict=True):
+                start = max(subscription.cursor.mark_delete + 1, subscription.ledger.first_entry)
+                entry = await _entry(subscription.ledger, subscription.cursor.next_unacked(start))
+                one.earliest_ms = None if entry is None else entry.timestamp_ms
+        return described, len(found) == MAX_CURSORS_PER_PAGE
 
     async def skip(
         self, topic: str, subscription: str, *, count: int | None, before_ms: int | None
@@ -171,7 +180,7 @@ class CursorAdmin:
             elif before_ms is not None:
                 end = await ledger.find_time(before_ms)
             if end:
-                self._apply(moving, [Ack(end - 1, cumulative=True)])
+                _acknowledge(self._topics.store, moving, [Ack(end - 1, cumulative=True)])
         await self._stored()
 
     async def read(self, topic: str, choice: EntryChoice) -> tuple[Partition, Entry | None]:
@@ -230,29 +239,43 @@ class CursorAdmin:
             described.append(one)
         return described
 
-    def _apply(self, subscription: Subscription, acks: Iterable[Ack]) -> None:
-        """Acknowledge without a consumer; what is not stored is ignored."""
-        known = [ack for ack in acks if ack.entry < subscription.ledger.durable_entry]
-        if known:
-            subscription.touch()
-        for ack in known:
-            if subscription.record is not None:
-                self._topics.store.acknowledge(subscription.record, ack)
-            else:
-                subscription.cursor.apply(ack)
-        dispatcher = subscription.dispatcher
-        if known and dispatcher is not None:
-            whole = [ack.entry for ack in known if subscription.cursor.is_acked(ack.entry)]
-            dispatcher.acknowledged(whole)
-            if any(ack.cumulative for ack in known):
-                dispatcher.release_acknowledged()
-            subscription.notify_end()
-            dispatcher.run()
-
     async def _stored(self) -> None:
         stored = asyncio.Event()
         self._topics.store.after_sync(stored.set)
         await stored.wait()
+
+
+def _acknowledge(store: Store, subscription: Subscription, acks: Iterable[Ack]) -> None:
+    """Acknowledge without a consumer; what is not stored is ignored."""
+    known = [ack for ack in acks if ack.entry < subscription.ledger.durable_entry]
+    if known:
+        subscription.touch()
+    for ack in known:
+        if subscription.record is not None:
+            store.acknowledge(subscription.record, ack)
+        else:
+            subscription.cursor.apply(ack)
+    dispatcher = subscription.dispatcher
+    if known and dispatcher is not None:
+        whole = [ack.entry for ack in known if subscription.cursor.is_acked(ack.entry)]
+        dispatcher.acknowledged(whole)
+        if any(ack.cumulative for ack in known):
+            dispatcher.release_acknowledged()
+        subscription.notify_end()
+        dispatcher.run()
+
+
+def acknowledge_before(store: Store, subscription: Subscription, end: int) -> None:
+    """Acknowledge all entries before one, whoever holds them; on disk with the next sync."""
+    if end > subscription.cursor.mark_delete + 1:
+        _acknowledge(store, subscription, [Ack(end - 1, cumulative=True)])
+
+
+def size_from(ledger: Ledger, entry: int) -> int:
+    """Return about how many bytes a ledger has from an entry on."""
+    held = ledger.durable_entry - ledger.first_entry
+    left = min(max(0, ledger.durable_entry - entry), held)
+    return ledger.size_bytes * left // held if held else 0
 
 
 async def _entry(ledger: Ledger, number: int) -> Entry | None:
@@ -312,6 +335,10 @@ def _description(subscription: Subscription, ranges_left: int) -> CursorDescript
         unacked=sum(consumer.held_messages for consumer in subscription.consumers),
         type=dispatcher.kind.value if dispatcher is not None else None,
         replicated=subscription.replicated,
+        messages_out=subscription.sent_messages
+        + sum(consumer.flow.messages for consumer in subscription.consumers),
+        bytes_out=subscription.sent_bytes
+        + sum(consumer.flow.bytes for consumer in subscription.consumers),
     )
     if record is not None:
         described.created_ms, described.last_used_ms = record.created_ms, record.last_used_ms

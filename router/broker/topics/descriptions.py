@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from time import monotonic
 from typing import Final, Protocol, runtime_checkable
 
 from router.admin_model import ClientInfo
-from router.broker.delivery import BacklogCounter, Partition, Subscription
+from router.broker.delivery import BacklogCounter, Flow, Partition, Subscription
 from router.broker.delivery.non_persistent import NonPersistentPartition
 from router.broker.storage import Ledger, TopicRecord
 from router.model import (
@@ -60,6 +61,11 @@ class Opened(Protocol):
     @property
     def metadata(self) -> Mapping[str, str]:
         """Return what its client says of it."""
+        ...
+
+    @property
+    def flow(self) -> Flow:
+        """Return what it sent, or was sent."""
         ...
 
 
@@ -121,6 +127,7 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
     first, deleted = ledger.first_entry, 0
     if ledger.deleted and ledger.messages > 0:
         first, deleted = await _live_begin(ledger)
+    rates = partition.arrival_rates(monotonic())
     return PartitionStats(
         partition=partition.index,
         ledger=ledger.id,
@@ -130,6 +137,8 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
         bytes=ledger.size_bytes,
         producers=len(partition.producers),
         deleted=deleted,
+        message_rate=rates.messages,
+        byte_rate=rates.bytes,
     )
 
 
@@ -165,11 +174,14 @@ def _live_readers(subscription: Subscription) -> int:
 
 def non_persistent_stats(topic: NonPersistentPartition) -> TopicStats:
     """Return what a topic that is not persistent has now."""
+    rates = [producer.flow.rates(monotonic()) for producer in topic.producers]
     partition = PartitionStats(
         NOT_PARTITIONED,
         messages=topic.messages,
         bytes=topic.bytes,
         producers=len(topic.producers),
+        message_rate=sum(rate.messages for rate in rates),
+        byte_rate=sum(rate.bytes for rate in rates),
     )
     subscriptions = (
         SubscriptionStats(one.name, NOT_PARTITIONED, 0, len(one.consumers), durable=False)
@@ -197,6 +209,10 @@ def clients(partitions: Sequence[Partition | NonPersistentPartition]) -> Iterato
 
 def _client(partition: int, opened: Opened, identity: int) -> ClientInfo:
     info = ClientInfo(partition, opened.name, identity, opened.since_ms, opened.metadata)
+    rates = opened.flow.rates(monotonic())
+    info.messages, info.bytes = opened.flow.messages, opened.flow.bytes
+    info.message_rate, info.byte_rate = rates.messages, rates.bytes
+    info.redelivery_rate, info.ack_rate = rates.redelivered, rates.acknowledged
     if isinstance(opened.link, Client):
         info.address, info.version = opened.link.peer, opened.link.client
     return info

@@ -1,8 +1,9 @@
-"""The periodic task of the log: retention, and deletion of subscriptions that are not used."""
+"""The periodic task of the log: retention, times to live, and subscriptions that are not used."""
 
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from typing import Final
 
 import structlog
@@ -10,6 +11,7 @@ import structlog
 from router.broker.delivery import Partition
 from router.broker.delivery.live_members import OWNER
 from router.broker.storage import SubscriptionRecord, TopicRecord
+from router.broker.topics.cursor_administration import acknowledge_before
 from router.broker.topics.topics import Topics
 from router.model import NOT_PARTITIONED
 
@@ -26,14 +28,17 @@ class Maintenance:
         self._topics = topics
 
     async def maintain(self) -> None:
-        """Apply retention, and delete the subscriptions that were not used for long."""
+        """Apply retention and times to live, and delete subscriptions that were long not used."""
         topics = self._topics
         now = topics.now_ms()
         await topics.store.retain(now)
         for partition in topics.loaded():
             _drop_unused_readers(partition)
+            partition.measure(monotonic())
         for count, record in enumerate(topics.records()):
             for index, ledger_id in enumerate(record.ledger_ids):
+                if topics.policies(record).ttl_seconds:
+                    await self._expire_messages(record, index, ledger_id, now)
                 if self._is_settled(record, ledger_id, now):
                     continue
                 for known in list(topics.store.subscriptions(ledger_id)):
@@ -57,6 +62,25 @@ class Maintenance:
                 await self.maintain()
             except Exception:  # noqa: BLE001 - the boundary of a task: retention must go on
                 _log.exception("tending-failed")
+
+    async def _expire_messages(
+        self, record: TopicRecord, place: int, ledger_id: int, now_ms: int
+    ) -> None:
+        """Acknowledge what is older than the topic's time to live.
+
+        Subscriptions of other protocols decide themselves what they have read.
+        """
+        topics = self._topics
+        if (idle := topics.store.idle(ledger_id)) is not None and not idle.lags:
+            return
+        partition = topics.partitions(record)[place]
+        before = now_ms - (topics.policies(record).ttl_seconds or 0) * 1000
+        end = await partition.ledger.find_time(before)
+        for subscription in list(partition.subscriptions.values()):
+            known = subscription.record
+            foreign = known is None or known.passive or OWNER in known.properties
+            if not foreign and not topics.live_members.of(record.name, subscription.name):
+                acknowledge_before(topics.store, subscription, end)
 
     async def _expire_if_unused(
         self, record: TopicRecord, place: int, known: SubscriptionRecord, now_ms: int

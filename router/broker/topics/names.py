@@ -29,6 +29,11 @@ def check_new(name: TopicName, partitions: int, properties: Mapping[str, str]) -
         raise BadRequestError(f"a topic has 0 to {MAX_PARTITIONS} partitions")
     if partitions:
         check_name(name.partition(partitions - 1).local, "partition")
+    check_properties(properties)
+
+
+def check_properties(properties: Mapping[str, str]) -> None:
+    """Raise BadRequestError unless a topic or subscription may have these properties."""
     if len(properties) > MAX_PROPERTIES or any(
         len(key) + len(value) > MAX_PROPERTY for key, value in properties.items()
     ):

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import orjson
 
-from router.admin_model import Namespace, NamespacePolicies, Tenant
+from router.admin_model import INHERITED, Namespace, NamespacePolicies, Tenant
 from router.errors import (
     BadRequestError,
     ConflictError,
@@ -50,6 +50,10 @@ SCHEMA_COMPATIBILITIES: Final = frozenset(
     }
 )
 _SIZES: Final = ("retention_ms", "retention_bytes", "backlog_bytes")
+_LIMITS: Final = tuple(
+    name for name in INHERITED if name.startswith("max_") or name == "ttl_seconds"
+)
+MAX_LIMIT: Final = 2**31 - 1
 
 
 NO_POLICIES: Final = NamespacePolicies()
@@ -61,6 +65,9 @@ def check_policies(policies: Mapping[str, Any]) -> None:
         value = policies.get(name)
         if value is not None and not -1 <= value <= MAX_BOUND:
             raise BadRequestError(f"{name} = {value}: expected a size, or -1 for no bound")
+    for name in _LIMITS:
+        if not 0 <= (policies.get(name) or 0) <= MAX_LIMIT:
+            raise BadRequestError(f"{name} = {policies[name]}: expected 0 to {MAX_LIMIT}")
     strategy = policies.get("schema_compatibility")
     if strategy is not None and strategy not in SCHEMA_COMPATIBILITIES:
         raise BadRequestError(f"there is no schema compatibility strategy {quoted(strategy)}")

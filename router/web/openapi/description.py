@@ -301,6 +301,7 @@ _ALL: Final = (
     _segment("subscription", "Name of the subscription.", MEMBER),
     _number("partition", "Number of the partition, from 0 on."),
     _segment("cluster", "Name of the cluster, `standalone`."),
+    _segment("broker", "Address of the broker, as it is listed."),
     _number("version", "Version of the schema."),
     _number("position", "Which entry, from 1 on."),
     _number("ledger", "Ledger of the message's id."),

@@ -17,20 +17,22 @@ from router.node.administration import Administration
 from router.services.blacklist import Blacklist
 from router.services.manage import Topics
 from router.services.rights import Rights
-from router.settings import Settings
+from router.settings import Settings, shown
 from router.web.access import Access
 from router.web.openapi.description import add_converters, add_routes, operation
 from router.web.pulsar_admin.brokers import BrokerViews
+from router.web.pulsar_admin.calls import CallViews, not_served
 from router.web.pulsar_admin.context import Addresses, AdminAuthorizer, AdminContext, ResourceViews
 from router.web.pulsar_admin.messages import MessageViews
 from router.web.pulsar_admin.namespaces import NamespaceViews, TenantViews
 from router.web.pulsar_admin.policies import Defaults
+from router.web.pulsar_admin.policy_views import PolicyViews
 from router.web.pulsar_admin.schemas import SchemaViews
 from router.web.pulsar_admin.subscriptions import SubscriptionViews
 from router.web.pulsar_admin.topics import TopicViews
 from router.web.pulsar_admin.views import CONVERTERS, Failures, RefusedError
 
-ROOTS: Final = ("/admin/v2", "/lookup/v2")
+ROOTS: Final = ("/admin/v2", "/admin/v3", "/lookup/v2")
 _EVERYTHING: Final = [
     f"{method} {root}/<path:rest>" for root in ROOTS for method in ("GET", "POST", "PUT", "DELETE")
 ]
@@ -42,6 +44,8 @@ _RESOURCES: Final[tuple[type[ResourceViews], ...]] = (
     MessageViews,
     SchemaViews,
     BrokerViews,
+    PolicyViews,
+    CallViews,
 )
 
 
@@ -78,6 +82,7 @@ class PulsarAdmin:
             context.rights,
             context.topics,
             wall_ms,
+            {name: shown(name, value.text) for name, value in settings.values.items()},
         )
         self._views = tuple(views(shared) for views in _RESOURCES)
 
@@ -102,6 +107,4 @@ class PulsarAdmin:
                 " backend.url): use that server's own administration, such as Apache Pulsar's",
             )
         route = f"{request.method} {request.path}"[:200]
-        raise RefusedError(
-            405, f"{route} is no part of Pulsar's administration that is served here"
-        )
+        raise RefusedError(405, f"{route} is not served: {not_served(request.path)}")

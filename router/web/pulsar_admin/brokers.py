@@ -15,14 +15,13 @@ from router.web.addresses import root
 from router.web.forms import answer
 from router.web.openapi.description import STORE, Reply, answers_json, operation
 from router.web.pulsar_admin.context import ResourceViews
-from router.web.pulsar_admin.shapes import NAMES, NO_NAME, reads
+from router.web.pulsar_admin.shapes import NAMES, NO_NAME, ONE_CLUSTER, reads
 from router.web.pulsar_admin.views import ADMIN, RefusedError
 from router.web.requests import decode
 
 CLUSTER: Final = "standalone"
 LOOKUP = "/lookup/v2/topic/<pulsar_domain:domain>/<tenant>/<namespace>/<topic>"
 _PROBE: Final = TopicName("public", "default", "ready")
-_NO_CLUSTER: Final = {404: "There is no such cluster."}
 
 
 class BrokerViews(ResourceViews):
@@ -54,12 +53,12 @@ class BrokerViews(ResourceViews):
         f"GET {ADMIN}/brokers",
         f"GET {ADMIN}/brokers/<cluster>",
         answers=answers_json(NAMES, "Its address."),
-        refuses=_NO_CLUSTER,
+        refuses=ONE_CLUSTER,
     )
     def brokers(self, cluster: str = CLUSTER) -> Response:
         """Answer the only broker."""
         self._authorizer.principal()
-        _check(cluster)
+        check_cluster(cluster)
         return answer([root(request.environ).partition("://")[2]])
 
     @reads(f"{ADMIN}/clusters", NAMES, "Its name.", fails=STORE)
@@ -68,11 +67,11 @@ class BrokerViews(ResourceViews):
         self._authorizer.principal()
         return answer([CLUSTER])
 
-    @reads(f"{ADMIN}/clusters/<cluster>", dict, "Its addresses.", fails=STORE, refuses=_NO_CLUSTER)
+    @reads(f"{ADMIN}/clusters/<cluster>", dict, "Its addresses.", fails=STORE, refuses=ONE_CLUSTER)
     def cluster(self, cluster: str) -> Response:
         """Answer where the only cluster is."""
         self._authorizer.principal()
-        _check(cluster)
+        check_cluster(cluster)
         address = root(request.environ)
         urls = self._context.addresses.urls(request.environ)
         fields = {"serviceUrlTls" if address.startswith("https:") else "serviceUrl": address}
@@ -106,6 +105,7 @@ class BrokerViews(ResourceViews):
         return answer(fields)
 
 
-def _check(cluster: str) -> None:
+def check_cluster(cluster: str) -> None:
+    """Raise RefusedError for a cluster that there is not."""
     if decode(cluster) != CLUSTER:
         raise RefusedError(404, "Cluster does not exist")

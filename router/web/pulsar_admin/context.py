@@ -92,7 +92,10 @@ class Addresses:
 
 @dataclass(frozen=True, slots=True)
 class AdminContext:
-    """What the views use; `wall_ms` is the time in milliseconds since 1970."""
+    """What the views use; `wall_ms` is the time in milliseconds since 1970.
+
+    `settings` are the settings in force by their names, without secrets.
+    """
 
     authorizer: AdminAuthorizer
     administration: Administration
@@ -101,6 +104,7 @@ class AdminContext:
     rights: Rights
     topics: Topics
     wall_ms: Callable[[], int]
+    settings: Mapping[str, str]
 
 
 class ResourceViews:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import structlog
-from flask import Blueprint, Response, request
+from flask import Response, request
 
 from router.admin_model import Tenant
 from router.errors import BadRequestError, ConflictError, NamespaceNotFoundError
@@ -17,25 +16,17 @@ from router.web.openapi import description as api
 from router.web.pulsar_admin import shapes
 from router.web.pulsar_admin.brokers import CLUSTER
 from router.web.pulsar_admin.context import ResourceViews
-from router.web.pulsar_admin.policies import (
-    POLICIES,
-    Change,
-    NamespacePolicy,
-    pulsar_policies,
-    read_all,
-)
+from router.web.pulsar_admin.policies import pulsar_policies, read_all
 from router.web.pulsar_admin.shapes import POLICY_FAILS, changes, reads
 from router.web.pulsar_admin.views import (
     ADMIN,
     NAMESPACE,
     TENANT,
     RefusedError,
-    body_json,
     body_object,
     done,
     flag,
     namespace_name,
-    nothing,
 )
 from router.web.requests import Query, decode
 
@@ -44,15 +35,6 @@ _log = structlog.get_logger(__name__)
 
 class NamespaceViews(ResourceViews):
     """The views of namespaces."""
-
-    def add(self, routes: Blueprint) -> None:
-        """Add the routes, and those of each policy."""
-        super().add(routes)
-        for policy in POLICIES:
-            for method, path, endpoint, summary in policy.routes():
-                view = self._policy_view(policy, method, summary)
-                rule = f"{NAMESPACE}/{path}"
-                routes.add_url_rule(rule, endpoint, view, methods=[method])
 
     @reads(f"{ADMIN}/namespaces/<tenant>", shapes.NAMES, "The names.", fails=POLICY_FAILS)
     def namespaces(self, tenant: str) -> Response:
@@ -104,58 +86,6 @@ class NamespaceViews(ResourceViews):
         mode = Query(request.environ).choice("mode", MODES, "PERSISTENT")
         names = self._administration.names(name, mode)
         return answer(self._authorizer.visible(principal, names))
-
-    def _policy_view(
-        self, policy: NamespacePolicy, method: str, summary: str
-    ) -> Callable[..., Response]:
-        """Return what shows, clears or sets a policy, by the method of its route."""
-        if method == "GET":
-            reply = api.Reply(policy.answer, {api.JSON: policy.answer_form or policy.body})
-
-            def show(**path: str) -> Response:
-                self._authorizer.administrator()
-                found = self._administration.namespace(namespace_name(**path))
-                value = policy.show(found.policies, self._context.defaults)
-                return nothing() if value is None else answer(value)
-
-            return api.operation(answers={200: reply}, fails=POLICY_FAILS, summary=summary)(show)
-        if method == "DELETE":
-
-            def clear(**path: str) -> Response:
-                return self._change(path, dict.fromkeys(policy.fields))
-
-            return changes(fails=POLICY_FAILS, summary=summary)(clear)
-
-        def change(**path: str) -> Response:
-            self._authorizer.administrator()
-            value = body_json()
-            if policy.kinds:
-                query = Query(request.environ)
-                value = {query.choice("backlogQuotaType", policy.kinds, policy.kinds[0]): value}
-            return self._change(path, policy.read(value, "the body"))
-
-        kinds = [api.choice("backlogQuotaType", policy.kinds, "What is limited.")]
-        only = {412: "Only the size is limited, and the oldest messages are deleted."}
-        return changes(
-            *(kinds if policy.kinds else ()),
-            body=api.Body({api.JSON: policy.body}),
-            fails=POLICY_FAILS,
-            refuses=only if policy.kinds else {},
-            summary=summary,
-        )(change)
-
-    def _change(self, path: dict[str, str], change: Change) -> Response:
-        principal, name = self._authorizer.administrator(), namespace_name(**path)
-        self._administration.change_policies(name, change)
-        _log.info("namespace-changed", namespace=name, **_logged(change), user=principal.name)
-        return done()
-
-
-def _logged(change: Change) -> dict[str, list[str]]:
-    return {
-        "changed": [name for name, value in change.items() if value is not None],
-        "cleared": [name for name, value in change.items() if value is None],
-    }
 
 
 class TenantViews(ResourceViews):

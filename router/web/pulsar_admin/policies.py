@@ -1,4 +1,4 @@
-"""Policies of namespaces: one table of them, in Pulsar's terms and in the router's.
+"""Policies of namespaces and topics: one table of them, in Pulsar's terms and in the router's.
 
 Pulsar's retention is about messages that every subscription acknowledged, and 0 has them deleted at
 once. Here it is about all messages, so that 0 would delete unread messages: it is refused.
@@ -24,6 +24,7 @@ EVICTION: Final = "consumer_backlog_eviction"
 STORAGE: Final = "destination_storage"
 QUOTAS: Final = (STORAGE, "message_age")
 UNDEFINED: Final = "UNDEFINED"
+MAX_LIMIT: Final = 2**31 - 1
 MAX_POLICY_VALUE: Final = 2**42
 """Minutes, megabytes; no number above it fits when it is turned into milliseconds or bytes."""
 
@@ -48,15 +49,16 @@ class Defaults(NamedTuple):
         )
 
 
-class NamespacePolicy(NamedTuple):
+class Policy(NamedTuple):
     """A policy as Pulsar's paths and JSON have it; `fields` are those of NamespacePolicies.
 
     `key` is its name in Pulsar's Policies, `subject` what it decides, in words. `read` returns the
     change that a JSON value asks for, and raises BadRequestError; its second argument names the
-    value. `show` returns the JSON value, None: the namespace has none of its own. `setter` is the
-    method that sets it, and `clears`: DELETE clears it. `shown` are path and endpoint of GET, where
-    they are others. `kinds`: a query parameter of this policy, which names the kind that a body is
-    of; in Policies and in answers the value is an object by kind.
+    value. `show` returns the JSON value, None: there is none of its own. `setter` is the method
+    that sets it, and `clears`: DELETE clears it. `shown` are path and endpoint of GET, where they
+    are others. `kinds`: a query parameter of this policy, which names the kind that a body is of;
+    in Policies and in answers the value is an object by kind. `of_topic` is the path below a topic,
+    None: namespaces alone have it; `parameter`: there the value is in this query parameter.
     """
 
     key: str
@@ -70,16 +72,26 @@ class NamespacePolicy(NamedTuple):
     setter: str = "POST"
     clears: bool = True
     shown: tuple[str, str] | None = None
-    answer: str = "The policy; no body where the namespace has none."
+    answer: str = "The policy; no body where there is none."
     answer_form: Form | None = None
     kinds: tuple[str, ...] = ()
+    of_topic: str | None = None
+    parameter: str = ""
 
-    def routes(self) -> Iterator[tuple[str, str, str, str]]:
-        """Yield method, path below the namespace, endpoint and summary of each route."""
-        yield "GET", *(self.shown or (self.path, self.name)), f"Answer {self.subject}."
-        yield self.setter, self.path, f"set_{self.name}", f"Set {self.subject}."
+    def routes(self, *, of_topic: bool) -> Iterator[tuple[str, str, str, str]]:
+        """Yield method, path below a namespace or topic, endpoint and summary of each route."""
+        path, name, subject = self.path, self.name, self.subject
+        shown = self.shown or (path, name)
+        if of_topic:
+            if self.of_topic is None:
+                return
+            path, name, subject = self.of_topic, f"topic_{name}", f"{subject} of a topic"
+            shown = (shown[0] if self.shown else path), f"topic_{shown[1]}"
+        yield "GET", *shown, f"Answer {subject}."
+        yield self.setter, path, f"set_{name}", f"Set {subject}."
         if self.clears:
-            yield "DELETE", self.path, f"clear_{self.name}", f"Let settings decide {self.subject}."
+            elsewhere = "its namespace" if of_topic else "settings"
+            yield "DELETE", path, f"clear_{name}", f"Let {elsewhere} decide {subject}."
 
 
 def _object(value: object, what: str) -> Mapping[str, Any]:
@@ -180,6 +192,15 @@ def _read_strategy(value: object, what: str) -> Change:
     return {"schema_compatibility": value}
 
 
+def _read_number(field: str) -> Callable[[object, str], Change]:
+    def read(value: object, what: str) -> Change:
+        if (limit := whole(value, what, 0)) > MAX_LIMIT:
+            raise BadRequestError(f"{what}: expected at most {MAX_LIMIT}")
+        return {field: limit}
+
+    return read
+
+
 def _read_flag(field: str) -> Callable[[object, str], Change]:
     def read(value: object, what: str) -> Change:
         if not isinstance(value, bool):
@@ -189,24 +210,65 @@ def _read_flag(field: str) -> Callable[[object, str], Change]:
     return read
 
 
+LIMITS: Final = (
+    (
+        *("max_producers_per_topic", "max_producers", "maxProducersPerTopic", "maxProducers"),
+        "producers a topic or partition may have",
+    ),
+    (
+        *("max_consumers_per_topic", "max_consumers", "maxConsumersPerTopic", "maxConsumers"),
+        "consumers a topic or partition may have",
+    ),
+    (
+        *("max_consumers_per_subscription", "max_consumers_per_subscription"),
+        *("maxConsumersPerSubscription", "maxConsumersPerSubscription"),
+        "consumers a subscription may have on a topic or partition",
+    ),
+)
+"""Key, field, path below a namespace and below a topic, and meaning of each limit."""
+
 POLICIES: Final = (
-    NamespacePolicy(
+    Policy(
         "retention_policies",
         ("retention_ms", "retention_bytes"),
         *("retention", "retention", "the retention"),
         shapes.RETENTION,
         _read_retention,
         _show_retention,
+        of_topic="retention",
     ),
-    NamespacePolicy(
+    Policy(
+        "message_ttl_in_seconds",
+        ("ttl_seconds",),
+        *("messageTTL", "ttl", "after how many seconds messages count as acknowledged"),
+        int,
+        _read_number("ttl_seconds"),
+        lambda policies, _: policies.ttl_seconds,
+        of_topic="messageTTL",
+        parameter="messageTTL",
+    ),
+    Policy(
         "deduplicationEnabled",
         ("deduplication",),
         *("deduplication", "deduplication", "whether messages are deduplicated"),
         bool,
         _read_flag("deduplication"),
         lambda policies, _: policies.deduplication,
+        of_topic="deduplicationEnabled",
     ),
-    NamespacePolicy(
+    *(
+        Policy(
+            key,
+            (field,),
+            *(path, field, f"how many {what}, 0: any number"),
+            int,
+            _read_number(field),
+            lambda policies, _, field=field: getattr(policies, field),  # type: ignore[misc] # bound
+            of_topic=of_topic,
+        )
+        for key, field, path, of_topic, what in LIMITS
+    ),
+    Policy(
         "autoTopicCreationOverride",
         ("auto_create", "auto_partitions"),
         *("autoTopicCreation", "creation", "how topics are created by their first use"),
@@ -214,7 +276,7 @@ POLICIES: Final = (
         _read_creation,
         _show_creation,
     ),
-    NamespacePolicy(
+    Policy(
         "backlog_quota_map",
         ("backlog_bytes",),
         *("backlogQuota", "quota", "the quota of backlogs"),
@@ -225,8 +287,9 @@ POLICIES: Final = (
         answer="The quota.",
         answer_form=dict,
         kinds=QUOTAS,
+        of_topic="backlogQuota",
     ),
-    NamespacePolicy(
+    Policy(
         "schema_compatibility_strategy",
         ("schema_compatibility",),
         *("schemaCompatibilityStrategy", "strategy", "which schemas may follow one another"),
@@ -238,7 +301,7 @@ POLICIES: Final = (
         answer="The strategy.",
         answer_form=str,
     ),
-    NamespacePolicy(
+    Policy(
         "is_allow_auto_update_schema",
         ("schema_auto_update",),
         *("isAllowAutoUpdateSchema", "auto_update", "whether clients may add schemas"),
@@ -248,7 +311,7 @@ POLICIES: Final = (
         clears=False,
         answer="Whether they may.",
     ),
-    NamespacePolicy(
+    Policy(
         "schema_validation_enforced",
         ("schema_validation_enforced",),
         *("schemaValidationEnforced", "enforced", "whether producers need a topic's schema"),

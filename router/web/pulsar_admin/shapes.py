@@ -26,6 +26,7 @@ REFUSED: Final = {409: "It exists already."}
 IN_USE: Final = {412: "It is in use.", 409: "It is not empty."}
 ONE: Final = {404: "There is no such message.", 405: "The topic is partitioned: name a partition."}
 NO_CLUSTER: Final = {412: "The clusters are not `standalone`."}
+ONE_CLUSTER: Final = {404: "There is no such cluster."}
 TOO_FEW: Final = {406: "There has to be a partition."}
 MESSAGE_ID: Final = api.shape(
     {"ledgerId": INTEGER, "entryId": INTEGER, "partitionIndex": INTEGER, "batchIndex": INTEGER}

@@ -1,6 +1,8 @@
 """What a topic holds, as Pulsar's statistics: one topic or partition, or all partitions together.
 
-Rates are not kept here, and left out rather than answered as 0; counters count what is stored now.
+`msgInCounter` and `bytesInCounter` count what is stored now; counters of what was sent begin when
+the broker loads a partition. Rates are averages since about a minute ago, and sizes of backlogs are
+estimated by the average size of the messages that are stored, as in Pulsar.
 """
 
 from __future__ import annotations
@@ -9,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from router.admin_model import ClientInfo, CursorDescription
 from router.errors import TopicNotFoundError
@@ -23,6 +25,11 @@ from router.model import (
 )
 from router.node.administration import Administration
 from router.wire.pulsar import pulsar_pb2 as pb
+
+RATES: Final = ("msgRateOut", "msgThroughputOut", "msgRateRedeliver", "messageAckRate")
+"""Of a subscription, summed up over its consumers."""
+OUT: Final = ("msgRateOut", "msgThroughputOut", "msgOutCounter", "bytesOutCounter")
+"""Of a topic, summed up over its subscriptions."""
 
 P = TypeVar("P", PartitionStats, SubscriptionStats, CursorDescription, ClientInfo)
 
@@ -58,20 +65,25 @@ class TopicInspection:
     def __init__(self, administration: Administration) -> None:
         self._administration = administration
 
-    def whole(self, topic: TopicName) -> Found:
-        """Return what there is of a topic, not of a partition; raise TopicNotFoundError."""
+    def whole(self, topic: TopicName, *, earliest: bool = False) -> Found:
+        """Return what there is of a topic, not of a partition; raise TopicNotFoundError.
+
+        With `earliest` also when the first message of each backlog was stored.
+        """
         stats = self._administration.describe(topic)
-        cursors = self._administration.cursors(topic) if topic.domain == PERSISTENT else ()
+        cursors: Iterable[CursorDescription] = ()
+        if topic.domain == PERSISTENT:
+            cursors = self._administration.cursors(topic, earliest=earliest)
         clients = list(self._administration.clients(topic))
         return Found(stats.info, stats.partitions, stats.subscriptions, list(cursors), clients)
 
-    def one(self, topic: TopicName) -> Found:
+    def one(self, topic: TopicName, *, earliest: bool = False) -> Found:
         """Return what there is of a topic without partitions, or of the partition that is named.
 
-        Raises TopicNotFoundError, also for a topic that has partitions.
+        See `whole`. Raises TopicNotFoundError, also for a topic that has partitions.
         """
         parent, index = self._place(topic)
-        found = self.whole(parent).of(index)
+        found = self.whole(parent, earliest=earliest).of(index)
         if not found.partitions:
             raise TopicNotFoundError(f"Topic {topic} not found, or it is partitioned: name one")
         return found
@@ -98,13 +110,19 @@ def topic_stats(found: Found) -> dict[str, Any]:
     size = sum(partition.bytes for partition in found.partitions)
     producers = [client for client in found.clients if client.subscription is None]
     names = sorted({one.name for one in found.subscriptions})
+    subscriptions = {name: _subscription(found, name) for name in names}
     return {
+        "msgRateIn": sum(partition.message_rate for partition in found.partitions),
+        "msgThroughputIn": sum(partition.byte_rate for partition in found.partitions),
+        **_sums(subscriptions.values(), OUT),
         "msgInCounter": messages,
         "bytesInCounter": size,
+        "backlogSize": max((one["backlogSize"] for one in subscriptions.values()), default=0),
+        "earliestMsgPublishTimeInBacklogs": _earliest(found.cursors),
         "averageMsgSize": size / messages if messages else 0.0,
         "storageSize": size,
         "publishers": [_publisher(client) for client in producers],
-        "subscriptions": {name: _subscription(found, name) for name in names},
+        "subscriptions": subscriptions,
         "replication": {},
         "deduplicationStatus": "Enabled" if found.info.policies.deduplication else "Disabled",
     }
@@ -171,6 +189,9 @@ def _client(client: ClientInfo) -> dict[str, Any]:
 
 def _publisher(client: ClientInfo) -> dict[str, Any]:
     return _client(client) | {
+        "msgRateIn": client.message_rate,
+        "msgThroughputIn": client.byte_rate,
+        "averageMsgSize": client.bytes / client.messages if client.messages else 0.0,
         "producerName": client.name,
         "producerId": client.id,
         "accessMode": pb.ProducerAccessMode.Name(client.access or 0),
@@ -183,20 +204,46 @@ def _subscription(found: Found, name: str) -> dict[str, Any]:
     cursors = [cursor for cursor in found.cursors if cursor.subscription == name]
     consumers = [client for client in found.clients if client.subscription == name]
     kinds = [cursor.type for cursor in cursors if cursor.type]
-    backlog = sum(one.backlog for one in own)
+    held = {partition.partition: partition for partition in found.partitions}
+    shown = [_consumer(client) for client in consumers]
     return {
-        "msgBacklog": backlog,
+        **_sums(shown, RATES),
+        "msgOutCounter": sum(cursor.messages_out for cursor in cursors),
+        "bytesOutCounter": sum(cursor.bytes_out for cursor in cursors),
+        "backlogSize": sum(_backlog_size(held.get(one.partition), one.backlog) for one in own),
+        "earliestMsgPublishTimeInBacklog": _earliest(cursors),
+        "msgBacklog": sum(one.backlog for one in own),
         "unackedMessages": sum(cursor.unacked for cursor in cursors),
         "type": kinds[0] if kinds else "None",
-        "consumers": [_consumer(client) for client in consumers],
+        "consumers": shown,
         "isDurable": any(one.durable for one in own),
         "isReplicated": any(cursor.replicated for cursor in cursors),
         "subscriptionProperties": cursors[0].properties if cursors else {},
     }
 
 
+def _backlog_size(held: PartitionStats | None, backlog: int) -> int:
+    return 0 if held is None else held.bytes * backlog // max(1, held.messages)
+
+
+def _earliest(cursors: Iterable[CursorDescription]) -> int:
+    """Return when the first message of the backlogs was stored, 0: none, or it was not asked."""
+    return min((one.earliest_ms for one in cursors if one.earliest_ms is not None), default=0)
+
+
+def _sums(shown: Iterable[Mapping[str, Any]], fields: Iterable[str]) -> dict[str, Any]:
+    found = list(shown)
+    return {field: sum(one[field] for one in found) for field in fields}
+
+
 def _consumer(client: ClientInfo) -> dict[str, Any]:
     return _client(client) | {
+        "msgRateOut": client.message_rate,
+        "msgThroughputOut": client.byte_rate,
+        "msgRateRedeliver": client.redelivery_rate,
+        "messageAckRate": client.ack_rate,
+        "msgOutCounter": client.messages,
+        "bytesOutCounter": client.bytes,
         "consumerName": client.name,
         "availablePermits": client.permits,
         "unackedMessages": client.unacked,

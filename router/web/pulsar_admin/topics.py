@@ -35,6 +35,9 @@ from router.web.pulsar_admin.views import (
 )
 
 MAX_PARTITIONS: Final = 1_000
+_EARLIEST: Final = flag_of(
+    "getEarliestTimeInBacklog", "Answer when the first message of each backlog was stored."
+)
 _FORCE: Final = flag_of("force", "Delete it while it is used.")
 
 _log = structlog.get_logger(__name__)
@@ -147,21 +150,23 @@ class TopicViews(ResourceViews):
         info = self._administration.describe(self._topic(Right.VIEW, path)).info
         return answer(info.properties)
 
-    @reads(f"{TOPIC}/stats", dict, "The statistics.")
+    @reads(f"{TOPIC}/stats", dict, "The statistics.", _EARLIEST)
     def topic_stats(self, **path: str) -> Response:
         """Answer what a topic or a partition holds, and which clients it has."""
-        return answer(stats.topic_stats(self._inspection.one(self._topic(Right.VIEW, path))))
+        name, earliest = self._topic(Right.VIEW, path), flag("getEarliestTimeInBacklog")
+        return answer(stats.topic_stats(self._inspection.one(name, earliest=earliest)))
 
     @reads(
         f"{TOPIC}/partitioned-stats",
         dict,
         "The statistics.",
         flag_of("perPartition", "Answer those of each partition too."),
+        _EARLIEST,
     )
     def partitioned_stats(self, **path: str) -> Response:
         """Answer what a partitioned topic holds, all in all and by partition."""
         each = flag("perPartition", default=True)
-        name, found = self._partitioned(path)
+        name, found = self._partitioned(path, earliest=flag("getEarliestTimeInBacklog"))
         return answer(stats.partitioned_stats(name, found, each=each))
 
     @reads(f"{TOPIC}/internalStats", dict, "The statistics.")
@@ -208,9 +213,11 @@ class TopicViews(ResourceViews):
         self._inspection.one(self._topic(Right.MANAGE, path))
         return done()
 
-    def _partitioned(self, path: Mapping[str, str]) -> tuple[TopicName, stats.Found]:
+    def _partitioned(
+        self, path: Mapping[str, str], *, earliest: bool = False
+    ) -> tuple[TopicName, stats.Found]:
         name = self._topic(Right.VIEW, path)
-        found = self._inspection.whole(name)
+        found = self._inspection.whole(name, earliest=earliest)
         if not found.info.partitions:
             raise RefusedError(404, f"Partitioned Topic {name} not found")
         return name, found

@@ -23,7 +23,7 @@ class NodeCommand(_message.Message):
     def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request", "begin_backup", "end_backup")
+    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request", "begin_backup", "end_backup", "call")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -65,6 +65,7 @@ class CommandAdmin(_message.Message):
     CANCEL_NATS_REQUEST_FIELD_NUMBER: _ClassVar[int]
     BEGIN_BACKUP_FIELD_NUMBER: _ClassVar[int]
     END_BACKUP_FIELD_NUMBER: _ClassVar[int]
+    CALL_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     registry_after: str
     create_topic: CreateTopic
@@ -106,10 +107,11 @@ class CommandAdmin(_message.Message):
     cancel_nats_request: int
     begin_backup: Nothing
     end_backup: int
-    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., nats_request: _Optional[_Union[NatsRequest, _Mapping]] = ..., cancel_nats_request: _Optional[int] = ..., begin_backup: _Optional[_Union[Nothing, _Mapping]] = ..., end_backup: _Optional[int] = ...) -> None: ...
+    call: AdminCall
+    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., nats_request: _Optional[_Union[NatsRequest, _Mapping]] = ..., cancel_nats_request: _Optional[int] = ..., begin_backup: _Optional[_Union[Nothing, _Mapping]] = ..., end_backup: _Optional[int] = ..., call: _Optional[_Union[AdminCall, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group", "nats_messages", "backup")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group", "nats_messages", "backup", "value")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -131,6 +133,7 @@ class CommandAdminResponse(_message.Message):
     GROUP_FIELD_NUMBER: _ClassVar[int]
     NATS_MESSAGES_FIELD_NUMBER: _ClassVar[int]
     BACKUP_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -152,7 +155,16 @@ class CommandAdminResponse(_message.Message):
     group: GroupMembers
     nats_messages: _containers.RepeatedCompositeFieldContainer[NatsMessage]
     backup: BackupCut
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ..., nats_messages: _Optional[_Iterable[_Union[NatsMessage, _Mapping]]] = ..., backup: _Optional[_Union[BackupCut, _Mapping]] = ...) -> None: ...
+    value: bytes
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ..., nats_messages: _Optional[_Iterable[_Union[NatsMessage, _Mapping]]] = ..., backup: _Optional[_Union[BackupCut, _Mapping]] = ..., value: _Optional[bytes] = ...) -> None: ...
+
+class AdminCall(_message.Message):
+    __slots__ = ("name", "arguments")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ARGUMENTS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    arguments: bytes
+    def __init__(self, name: _Optional[str] = ..., arguments: _Optional[bytes] = ...) -> None: ...
 
 class BackupCut(_message.Message):
     __slots__ = ("id", "journal_first", "journal_last", "journal_size")
@@ -275,11 +287,15 @@ class CreateTopic(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., partitions: _Optional[int] = ..., policies: _Optional[_Union[Policies, _Mapping]] = ..., properties: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ...) -> None: ...
 
 class Policies(_message.Message):
-    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "schema_compatibility", "schema_validation_enforced", "schema_auto_update", "auto_create", "auto_partitions")
+    __slots__ = ("retention_ms", "retention_bytes", "backlog_bytes", "deduplication", "ttl_seconds", "max_producers", "max_consumers", "max_consumers_per_subscription", "schema_compatibility", "schema_validation_enforced", "schema_auto_update", "auto_create", "auto_partitions")
     RETENTION_MS_FIELD_NUMBER: _ClassVar[int]
     RETENTION_BYTES_FIELD_NUMBER: _ClassVar[int]
     BACKLOG_BYTES_FIELD_NUMBER: _ClassVar[int]
     DEDUPLICATION_FIELD_NUMBER: _ClassVar[int]
+    TTL_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    MAX_PRODUCERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONSUMERS_FIELD_NUMBER: _ClassVar[int]
+    MAX_CONSUMERS_PER_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_COMPATIBILITY_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_VALIDATION_ENFORCED_FIELD_NUMBER: _ClassVar[int]
     SCHEMA_AUTO_UPDATE_FIELD_NUMBER: _ClassVar[int]
@@ -289,12 +305,16 @@ class Policies(_message.Message):
     retention_bytes: int
     backlog_bytes: int
     deduplication: bool
+    ttl_seconds: int
+    max_producers: int
+    max_consumers: int
+    max_consumers_per_subscription: int
     schema_compatibility: str
     schema_validation_enforced: bool
     schema_auto_update: bool
     auto_create: bool
     auto_partitions: int
-    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ..., schema_compatibility: _Optional[str] = ..., schema_validation_enforced: _Optional[bool] = ..., schema_auto_update: _Optional[bool] = ..., auto_create: _Optional[bool] = ..., auto_partitions: _Optional[int] = ...) -> None: ...
+    def __init__(self, retention_ms: _Optional[int] = ..., retention_bytes: _Optional[int] = ..., backlog_bytes: _Optional[int] = ..., deduplication: _Optional[bool] = ..., ttl_seconds: _Optional[int] = ..., max_producers: _Optional[int] = ..., max_consumers: _Optional[int] = ..., max_consumers_per_subscription: _Optional[int] = ..., schema_compatibility: _Optional[str] = ..., schema_validation_enforced: _Optional[bool] = ..., schema_auto_update: _Optional[bool] = ..., auto_create: _Optional[bool] = ..., auto_partitions: _Optional[int] = ...) -> None: ...
 
 class ListTopics(_message.Message):
     __slots__ = ("namespace", "after")
@@ -371,7 +391,7 @@ class TopicStats(_message.Message):
     def __init__(self, info: _Optional[_Union[TopicInfo, _Mapping]] = ..., partitions: _Optional[_Iterable[_Union[PartitionStats, _Mapping]]] = ..., subscriptions: _Optional[_Iterable[_Union[SubscriptionStats, _Mapping]]] = ...) -> None: ...
 
 class PartitionStats(_message.Message):
-    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers", "deleted")
+    __slots__ = ("partition", "ledger", "first_entry", "next_entry", "messages", "bytes", "producers", "deleted", "message_rate", "byte_rate")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_FIELD_NUMBER: _ClassVar[int]
     FIRST_ENTRY_FIELD_NUMBER: _ClassVar[int]
@@ -380,6 +400,8 @@ class PartitionStats(_message.Message):
     BYTES_FIELD_NUMBER: _ClassVar[int]
     PRODUCERS_FIELD_NUMBER: _ClassVar[int]
     DELETED_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTE_RATE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     ledger: int
     first_entry: int
@@ -388,7 +410,9 @@ class PartitionStats(_message.Message):
     bytes: int
     producers: int
     deleted: int
-    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ...) -> None: ...
+    message_rate: float
+    byte_rate: float
+    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., first_entry: _Optional[int] = ..., next_entry: _Optional[int] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., producers: _Optional[int] = ..., deleted: _Optional[int] = ..., message_rate: _Optional[float] = ..., byte_rate: _Optional[float] = ...) -> None: ...
 
 class SubscriptionStats(_message.Message):
     __slots__ = ("name", "partition", "backlog", "consumers", "mark_delete", "durable")
@@ -419,19 +443,21 @@ class AcknowledgePositions(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., message_id: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cumulative: _Optional[bool] = ...) -> None: ...
 
 class DescribeCursors(_message.Message):
-    __slots__ = ("topic", "subscription", "after_partition", "after_subscription")
+    __slots__ = ("topic", "subscription", "after_partition", "after_subscription", "earliest")
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     AFTER_PARTITION_FIELD_NUMBER: _ClassVar[int]
     AFTER_SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
     topic: str
     subscription: str
     after_partition: int
     after_subscription: str
-    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., after_partition: _Optional[int] = ..., after_subscription: _Optional[str] = ...) -> None: ...
+    earliest: bool
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., after_partition: _Optional[int] = ..., after_subscription: _Optional[str] = ..., earliest: _Optional[bool] = ...) -> None: ...
 
 class CursorState(_message.Message):
-    __slots__ = ("partition", "subscription", "ledger_id", "mark_delete", "acknowledged", "partial", "backlog", "cut", "durable", "created_ms", "last_used_ms", "properties", "unacked", "type", "replicated")
+    __slots__ = ("partition", "subscription", "ledger_id", "mark_delete", "acknowledged", "partial", "backlog", "cut", "durable", "created_ms", "last_used_ms", "properties", "unacked", "type", "replicated", "earliest_ms", "messages_out", "bytes_out")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
     LEDGER_ID_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +473,9 @@ class CursorState(_message.Message):
     UNACKED_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     REPLICATED_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_MS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_OUT_FIELD_NUMBER: _ClassVar[int]
+    BYTES_OUT_FIELD_NUMBER: _ClassVar[int]
     partition: int
     subscription: str
     ledger_id: int
@@ -462,7 +491,10 @@ class CursorState(_message.Message):
     unacked: int
     type: str
     replicated: bool
-    def __init__(self, partition: _Optional[int] = ..., subscription: _Optional[str] = ..., ledger_id: _Optional[int] = ..., mark_delete: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., partial: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., backlog: _Optional[int] = ..., cut: _Optional[bool] = ..., durable: _Optional[bool] = ..., created_ms: _Optional[int] = ..., last_used_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ..., unacked: _Optional[int] = ..., type: _Optional[str] = ..., replicated: _Optional[bool] = ...) -> None: ...
+    earliest_ms: int
+    messages_out: int
+    bytes_out: int
+    def __init__(self, partition: _Optional[int] = ..., subscription: _Optional[str] = ..., ledger_id: _Optional[int] = ..., mark_delete: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[EntryRange, _Mapping]]] = ..., partial: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., backlog: _Optional[int] = ..., cut: _Optional[bool] = ..., durable: _Optional[bool] = ..., created_ms: _Optional[int] = ..., last_used_ms: _Optional[int] = ..., properties: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ..., unacked: _Optional[int] = ..., type: _Optional[str] = ..., replicated: _Optional[bool] = ..., earliest_ms: _Optional[int] = ..., messages_out: _Optional[int] = ..., bytes_out: _Optional[int] = ...) -> None: ...
 
 class EntryRange(_message.Message):
     __slots__ = ("first", "last")
@@ -661,7 +693,7 @@ class DescribeClients(_message.Message):
     def __init__(self, topic: _Optional[str] = ..., after: _Optional[int] = ...) -> None: ...
 
 class ClientInfo(_message.Message):
-    __slots__ = ("partition", "name", "id", "address", "version", "subscription", "permits", "unacked", "connected_ms", "dropped", "metadata", "access")
+    __slots__ = ("partition", "name", "id", "address", "version", "subscription", "permits", "unacked", "connected_ms", "dropped", "metadata", "access", "messages", "bytes", "message_rate", "byte_rate", "redelivery_rate", "ack_rate")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     ID_FIELD_NUMBER: _ClassVar[int]
@@ -674,6 +706,12 @@ class ClientInfo(_message.Message):
     DROPPED_FIELD_NUMBER: _ClassVar[int]
     METADATA_FIELD_NUMBER: _ClassVar[int]
     ACCESS_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_RATE_FIELD_NUMBER: _ClassVar[int]
+    BYTE_RATE_FIELD_NUMBER: _ClassVar[int]
+    REDELIVERY_RATE_FIELD_NUMBER: _ClassVar[int]
+    ACK_RATE_FIELD_NUMBER: _ClassVar[int]
     partition: int
     name: str
     id: int
@@ -686,7 +724,13 @@ class ClientInfo(_message.Message):
     dropped: int
     metadata: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.KeyValue]
     access: _pulsar_pb2.ProducerAccessMode
-    def __init__(self, partition: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., subscription: _Optional[str] = ..., permits: _Optional[int] = ..., unacked: _Optional[int] = ..., connected_ms: _Optional[int] = ..., dropped: _Optional[int] = ..., metadata: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ..., access: _Optional[_Union[_pulsar_pb2.ProducerAccessMode, str]] = ...) -> None: ...
+    messages: int
+    bytes: int
+    message_rate: float
+    byte_rate: float
+    redelivery_rate: float
+    ack_rate: float
+    def __init__(self, partition: _Optional[int] = ..., name: _Optional[str] = ..., id: _Optional[int] = ..., address: _Optional[str] = ..., version: _Optional[str] = ..., subscription: _Optional[str] = ..., permits: _Optional[int] = ..., unacked: _Optional[int] = ..., connected_ms: _Optional[int] = ..., dropped: _Optional[int] = ..., metadata: _Optional[_Iterable[_Union[_pulsar_pb2.KeyValue, _Mapping]]] = ..., access: _Optional[_Union[_pulsar_pb2.ProducerAccessMode, str]] = ..., messages: _Optional[int] = ..., bytes: _Optional[int] = ..., message_rate: _Optional[float] = ..., byte_rate: _Optional[float] = ..., redelivery_rate: _Optional[float] = ..., ack_rate: _Optional[float] = ...) -> None: ...
 
 class ListSchemas(_message.Message):
     __slots__ = ("topic", "first")

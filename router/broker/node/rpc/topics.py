@@ -15,6 +15,7 @@ from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError
 from router.broker.topics.administration import TopicAdmin
+from router.broker.topics.calls import make_call
 from router.broker.topics.cursor_administration import EntryAck
 from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
 from router.broker.topics.extents import Extent, Stretch
@@ -68,6 +69,7 @@ class TopicRequests:
             "terminate_topic": self._terminate,
             "update_partitions": self._grow,
             "locate_messages": self._locate,
+            "call": self._call,
             "create_subscription": cursors.create,
             "delete_subscription": cursors.delete,
             "reset_subscription": cursors.reset,
@@ -88,6 +90,9 @@ class TopicRequests:
             "delete_schema": self._delete_schema,
         }
         self.answers = {name: _reading(answer) for name, answer in answers.items()}
+
+    async def _call(self, asked: npb.AdminCall, response: Response) -> None:
+        response.value = await make_call(self._admin.calls, asked.name, asked.arguments)
 
     async def _create(self, asked: npb.CreateTopic, _: Response) -> None:
         policies = conversions.POLICIES.decode(asked.policies)
@@ -211,7 +216,9 @@ class CursorRequests:
         if asked.HasField("subscription"):
             found = await self._cursors.describe(asked.topic, asked.subscription)
         else:
-            found, response.more = await self._cursors.describe_all(asked.topic, _after(asked))
+            found, response.more = await self._cursors.describe_all(
+                asked.topic, _after(asked), earliest=asked.earliest
+            )
         response.cursors.extend(map(_cursor_state, found))
 
     async def skip(self, asked: npb.SkipMessages, _: Response) -> None:

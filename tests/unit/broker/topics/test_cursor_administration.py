@@ -137,10 +137,16 @@ def test_cumulative_positions_stand_for_all_before_them(direct: Direct) -> None:
     assert [standing(s) for s in direct.cursors(subscription="s")] == [(4, [], 5), (9, [], 0)]
 
 
-def test_what_is_not_stored_or_not_of_the_topic_is_ignored(direct: Direct) -> None:
-    strange = pb.MessageIdData(ledgerId=10_000, entryId=1)
-    direct.acknowledge(direct.place(0, 10), direct.place(0, 2**62), strange)
-    direct.acknowledge(direct.place(1, 3), topic=P0)
+def test_what_the_topic_never_had_is_refused_with_all_beside_it(direct: Direct) -> None:
+    foreign = pb.MessageIdData(ledgerId=10_000, entryId=1)
+    for wrong, topic in (
+        (direct.place(0, 10), str(T)),
+        (direct.place(0, 2**62), str(T)),
+        (foreign, str(T)),
+        (direct.place(1, 3), P0),
+    ):
+        with pytest.raises(BadRequestError):
+            direct.acknowledge(direct.place(0, 3), wrong, topic=topic)
     assert [standing(s) for s in direct.cursors(subscription="s")] == [(-1, [], 10)] * 2
 
 

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from router.admin_model import NamespacePolicies, Tenant
+from router.admin_model import SUBSCRIPTION_OWNER, NamespacePolicies, Tenant
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
-from router.broker.topics.changes import change_policies
+from router.broker.topics.calls import AdminCalls, make_call
+from router.broker.topics.changes import change_policies, change_properties
+from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.namespace_administration import NamespaceAdmin
 from router.broker.topics.namespaces import Namespaces
 from router.broker.topics.topics import TopicOptions, Topics
@@ -276,3 +278,71 @@ def test_namespace_goes_also_when_somebody_else_deletes_its_topics(folder: Path)
         assert not topics.namespaces.exists("public/b")
 
     with_topics(folder, test, ManualClock(1_000.0))
+
+
+def test_messages_count_as_acknowledged_after_their_time_to_live(folder: Path) -> None:
+    clock = ManualClock(1_000_000.0)
+
+    async def test(topics: Topics) -> None:
+        await publish(topics, 2)
+        partition = await topics.open("t", create=False)
+        group, passive = [
+            await partition.subscribe(name, 0, passive=name == "passive")
+            for name in ("s", "passive")
+        ]
+        owned = await partition.subscribe("owned", 0, {SUBSCRIPTION_OWNER: "a stream"})
+        await topics.namespaces.change("public/default", {"ttl_seconds": 100}, [])
+        clock.advance(60)
+        await publish(topics, 1)
+        await Maintenance(topics).maintain()
+        assert group.cursor.mark_delete == -1
+        clock.advance(41)
+        await Maintenance(topics).maintain()
+        assert group.cursor.mark_delete == 1, "two of three are old"
+        await change_policies(topics, T, {"ttl_seconds": 10}, [])
+        await Maintenance(topics).maintain()
+        assert group.cursor.mark_delete == 2, "the topic's own time is shorter"
+        assert (passive.cursor.mark_delete, owned.cursor.mark_delete) == (-1, -1)
+
+    with_topics(folder, test, clock)
+
+
+def test_properties_of_a_topic_are_there_again_when_the_store_is_opened_again(
+    folder: Path,
+) -> None:
+    async def make(topics: Topics) -> None:
+        await topics.create(T, 2, properties={"a": "1", "b": "2"})
+        await change_properties(topics, T, {"c": "3"}, ["a"])
+        with pytest.raises(BadRequestError):
+            await change_properties(topics, T, {"d": "x" * 5_000}, [])
+
+    async def look(topics: Topics) -> None:
+        assert topics.known(T).properties == {"b": "2", "c": "3"}
+
+    with_topics(folder, make, ManualClock())
+    with_topics(folder, look, ManualClock())
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("none", b"{}"),
+        ("_topics", b"{}"),
+        ("__init__", b"{}"),
+        ("truncate", b"{}"),
+        ("truncate", b"[]"),
+        ("truncate", b"not json"),
+        ("truncate", b'{"topic":5}'),
+        ("truncate", b'{"topic":"t","more":1}'),
+        ("message_at", b'{"topic":"t","timestamp_ms":"x"}'),
+        ("change_properties", b'{"topic":"t","new":{"a":1},"clear":[]}'),
+        ("clear_backlog", b'{"namespace":"public/default","subscription":5}'),
+    ],
+)
+def test_call_that_there_is_not_is_refused(folder: Path, name: str, arguments: bytes) -> None:
+    async def test(topics: Topics) -> None:
+        await topics.create(T)
+        with pytest.raises(BadRequestError):
+            await make_call(AdminCalls(topics), name, arguments)
+
+    with_topics(folder, test, ManualClock())

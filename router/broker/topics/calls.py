@@ -1,0 +1,184 @@
+"""Calls of administration by name: functions whose arguments and results are JSON.
+
+The node protocol carries them as they are (`AdminCall`), so that a new call needs a function here
+and nothing in between.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from types import UnionType
+from typing import Any, Final, get_origin, get_type_hints
+
+import orjson
+
+from router.admin_model import INHERITED
+from router.broker.delivery import REPLICATED, BacklogCounter, Partition, Subscription
+from router.broker.delivery.live_members import OWNER
+from router.broker.topics import changes
+from router.broker.topics.cursor_administration import acknowledge_before, size_from
+from router.broker.topics.names import check_properties
+from router.broker.topics.topics import Topics
+from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
+from router.model import PERSISTENT, TopicName, check_namespace
+from router.quoting import quoted
+
+OWN_PROPERTIES: Final = (OWNER, REPLICATED)
+"""Properties of subscriptions that the broker keeps there."""
+
+
+class AdminCalls:
+    """The calls, by the names of their methods.
+
+    Each raises BadNameError, BadRequestError, NotAllowedError, TopicNotFoundError, StoreError, and
+    DamagedError, OSError where the disk cannot be read.
+    """
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+
+    async def truncate(self, topic: str) -> None:
+        """Delete all messages of a topic or partition, and leave its subscriptions at the end."""
+        for partition in self._pieces(topic):
+            for subscription in list(partition.subscriptions.values()):
+                acknowledge_before(self._topics.store, subscription, partition.ledger.durable_entry)
+            ledger = partition.ledger
+            await self._topics.store.delete_before(ledger, ledger.durable_number)
+
+    async def message_at(self, topic: str, timestamp_ms: int) -> Sequence[int]:
+        """Return ledger, entry and partition of the first entry stored at a time or later.
+
+        Those of the last entry if there is none, with the entry -1 if there is no entry at all.
+        """
+        partition = self._only(topic)
+        ledger = partition.ledger
+        found = await ledger.find_time(timestamp_ms)
+        return ledger.id, min(found, ledger.durable_entry - 1), partition.index
+
+    async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
+        """Return about how many bytes a partition has from an entry on."""
+        held = self._only(topic).ledger
+        if ledger == held.id:
+            return size_from(held, entry)
+        return held.size_bytes if ledger < held.id else 0
+
+    async def change_properties(
+        self, topic: str, new: Mapping[str, str], clear: Sequence[str]
+    ) -> None:
+        """Set some properties of a topic and clear others."""
+        _check_texts(*new, *new.values(), *clear)
+        await changes.change_properties(self._topics, self._topics.parse(topic), new, clear)
+
+    async def change_subscription(
+        self, topic: str, subscription: str, properties: Mapping[str, str]
+    ) -> None:
+        """Give a subscription other properties; raise SubscriptionNotFoundError besides."""
+        _check_texts(*properties, *properties.values())
+        check_properties(properties)
+        for found in self._subscriptions(self._topics.parse(topic), subscription):
+            if (record := found.record) is None:
+                raise NotAllowedError(f"{quoted(subscription)} is not durable")
+            kept = {k: v for k, v in record.properties.items() if k in OWN_PROPERTIES}
+            await self._topics.store.change_subscription(record, {**properties, **kept})
+
+    async def analyze_backlog(self, topic: str, subscription: str) -> Mapping[str, Any]:
+        """Return what a subscription of a partition has left: `entries`, `messages`, and its ends.
+
+        `first` and `last` are ledger and entry, None if nothing is left. Raises
+        SubscriptionNotFoundError besides.
+        """
+        self._only(topic)
+        (found,) = self._subscriptions(self._topics.parse(topic), subscription)
+        cursor, ledger = found.cursor, found.ledger
+        first = cursor.next_unacked(max(cursor.mark_delete + 1, ledger.first_entry))
+        end = ledger.durable_entry
+        whole = sum(max(0, min(b + 1, end) - max(a, first)) for a, b in cursor.ranges())
+        return {
+            "entries": max(0, end - first - whole),
+            "messages": await BacklogCounter().backlog(ledger, cursor),
+            "first": [ledger.id, first] if first < end else None,
+            "last": [ledger.id, end - 1] if first < end else None,
+        }
+
+    async def clear_backlog(self, namespace: str, subscription: str | None) -> None:
+        """Acknowledge what the subscriptions of a namespace's topics have left, or what one has.
+
+        Raises NamespaceNotFoundError, SubscriptionNotFoundError besides.
+        """
+        name = "/".join(check_namespace(namespace))
+        self._topics.namespaces.namespace(name)
+        found = [
+            one
+            for topic in self._topics.in_namespace(name)
+            if topic.domain == PERSISTENT
+            for partition in self._topics.pieces(topic)
+            for one in list(partition.subscriptions.values())
+            if subscription in {None, one.name}
+            and one.record is not None
+            and OWNER not in one.record.properties
+        ]
+        if subscription is not None and not found:
+            raise SubscriptionNotFoundError(f"{name} has no subscription {quoted(subscription)}")
+        for one in found:
+            acknowledge_before(self._topics.store, one, one.ledger.durable_entry)
+
+    async def check_quotas(self) -> None:
+        """Remove what retention and quotas allow to go now."""
+        await self._topics.store.retain(self._topics.now_ms())
+
+    async def policies(self, topic: str) -> Mapping[str, Mapping[str, Any]]:
+        """Return a topic's `own` policies, and those `applied` with what its namespace has."""
+        record = self._topics.known(self._topics.parse(topic))
+        kinds = {"own": record.policies, "applied": self._topics.policies(record)}
+        return {
+            kind: {name: value for name, value in asdict(found).items() if name in INHERITED}
+            for kind, found in kinds.items()
+        }
+
+    def _pieces(self, topic: str) -> Sequence[Partition]:
+        return self._topics.pieces(self._topics.parse(topic))
+
+    def _only(self, topic: str) -> Partition:
+        partitions = self._pieces(topic)
+        if len(partitions) != 1:
+            raise NotAllowedError(f"{topic} has {len(partitions)} partitions: name one")
+        return partitions[0]
+
+    def _subscriptions(self, topic: TopicName, name: str) -> Sequence[Subscription]:
+        """Return a subscription on each partition that has it; raise SubscriptionNotFoundError."""
+        found = [
+            partition.subscriptions[name]
+            for partition in self._topics.pieces(topic)
+            if name in partition.subscriptions
+        ]
+        if not found:
+            raise SubscriptionNotFoundError(f"{topic} has no subscription {quoted(name)}")
+        return found
+
+
+async def make_call(calls: AdminCalls, name: str, arguments: bytes) -> bytes:
+    """Return the result of a call as JSON; raise what the call raises.
+
+    Raises BadRequestError for a call that there is not, and for arguments that it does not take.
+    """
+    call = None if name.startswith("_") else getattr(calls, name, None)
+    if call is None:
+        raise BadRequestError(f"this broker does not know the call {quoted(name)}")
+    try:
+        given = orjson.loads(arguments)
+        inspect.signature(call).bind(**given)
+    except (orjson.JSONDecodeError, TypeError) as error:
+        raise BadRequestError(f"{name}: {error}") from error
+    hints = get_type_hints(call)
+    for key, value in given.items():
+        kind = hints[key] if isinstance(hints[key], UnionType) else get_origin(hints[key])
+        if not isinstance(value, kind or hints[key]):
+            raise BadRequestError(f"{name}: {key} has another type")
+    return orjson.dumps(await call(**given))
+
+
+def _check_texts(*values: object) -> None:
+    if not all(isinstance(value, str) for value in values):
+        raise BadRequestError("properties have texts as names and values")
