@@ -151,11 +151,21 @@ class Spawner:
     def _unavailable(self) -> BackendUnavailableError:
         wait = max(MIN_PAUSE_SECONDS, self._not_before - time.monotonic())
         supervisor = supervised.holder(self._folder)
+        if not supervisor and not self._spawn:
+            return BackendUnavailableError(absent(self._folder), retry_after=wait)
         whose = f", which process {supervisor} keeps running," if supervisor else ""
         return BackendUnavailableError(
             f"the broker of {self._folder}{whose} does not answer; its log is {self._folder / LOG}",
             retry_after=wait,
         )
+
+
+def absent(folder: Path) -> str:
+    """Return the sentence for a folder on which a broker is needed and none may be started."""
+    return (
+        f"no router runs on the folder {folder} of this machine: start `router serve` or"
+        " `router broker` there, or name another folder"
+    )
 
 
 def open_link(settings: Settings) -> Link:

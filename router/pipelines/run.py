@@ -37,6 +37,7 @@ from router.pipelines.declaration import Pipeline, Trigger, is_local
 from router.pipelines.failures import sentence
 from router.pipelines.lease import Lease, Lock, watched
 from router.pipelines.metrics import serve
+from router.pipelines.ownership import check_owner, own, own_remote
 from router.pipelines.progress import Progress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
 from router.pipelines.reading import DeclarationError
@@ -115,6 +116,7 @@ def check_declared(pipeline: Pipeline) -> None:
     Raises SettingError where the extra that reads SQL and schemas is missing.
     """
     session.require_modules(session.READERS)
+    check_owner(pipeline)
     from router.pipelines.checks import check_sql  # noqa: PLC0415 - needs an extra
 
     if pipeline.job is not None:
@@ -148,6 +150,8 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
         lock = Lock(state_folder(pipeline, settings), pipeline.name)
         parts.callback(lock.release)
         lock.acquire()
+        if is_local(pipeline.checkpoint):
+            own(pipeline, state_folder(pipeline, settings))
         lease = Lease(node, pipeline.name, settings.seconds("backend.timeout"), options.clock)
         parts.callback(lease.release)
         lease.acquire()
@@ -160,6 +164,8 @@ def run(pipeline: Pipeline, settings: Settings, options: Options) -> bool:
         parts.callback(_end_session, spark)
         # Spark takes SIGINT for itself when it starts.
         stop.install()
+        if not is_local(pipeline.checkpoint):
+            own_remote(pipeline, spark)
         if pipeline.job is not None and not jobs.streams(pipeline.job):
             return one.once(spark)
         one.stream(spark)

@@ -9,12 +9,16 @@ The options of Spark's Kafka connector are synonyms of these (`translated`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from router.backends.opening import scheme
-from router.errors import SettingError
+from router.backends import Backend
+from router.backends.opening import opened, scheme
+from router.errors import BackendUnavailableError, SettingError
+from router.node.spawn import REGISTRY, absent
 from router.pipelines.source.offsets import EARLIEST, FROM_EARLIEST, LATEST, TO_LATEST, Bound
 from router.pipelines.source_columns import Layout
 from router.settings import BY_NAME, Settings, load
@@ -182,6 +186,24 @@ class Options:
             _layout(given),
         )
 
+    @contextmanager
+    def opened(self) -> Iterator[Backend]:
+        """Open the store, and close it at the end.
+
+        Raises BackendUnavailableError if it is a folder of this machine that holds no data, unless
+        a broker may be started there.
+        """
+        folder = Path(self.settings.text("data.dir"))
+        spawns = self.settings.flag("broker.spawn")
+        if self.kind == EMBEDDED and not spawns and not (folder / REGISTRY).exists():
+            raise BackendUnavailableError(f"{absent(folder)}. It holds no data")
+        with opened(self.settings) as (_, backend):
+            yield backend
+
+    def attached(self) -> Options:
+        """Return these options for processes that start no broker: executors, and all readers."""
+        return replace(self, settings=self.settings.replaced("the source", broker__spawn="false"))
+
     def texts(self) -> dict[str, str]:
         """Return the options of a Spark reader that say the same."""
         return dict(self.given)
@@ -197,7 +219,7 @@ class Options:
         read = replace(self, topics=self.topics or self.path)
         for name in read.topics:
             self.settings.topic(name)
-        return read
+        return read.attached()
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -241,7 +263,12 @@ def _settings(url: str, given: Mapping[str, str]) -> Settings:
             flags["data.dir"] = folder
     elif url:
         flags["backend.url"] = url
-    return load(None, {}, flags)
+    settings = load(None, {}, flags)
+    if scheme(settings) != EMBEDDED:
+        return settings
+    # Executors have other working directories than the driver, where options are read.
+    data_dir = str(Path(settings.text("data.dir")).absolute())
+    return settings.replaced(settings.values["data.dir"].origin, data__dir=data_dir)
 
 
 def _secret(text: str) -> dict[str, str]:

@@ -20,7 +20,6 @@ from typing import Final
 
 import pyarrow as pa
 
-from router.backends.opening import opened
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.entries import read_columns
 from router.backends.pulsar.entry_stream import EntryStream, StreamEntry
@@ -56,7 +55,7 @@ def batches(options: Options, ranges: Sequence[Range]) -> Generator[pa.RecordBat
     Raises ReadFailedError for damage and for losses that are not to be skipped, and what the store
     raises when it stays away.
     """
-    with opened(options.settings) as (_, backend):
+    with options.opened() as backend:
         if not isinstance(backend, PulsarBackend):
             raise NotSupportedError("the store has no entries to read")
         for wanted in ranges:

@@ -24,14 +24,13 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from router.backends.opening import opened
 from router.errors import SettingError
 from router.pipelines.source.offsets import TO_LATEST, Offset
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
 from router.pipelines.source.ranges import Range, shared_out
 from router.pipelines.source.reading import batches
-from router.pipelines.source.writing import BatchWriter, StreamWriter
+from router.pipelines.source.writing import BatchWriter, StreamWriter, start_broker
 
 NAME: Final = "router"
 
@@ -72,16 +71,24 @@ class RouterSource(DataSource):
         return StreamReader(_readable(self._told))
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        """Return what writes a frame."""
-        del overwrite
-        return BatchWriter(self._told, schema)
+        """Return what writes a frame; raise SettingError if it is to replace what is there."""
+        if overwrite:
+            raise SettingError(
+                'messages are appended to a topic: write with mode("append"). To replace what a'
+                " topic has, delete the topic first"
+            )
+        writer = BatchWriter(self._told, schema)
+        start_broker(self._told)
+        return writer
 
     def streamWriter(  # noqa: N802 - Spark's name
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
-        """Return what writes a stream."""
+        """Return what writes a stream, of any output mode: each batch is appended."""
         del overwrite
-        return StreamWriter(self._told, schema)
+        writer = StreamWriter(self._told, schema)
+        start_broker(self._told)
+        return writer
 
 
 class RangePartition(InputPartition):
@@ -100,7 +107,7 @@ class BatchReader(DataSourceReader):
 
     def partitions(self) -> list[RangePartition]:
         """Return what tasks read; raise TopicNotFoundError."""
-        with opened(self._options.settings) as (_, backend):
+        with self._options.opened() as backend:
             planner = Planner(self._options, backend)
             start = planner.initial()
             end = planner.latest(start, target=planner.target())
@@ -169,7 +176,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _planner(self) -> Planner:
         if self._open is None:
             stack = ExitStack()
-            _, backend = stack.enter_context(opened(self._options.settings))
+            backend = stack.enter_context(self._options.opened())
             self._open = stack, Planner(self._options, backend)
         return self._open[1]
 

@@ -28,7 +28,7 @@ from router.backends import Backend, Batch
 from router.backends.opening import opened
 from router.errors import SettingError
 from router.model import Message, TopicName
-from router.pipelines.source.options import Options
+from router.pipelines.source.options import EMBEDDED, Options
 from router.pipelines.source_columns import ARROW_KAFKA_HEADERS, COLUMNS
 from router.services.partitioning import partition_of
 from router.services.topic_metadata import TopicMetadataCache
@@ -37,6 +37,8 @@ KAFKA_COLUMN_NAMES: Final = frozenset(ARROW_KAFKA_HEADERS.names)
 BATCH_MESSAGES: Final = 1_000
 BATCH_BYTES: Final = 512 * 1024
 BUFFERED_BYTES: Final = 16 * 1024 * 1024
+START_LINGER_SECONDS: Final = 60.0
+"""How long a broker that a write starts waits for the first task, and after the last one."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TYPES: Final = {
     "value": ("binary", "string"),
@@ -60,7 +62,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_columns(options, schema)
-        self._options = options
+        self._options = options.attached()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one task; when it returns they are stored."""
@@ -72,7 +74,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: Options, schema: StructType) -> None:
         check_columns(options, schema)
-        self._options = options
+        self._options = options.attached()
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         """Publish the rows of one task; when it returns they are stored."""
@@ -83,6 +85,17 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """Do nothing: what tasks published stays."""
+
+
+def start_broker(options: Options) -> None:
+    """Have a broker on the data folder, for the tasks of a write; called by the driver.
+
+    Raises BackendUnavailableError, BackendTimeoutError.
+    """
+    if options.kind == EMBEDDED:
+        linger = f"{max(START_LINGER_SECONDS, options.settings.seconds('broker.linger')):g}s"
+        with opened(options.settings.replaced("the source", broker__linger=linger)) as (_, backend):
+            backend.ready(options.settings.seconds("backend.timeout"))
 
 
 def check_columns(options: Options, schema: StructType) -> None:
@@ -106,7 +119,7 @@ def publish(options: Options, batches: Iterator[pa.RecordBatch]) -> int:
 
     Raises what the store raises, after which some of them may be stored.
     """
-    with opened(options.settings) as (_, backend):
+    with options.opened() as backend:
         publisher = _Publisher(options, backend)
         for batch in batches:
             for topic, message in messages(batch, options.topic):
