@@ -121,12 +121,16 @@ def write_text(found: Stored) -> bytes:
 
 def write_described(found: Stored) -> bytes:
     """Return all that is known of a message, as a line of JSON."""
-    line = ndjson.line(found) | ({"value": None} if found.message.null else {})
-    return orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE)
+    return orjson.dumps(ndjson.line(found), option=orjson.OPT_APPEND_NEWLINE)
 
 
 def write_document(found: Stored) -> bytes:
-    """Return the value as JSON on one line: as it is, or as a JSON text where it is no JSON."""
+    """Return the value as JSON on one line: as it is, or as a JSON text where it is no JSON.
+
+    A message without a value is null.
+    """
+    if found.message.null:
+        return b"null\n"
     value = found.message.value
     try:
         document = orjson.loads(value)

@@ -19,9 +19,9 @@ _decoder: Final = json.JSONDecoder()
 def schema_messages(schemas: TopicSchemas, topic: TopicName, data: bytes) -> list[Message]:
     """Return a message for each JSON value; an array stands for what is in it.
 
-    A value of a KEY_VALUE schema is an object with `key` and `value`. Raises BadRequestError where
-    the topic has no schema, BadJsonError, BatchTooLargeError, and PayloadMismatchError naming the
-    first value that does not fit.
+    A value of a KEY_VALUE schema is an object with `key` and `value`; null is no value. Raises
+    BadRequestError where the topic has no schema, BadJsonError, BatchTooLargeError, and
+    PayloadMismatchError naming the first value that does not fit.
     """
     schema = schemas.newest(topic)
     if schema is None:
@@ -37,11 +37,14 @@ def schema_messages(schemas: TopicSchemas, topic: TopicName, data: bytes) -> lis
 
 def _message(schema: Schema, value: Any) -> Message:
     if schema.type is not SchemaType.KEY_VALUE:
-        return Message(encode(schema, value), schema_version=schema.version)
+        payload = b"" if value is None else encode(schema, value)
+        return Message(payload, schema_version=schema.version, null=value is None)
     if not isinstance(value, dict) or not value.keys() <= {"key", "value"}:
         raise PayloadMismatchError("expected an object with key and value")
     key, payload = encode_pair(schema, value.get("key"), value.get("value"))
-    return Message(payload, key, schema_version=schema.version)
+    # A pair in one payload says itself that it has no value.
+    null = value.get("value") is None and not payload
+    return Message(payload, key, schema_version=schema.version, null=null)
 
 
 def _values(data: bytes) -> list[Any]:

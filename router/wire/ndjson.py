@@ -1,7 +1,8 @@
 """Messages as lines of NDJSON: an object a line, with key, value and properties.
 
 A poll, a stream and `router sub --json` write such lines; a publish takes them back. Bytes that are
-no UTF-8 stand in base64, under a name that says so. What the store says of a message (its position,
+no UTF-8 stand in base64, under a name that says so. A message without a value has the value null,
+which is another one than the empty text. What the store says of a message (its position,
 its times, how often it was delivered) is written and not read.
 """
 
@@ -51,9 +52,10 @@ def decode(line: bytes, default_key: bytes | None = None) -> Message:
 
 def encode(message: Message) -> dict[str, Any]:
     """Return the fields of a message, as `decode` reads them."""
-    found = text_or_base64("key", message.key)
-    found |= {"value": None} if message.null else text_or_base64("value", message.value)
-    return found | {"event_time": message.event_time, "properties": dict(message.properties)}
+    return _key_and_value(message) | {
+        "event_time": message.event_time,
+        "properties": dict(message.properties),
+    }
 
 
 def framed(messages: Iterable[Message]) -> bytes:
@@ -65,8 +67,7 @@ def line(stored: Stored) -> dict[str, Any]:
     """Return a message with everything that is known of it, as a line of NDJSON has it."""
     message, position = stored.message, stored.position
     return {
-        **text_or_base64("key", message.key),
-        **text_or_base64("value", message.value),
+        **_key_and_value(message),
         "position": {
             "ledger": position.ledger,
             "entry": position.entry,
@@ -78,6 +79,11 @@ def line(stored: Stored) -> dict[str, Any]:
         "redelivery_count": stored.redelivery_count,
         "properties": dict(message.properties),
     }
+
+
+def _key_and_value(message: Message) -> dict[str, Any]:
+    value = None if message.null else message.value
+    return text_or_base64("key", message.key) | text_or_base64("value", value)
 
 
 def text_or_base64(name: str, value: bytes | None) -> dict[str, str | None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import re
 from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import chain
@@ -39,6 +37,7 @@ COLUMNS: Final = ("time", "partition", "position", "key", "value", "headers")
 # What spreadsheets take for a formula, unless it is a number.
 _FORMULA: Final = re.compile(r"[=+\-@\t\r]")
 _NUMBER: Final = re.compile(r"[+-]?[0-9.]+")
+_QUOTED: Final = re.compile(r'[",\r\n]')
 
 _log = structlog.get_logger(__name__)
 
@@ -160,21 +159,33 @@ def _csv(stored: Stored) -> bytes:
             shown.at(stored.publish_time),
             max(0, position.partition),
             shown.place(position),
-            _cell(shown.text(message.key or b"")[0]),
-            _cell(shown.text(message.value)[0]),
+            _cell(message.key),
+            _cell(None if message.null else message.value),
             orjson.dumps(dict(message.properties)).decode(),
         )
     )
 
 
 def _row(cells: Iterable[object]) -> bytes:
-    text = io.StringIO()
-    csv.writer(text).writerow(cells)
-    return text.getvalue().encode()
+    return f"{','.join(map(_quoted, cells))}\r\n".encode()
 
 
-def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula."""
+def _quoted(cell: object) -> str:
+    """Return a cell as PostgreSQL writes CSV: None is nothing at all, an empty text has quotes.
+
+    The csv module writes both alike.
+    """
+    if cell is None:
+        return ""
+    text = str(cell)
+    return '"{}"'.format(text.replace('"', '""')) if not text or _QUOTED.search(text) else text
+
+
+def _cell(value: bytes | None) -> str | None:
+    """Return bytes as a text that no spreadsheet takes for a formula; None: there are none."""
+    if value is None:
+        return None
+    text, _ = shown.text(value)
     formula = _FORMULA.match(text) and not _NUMBER.fullmatch(text)
     return f"'{text}" if formula else text
 

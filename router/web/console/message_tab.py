@@ -143,13 +143,16 @@ def _note(found: Found, chosen: Selection, *, known: bool) -> str:
 
 
 def _shown(stored: Stored, view: str) -> dict[str, Any]:
-    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal."""
+    """Return a message as a page shows it; bytes that are no UTF-8 are in hexadecimal.
+
+    The value of a message without one is None.
+    """
     message, position = stored.message, stored.position
     value, plain = shown.text(message.value)
     key, _ = shown.text(message.key or b"")
     return {
         "key": None if message.key is None else key,
-        "value": value[:SHOWN_CHARACTERS],
+        "value": None if message.null else value[:SHOWN_CHARACTERS],
         "left_out": max(0, len(value) - SHOWN_CHARACTERS),
         "text": plain,
         "bytes": len(message.value),

@@ -218,12 +218,9 @@ class MessageFormatter:
         return {**_readable("key", message.key), **_readable("value", value)}
 
     def _undecoded(self, message: Message, why: str) -> dict[str, object]:
-        return {
-            **_readable("key", message.key),
-            "value": base64.b64encode(message.value).decode(),
-            "valueEncoding": _BASE64,
-            "valueError": why,
-        }
+        value = None if message.null else message.value
+        shown = {**_readable("key", message.key), **_base64("value", value)}
+        return shown if message.null else {**shown, "valueError": why}
 
     def _schema_of(self, version: bytes) -> Schema | None:
         if len(version) != VERSION_BYTES:

@@ -53,6 +53,10 @@ function branch(node) {
 }
 
 function body(found, message) {
+  if (message.value === null) {
+    add(found, "p", "No value", "quiet");
+    return;
+  }
   const root = view.value === "tree" && message.value_base64 === undefined ? tree(message.value ?? "") : null;
   if (root !== null) {
     const list = document.createElement("ul");
