@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 
 from router.wire.pulsar import Columns
+from router.wire.repeated_headers import as_pairs
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -176,7 +177,7 @@ class Gathered:
 def _headers(properties: Sequence[Any]) -> pa.Array:
     """Return properties as Spark's Kafka connector has headers: null for a message without any."""
     rows = [
-        [{"key": name, "value": text.encode()} for name, text in one.items()] or None
+        [{"key": name, "value": text.encode()} for name, text in as_pairs(one)] or None
         for one in properties
     ]
     return pa.array(rows, _HEADERS)

@@ -18,6 +18,7 @@ import orjson
 from router.broker.nats.authorization import Caller
 from router.broker.nats.hub import Request
 from router.broker.nats.server import PROTOCOL_VERSION, NatsServer
+from router.resources import Resources
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
 
@@ -96,6 +97,7 @@ class SystemService:
         server = self._server
         return {
             "start": format_time(self._since_ns),
+            "mem": Resources.now().resident_bytes,
             "cores": os.cpu_count() or 1,
             "connections": len(server.clients),
             "total_connections": server.last_client_id,
@@ -152,6 +154,7 @@ class SystemService:
             "start": format_time(self._since_ns),
             "now": _now(),
             "uptime": duration(time.time_ns() - self._since_ns),
+            "mem": Resources.now().resident_bytes,
             "cores": os.cpu_count() or 1,
             "connections": len(server.clients),
             "total_connections": server.last_client_id,

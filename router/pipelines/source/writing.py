@@ -32,6 +32,7 @@ from router.pipelines.source.options import EMBEDDED, Options
 from router.pipelines.source_columns import ARROW_KAFKA_HEADERS, COLUMNS
 from router.services.partitioning import partition_of
 from router.services.topic_metadata import TopicMetadataCache
+from router.wire.repeated_headers import as_properties
 
 KAFKA_COLUMN_NAMES: Final = frozenset(ARROW_KAFKA_HEADERS.names)
 BATCH_MESSAGES: Final = 1_000
@@ -210,14 +211,13 @@ def messages(batch: pa.RecordBatch, topic: str) -> Iterator[tuple[str, Message]]
         )
 
 
-def _from_headers(headers: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
-    """Return headers as properties, of which the last one of a name counts; raise SettingError."""
+def _from_headers(headers: Sequence[Mapping[str, Any]]) -> Mapping[str, str | None]:
+    """Return headers as properties, without those of null values; raise SettingError."""
     try:
-        return {
-            one["key"]: None if one["value"] is None else one["value"].decode() for one in headers
-        }
+        pairs = [(one["key"], one["value"].decode()) for one in headers if one["value"] is not None]
     except UnicodeDecodeError as error:
         raise SettingError(f"a header is no UTF-8, which properties are: {error}") from error
+    return as_properties(pairs)[0]
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:

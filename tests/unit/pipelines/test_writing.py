@@ -20,7 +20,14 @@ from pyspark.sql.types import (
 from router.errors import SettingError
 from router.pipelines.source.options import Options
 from router.pipelines.source.writing import check_columns, messages
-from router.pipelines.source_columns import ARROW, ARROW_KAFKA, ARROW_KAFKA_HEADERS
+from router.pipelines.source_columns import (
+    ARROW,
+    ARROW_KAFKA,
+    ARROW_KAFKA_HEADERS,
+    Gathered,
+    Layout,
+)
+from router.wire.pulsar import Columns
 
 OPTIONS = Options.of_texts({"path": "orders", "checkpointLocation": "checkpoint"})
 TEXT, BINARY = StringType(), BinaryType()
@@ -60,8 +67,8 @@ def rows(*headers: Any) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_KAFKA_HEADERS)
 
 
-def test_headers_become_properties_of_which_the_last_counts() -> None:
-    headers = [
+def test_headers_become_properties_which_are_headers_again() -> None:
+    headers: list[dict[str, Any]] = [
         {"key": "a", "value": b"1"},
         {"key": "b", "value": None},
         {"key": "a", "value": b"2"},
@@ -69,8 +76,14 @@ def test_headers_become_properties_of_which_the_last_counts() -> None:
     first, second = messages(rows(headers, None), "")
     assert first[0] == "there"
     assert (first[1].value, first[1].key) == (b"v", b"k")
-    assert first[1].properties == {"a": "2"}
+    assert first[1].properties == {"a": "2", "router-headers": '[["a","1"],["a","2"]]'}
     assert second[1].properties == {}
+    gathered = Gathered("t", 0, Layout.KAFKA_WITH_HEADERS)
+    properties = [one.properties for _, one in (first, second)]
+    columns = Columns(range(2), [None, None], [b"", b""], properties, [None, None], 1, 2)
+    gathered.add(columns, "1:0", None)
+    shown = gathered.take().column("headers").to_pylist()
+    assert shown == [[one for one in headers if one["value"] is not None], None]
 
 
 def test_header_that_is_no_text_is_refused() -> None:
