@@ -233,6 +233,12 @@ FAMILIES: Final[tuple[Family, ...]] = (
         optional=True,
     ),
     Family(
+        "router_disk_full",
+        "gauge",
+        "1 while publishing is refused because the disk is full.",
+        optional=True,
+    ),
+    Family(
         "router_build_info",
         "gauge",
         "1, with the build of the broker and where messages live.",

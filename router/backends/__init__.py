@@ -406,7 +406,10 @@ class Backend(Protocol):
         ...
 
     def ready(self, timeout: float) -> None:
-        """Return if the store answers; raise BackendUnavailableError, BackendTimeoutError."""
+        """Return if the store answers, and stores.
+
+        Raises BackendUnavailableError, BackendTimeoutError, DiskFullError.
+        """
         ...
 
     def close(self) -> None:

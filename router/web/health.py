@@ -9,7 +9,7 @@ import structlog
 from flask import Response, request
 
 from router.backends import Backend
-from router.errors import RouterError
+from router.errors import BackendUnavailableError, DiskFullError, RouterError
 from router.metrics import Metrics
 from router.node import Node
 from router.quoting import said
@@ -117,7 +117,10 @@ class Ops:
         With `for=publish` it is enough that the store answers.
         """
         scope = Query(request.environ).choice("for", ("all", "publish"), "all")
-        self._backend.ready(self._timeout)
+        try:
+            self._backend.ready(self._timeout)
+        except DiskFullError as error:
+            raise BackendUnavailableError(str(error)) from error
         if scope == "all":
             self._node.ready(self._timeout)
         return Response(b'{"status":"ready"}', mimetype="application/json")

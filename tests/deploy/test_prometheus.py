@@ -251,6 +251,7 @@ BAD: dict[str, dict[str, str]] = {
         "router_disk_free_bytes": "200x90",
         "router_disk_reserve_bytes": "64x90",
     },
+    "RouterDiskFull": {"router_disk_full": "1x90"},
     "RouterDiskFillsUp": {
         "router_disk_free_bytes": "100000-500x90",
         "router_disk_reserve_bytes": "64x90",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import re
 import resource
@@ -15,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import requests
 
 from router.broker.folder import MARK
 from tests.processes import wait_until
@@ -101,6 +103,38 @@ def limit_files(stack: Stack, size: int) -> None:
     for pid in [stack.process.pid, *descendants(stack.process.pid)]:
         with contextlib.suppress(ProcessLookupError):
             resource.prlimit(pid, resource.RLIMIT_FSIZE, bounds)
+
+
+def readiness(stack: Stack) -> tuple[int, int, bytes]:
+    """Return the status of /ready, and of /ready?for=publish with its answer."""
+    found = [requests.get(f"{stack.url}/ready{query}", timeout=9) for query in ("", "?for=publish")]
+    return found[0].status_code, found[1].status_code, found[1].content
+
+
+def is_marked_full(stack: Stack) -> bool:
+    """Return what the metrics say."""
+    return "\nrouter_disk_full 1.0\n" in requests.get(f"{stack.url}/metrics", timeout=9).text
+
+
+def test_a_full_disk_is_shown_whoever_publishes(tmp_path: Path, small_disk: Path) -> None:
+    """It is a state of the broker: no request has to fail before it shows."""
+    with started(tmp_path, "--workers", "1", storage_reserve="8M") as stack:
+        assert readiness(stack)[:2] == (200, 200)
+        assert not is_marked_full(stack)
+        with ballast(small_disk, leave=4 << 20):
+            wait_until(lambda: readiness(stack)[:2] == (503, 503), 20)
+            assert b"the disk of the node is full: " in readiness(stack)[2]
+            assert b"publishing needs 8,388,608 (storage.reserve)" in readiness(stack)[2]
+            assert is_marked_full(stack)
+            assert requests.get(f"{stack.url}/health", timeout=9).status_code == 200
+            about = requests.get(f"{stack.url}/console/about", timeout=9).text
+            assert "the disk of the node is full: " in about
+        wait_until(lambda: readiness(stack)[:2] == (200, 200), 20)
+        assert not is_marked_full(stack)
+    log = [json.loads(line) for line in (tmp_path / "data" / "broker.log").read_text().splitlines()]
+    shown = [line for line in log if line["event"].startswith("disk-")]
+    assert [line["event"] for line in shown] == ["disk-full", "disk-has-space"]
+    assert [line["free_bytes"] < 8 << 20 for line in shown] == [True, False]
 
 
 def test_publishing_is_refused_and_polling_goes_on_when_space_is_below_the_reserve(

@@ -55,6 +55,10 @@ class BrokerAdmin:
     def check(self, deadline: float) -> None:
         """Return: it answers where messages are served."""
 
+    def check_space(self, deadline: float) -> None:
+        """Raise DiskFullError while the broker refuses publishing for it."""
+        ask(self._link, npb.CommandAdmin(check_space=npb.Nothing()), deadline)
+
     def capabilities(self, deadline: float) -> Capabilities:
         """Return that nothing is missing."""
         del deadline

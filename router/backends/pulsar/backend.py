@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from router.backends import (
@@ -288,11 +289,18 @@ class PulsarBackend:
         return self._admin(deadline).describe(topic, deadline)
 
     def ready(self, timeout: float) -> None:
-        """Return if the broker answers a question; see the protocol."""
+        """Return if the broker answers a question; see the protocol.
+
+        Our own broker says as well whether its disk is full, to whom may ask.
+        """
+        deadline = deadline_in(timeout)
         try:
-            count_partitions(self._routes.service, _PROBE, deadline_in(timeout))
+            count_partitions(self._routes.service, _PROBE, deadline)
         except TopicNotFoundError:
             pass  # an answer like any other
+        if self._is_ours(deadline):
+            with suppress(NotAllowedError):
+                self._commands.check_space(deadline)
         if self.rest_is_assumed:
             self._check_assumed(deadline_in(timeout))
 

@@ -28,6 +28,8 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
+import structlog
+
 from router.broker.storage import rows
 from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import (
@@ -57,6 +59,7 @@ from router.quoting import said
 
 T = TypeVar("T")
 _SPACE_CHECK_SECONDS: Final = 1.0
+_log = structlog.get_logger()
 
 
 class Store:
@@ -219,7 +222,7 @@ class Store:
         `first_number`: that of the first message of each partition.
         Raises TopicExistsError, DiskFullError, StoreError.
         """
-        self._refuse_full()
+        self.check_space()
         wanted = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
         try:
             topic = await self._run(lambda c: rows.insert_topic(c, wanted, first_number))
@@ -268,7 +271,7 @@ class Store:
 
         Raises TopicNotFoundError, DiskFullError, StoreError.
         """
-        self._refuse_full()
+        self.check_space()
         known = (r for i in topic.ledger_ids for r in self.subscriptions(i))
         names = {record.name: record.properties for record in known if not record.passive}
         now_ms = self._now_ms()
@@ -316,7 +319,7 @@ class Store:
 
         Raises TopicNotFoundError, DiskFullError, StoreError.
         """
-        self._refuse_full()
+        self.check_space()
         now_ms = self._now_ms()
         cursor = Cursor(mark_delete)
         record = SubscriptionRecord(
@@ -405,9 +408,13 @@ class Store:
         for partition, ledger_id in enumerate(topic.ledger_ids[first:], first):
             self._catalog.add_idle(StoredLedger.new(ledger_id, topic.id, partition, first_number))
 
-    def _refuse_full(self) -> None:
+    def check_space(self) -> None:
+        """Raise DiskFullError while the store is full, with what is free."""
         if self.full:
-            raise DiskFullError("the disk of the node is full")
+            raise DiskFullError(
+                f"the disk of the node is full: {self._journal.free:,} bytes are free, and"
+                f" publishing needs {self.reserve:,} (storage.reserve)"
+            )
 
     def _now_ms(self) -> int:
         return int(self._clock() * 1000)
@@ -419,6 +426,12 @@ class Store:
         tails.lower_limit(self._options.cache)
         full = journal.free < self._options.reserve
         ended = self._pressed and not self.congested
+        if full != self.full:
+            figures = {"free_bytes": journal.free, "reserve_bytes": self.reserve}
+            if full:
+                _log.error("disk-full", folder=str(self._context.folder), **figures)
+            else:
+                _log.warning("disk-has-space", folder=str(self._context.folder), **figures)
         if ended or full != self.full:
             self.full = full
             self._pressed = self._pressed and not ended

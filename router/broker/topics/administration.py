@@ -64,6 +64,10 @@ class TopicAdmin:
         metrics.watch("router_broker_topics", lambda: topics.count)
         metrics.observe(self._samples)
 
+    def check_space(self) -> None:
+        """Raise DiskFullError while publishing is refused for it."""
+        self._topics.store.check_space()
+
     async def create(
         self, text: str, partitions: int, policies: Policies, properties: Mapping[str, str]
     ) -> None:

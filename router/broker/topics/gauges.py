@@ -44,7 +44,8 @@ class LogGauges:
             if self._clock() - self._collected_at >= COLLECT_INTERVAL_SECONDS:
                 self._samples = [*await self._disk(), *await self._groups()]
                 self._collected_at = self._clock()
-        return [*self._samples, *self._store.sync_samples()]
+        full = ("router_disk_full", (), float(self._store.full))
+        return [*self._samples, full, *self._store.sync_samples()]
 
     async def _disk(self) -> list[Sample]:
         try:

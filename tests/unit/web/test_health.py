@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from router.backends.memory import MemoryNode
-from router.errors import BackendUnavailableError
+from router.errors import BackendUnavailableError, DiskFullError
 from router.metrics import Metrics
 from router.resources import Resources
 from router.web import health as ops
@@ -52,6 +52,20 @@ def test_ready_fails_with_the_reason_while_polls_cannot_be_served_and_publishing
     assert site.client.get("/ready?for=all").status_code == 200
     site.backend.close()
     assert site.client.get("/ready?for=publish").status_code == 503
+
+
+def test_ready_fails_with_the_reason_while_the_disk_is_full(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(timeout: float) -> None:
+        raise DiskFullError("the disk of the node is full: 1 bytes are free")
+
+    monkeypatch.setattr(site.backend, "ready", full)
+    for path in ("/ready", "/ready?for=publish"):
+        answer = site.client.get(path)
+        assert answer.status_code == 503
+        assert "the disk of the node is full: 1 bytes" in answer.get_json()["message"]
+    assert site.client.get("/health").status_code == 200
 
 
 def test_ready_for_what_is_not_known_is_refused(site: Site) -> None:

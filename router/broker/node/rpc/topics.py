@@ -70,6 +70,7 @@ class TopicRequests:
             "update_partitions": self._grow,
             "locate_messages": self._locate,
             "call": self._call,
+            "check_space": self._check_space,
             "create_subscription": cursors.create,
             "delete_subscription": cursors.delete,
             "reset_subscription": cursors.reset,
@@ -101,6 +102,9 @@ class TopicRequests:
 
     async def _delete(self, asked: npb.TopicRef, _: Response) -> None:
         await self._admin.delete(asked.topic)
+
+    async def _check_space(self, _asked: npb.Nothing, _: Response) -> None:
+        self._admin.check_space()
 
     async def _grow(self, asked: npb.UpdatePartitions, _: Response) -> None:
         await self._admin.grow(asked.topic, asked.partitions)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -439,18 +440,30 @@ def test_publishing_is_to_be_refused_below_the_reserve(folder: Path) -> None:
             ledger = await one_ledger(store)
             changes: list[bool] = []
             store.pressure.add(lambda: changes.append(store.full))
+            store.check_space()
             disk.space = 999
             await fill(store, ledger, [b"the last"])
             await until(lambda: store.full)
+            with pytest.raises(
+                DiskFullError, match="999 bytes are free, and publishing needs 1,000"
+            ):
+                store.check_space()
             with pytest.raises(DiskFullError):
                 await store.create_topic("another", 0, Policies(), {})
             with pytest.raises(DiskFullError):
                 await store.create_subscription(ledger.id, "g", -1, {})
             disk.space = 1000
             await until(lambda: not store.full)
+            store.check_space()
             assert changes == [True, False]
 
-    run(work())
+    with structlog.testing.capture_logs() as logged:
+        run(work())
+    assert [
+        (line["event"], line["log_level"], line["free_bytes"], line["reserve_bytes"])
+        for line in logged
+        if line["event"].startswith("disk-")
+    ] == [("disk-full", "error", 999, 1000), ("disk-has-space", "warning", 1000, 1000)]
 
 
 def test_a_slow_disk_is_said_to_be_congested_until_it_has_caught_up(folder: Path) -> None:

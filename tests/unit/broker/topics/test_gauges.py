@@ -92,6 +92,7 @@ def test_backlog_is_that_of_all_partitions(folder: Path, clock: ManualClock) -> 
         assert value(samples, "router_broker_sync_seconds_count") >= 1
         assert value(samples, "router_disk_free_bytes") > 0
         assert value(samples, "router_disk_reserve_bytes") == store.reserve
+        assert value(samples, "router_disk_full") == 0
         assert value(samples, "router_journal_bytes") == measure_disk(folder).journal > 0
         assert all(map(fits, samples))
         assert f'{BACKLOG}{{group="h",topic="{name}"}} 7.0' in render(samples)
