@@ -206,10 +206,15 @@ def _subscription(found: Found, name: str) -> dict[str, Any]:
     kinds = [cursor.type for cursor in cursors if cursor.type]
     held = {partition.partition: partition for partition in found.partitions}
     shown = [_consumer(client) for client in consumers]
+    sent = _sums(shown, ("msgOutCounter", "bytesOutCounter"))
+    if cursors:  # they know what consumers that left were sent
+        sent = {
+            "msgOutCounter": sum(cursor.messages_out for cursor in cursors),
+            "bytesOutCounter": sum(cursor.bytes_out for cursor in cursors),
+        }
     return {
         **_sums(shown, RATES),
-        "msgOutCounter": sum(cursor.messages_out for cursor in cursors),
-        "bytesOutCounter": sum(cursor.bytes_out for cursor in cursors),
+        **sent,
         "backlogSize": sum(_backlog_size(held.get(one.partition), one.backlog) for one in own),
         "earliestMsgPublishTimeInBacklog": _earliest(cursors),
         "msgBacklog": sum(one.backlog for one in own),

@@ -88,8 +88,12 @@ def test_statistics_tell_of_clients_of_a_topic_that_is_not_persistent(
     url = topic.replace("/", "://", 1)
     consumer = client.subscribe(url, "s", properties={"app": "billing"})
     producer = client.create_producer(url, properties={"app": "shop"})
+    producer.send(b"v")
+    consumer.receive(10_000)
     told = stats(site, topic)
     [publisher], [reader] = told["publishers"], told["subscriptions"]["s"]["consumers"]
+    assert told["msgOutCounter"] == told["subscriptions"]["s"]["msgOutCounter"] == 1
+    assert min(told["msgRateIn"], told["msgRateOut"], publisher["msgRateIn"]) > 0
     assert (publisher["metadata"], publisher["accessMode"]) == ({"app": "shop"}, "Shared")
     assert reader["metadata"] == {"app": "billing"}
     check_since(publisher, began)
