@@ -77,6 +77,7 @@ def command(source: str, target: str, as_json: bool, **given: Any) -> None:
 
     FROM and TO are a configuration file (*.cfg), a data folder, or the URL of a backend:
     kafka://host:port, pulsar://host:port (Apache Pulsar, or the Pulsar listener of a router).
+    FROM may also be a NATS server, nats://[user:password@]host:port, whose streams are copied.
     Routers may run on both meanwhile; while nodes serve TO, name their configuration file, not the
     URL of its store, so that both share leases. A copy that ended, in whatever way, goes on where
     it stopped when the same command is run again.

@@ -22,6 +22,8 @@ MAX_INFLATED: Final = "64M"
 MAX_READERS: Final = "1100"
 ENTRY_SHARE: Final = 0.75
 """How much of the largest entry a batch may fill by the weight of its messages."""
+NATS: Final = frozenset({"nats", "tls"})
+"""The schemes of URLs of NATS servers, which a copy can only read."""
 METADATA: Final = "metadata.db"
 """What a data folder has as soon as a broker used it."""
 _STATE_HOME: Final = "XDG_STATE_HOME"
@@ -123,6 +125,8 @@ def check_apart(source: EndAddress, target: EndAddress) -> None:
 
     Two nodes of one store have records of their own.
     """
+    if opening.scheme(target.settings) in NATS:
+        raise BadRequestError("TO is a NATS server, which can only be FROM")
     records = source.registry and target.registry and source.folder != target.folder
     if source.name == target.name and not records:
         raise BadRequestError("FROM and TO are the same store: there is nothing to copy")
@@ -155,7 +159,12 @@ def opened(end: EndAddress, stack: ExitStack) -> End:
 
         node = memory.open_node(end.settings)
     stack.callback(node.close)
-    backend = opening.open_backend(end.settings, node)
+    if opening.scheme(end.settings) in NATS:
+        from router.backends import nats  # noqa: PLC0415 - see `opening`
+
+        backend = nats.open_source(end.settings.text("backend.url"), end.settings)
+    else:
+        backend = opening.open_backend(end.settings, node)
     stack.callback(backend.close)
     return End(end, node, backend)
 
