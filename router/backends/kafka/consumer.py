@@ -149,12 +149,13 @@ class KafkaConsumer:
         self._node.confirm(self._grant, seconds_left(deadline))
         found = self._together.committed(self._of, deadline)
         current = None if found is None else found.offset
-        if found is not None and found.progress().shared:
+        back = current == self._reader.behind_end
+        if found is not None and found.progress().shared and not back:
             self._change(target, deadline)
             return
         if current not in self._committed or epoch_of(found) != self._epoch:
             raise FencedError("The group's position was moved by another client.")
-        if current is not None and target <= current:
+        if current is not None and target <= current and not back:
             return
         self._committed.add(target)  # should the answer get lost, it may be either
         self._commit(Progress(target), deadline)

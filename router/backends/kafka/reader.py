@@ -124,6 +124,7 @@ class Reader:
         self._chunks: deque[_Chunk] = deque()
         self._head = self._next = -1
         self._moves = 0
+        self._behind_end = -1
         self._epoch = 0
         self._refreshed = -math.inf
         self._mailbox: Mailbox | None = None
@@ -173,9 +174,18 @@ class Reader:
         self._chunks.clear()
         self._head = self._next = offset
         self._moves += 1
+        self._behind_end = -1
         if self._connection is not None:
             self._connection.abort()  # it waits for what is not wanted any more
         self._changed.notify_all()
+
+    @property
+    def behind_end(self) -> int:
+        """The offset that lay behind the end, so that the first message came instead; -1: none.
+
+        If a group committed it, what is acknowledged before it moves the group back.
+        """
+        return self._behind_end
 
     def skip(self, offset: int) -> None:
         """Hand out nothing before an offset."""
@@ -346,7 +356,11 @@ class Reader:
             mailbox.wake()
 
     def _start_over(self, moves: int, offset: int) -> None:
-        """Go to the first message there is: those in between went with the topic's retention."""
+        """Go to the first message there is.
+
+        Those in between went with the topic's retention, or the offset lies behind the end: another
+        client committed it, or the partition lost what was there.
+        """
         deadline = time.monotonic() + ANSWER_SECONDS
         first = self._offsets.at(self.topic, (self.partition,), EARLIEST, deadline)[self.partition]
         _log.warning(
@@ -359,6 +373,7 @@ class Reader:
         with self._changed:
             if moves == self._moves:
                 self._seek(first)
+                self._behind_end = offset if first < offset else -1
 
     def _failed(self, task: tuple[int, int, float], failures: int, error: Exception) -> int:
         """Pause after a failure, or end if the topic is gone; return how many there were."""

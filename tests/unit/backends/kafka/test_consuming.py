@@ -337,6 +337,28 @@ def test_what_was_acknowledged_is_not_handed_out_any_more(bench: Bench) -> None:
     assert received(consumer) == [6, 7, 8, 9]
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_commit_behind_the_end_is_moved_back_by_what_is_acknowledged(
+    bench: Bench, shared: bool
+) -> None:
+    note = note_of(bench.epoch, Progress(100, shared=True) if shared else None)
+    bench.kafka.commits["g", "t", 0] = Commit(100, note)
+    consumer, found = bench.consumer(bench.claim()), list[int]()
+
+    def all_came() -> bool:
+        found.extend(received(consumer))
+        return len(found) >= 10
+
+    wait_until(all_came, WAIT)
+    assert found == list(range(10))
+    consumer.acknowledge(Position(0, 6, epoch=bench.epoch), WAIT)
+    assert bench.commit().offset == 7
+    consumer.acknowledge(Position(0, 4, epoch=bench.epoch), WAIT)
+    assert bench.commit().offset == 7
+    consumer.acknowledge(Position(0, 9, epoch=bench.epoch), WAIT)
+    assert bench.commit().offset == 10
+
+
 def test_messages_that_retention_took_are_passed_over(bench: Bench) -> None:
     bench.kafka.remove("t", 4)
     consumer = bench.consumer(bench.claim())
