@@ -180,7 +180,8 @@ class Announcer:
         """Look whether the router is ready; return when to look again."""
         if self._announced:
             return IDLE_SECONDS
-        if self._broker_ready() and answers(self._address, self._secure):
+        # A disk that is full keeps from publishing only, and the broker logs it.
+        if self._broker_ready() and answers(self._address, self._secure, "/ready?for=poll"):
             self._announced = True
             click.echo("\n".join(welcome(self._settings, self._address[0])))
             return IDLE_SECONDS

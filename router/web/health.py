@@ -107,21 +107,23 @@ class Ops:
 
     @api.operation(
         "GET /ready",
-        api.choice("for", ("all", "publish"), "What has to be served."),
+        api.choice("for", ("all", "publish", "poll"), "What has to be served."),
         answers=api.answers_json(api.shape({"status": api.one_of(["ready"])}), "Ready."),
         public=True,
     )
     def ready(self) -> Response:
         """Say that publishes and polls are served, or fail with 503 or 504 and the reason.
 
-        With `for=publish` it is enough that the store answers.
+        With `for=publish` it is enough that the store answers and its disk is not full, with
+        `for=poll` its disk may be full.
         """
-        scope = Query(request.environ).choice("for", ("all", "publish"), "all")
+        scope = Query(request.environ).choice("for", ("all", "publish", "poll"), "all")
         try:
             self._backend.ready(self._timeout)
         except DiskFullError as error:
-            raise BackendUnavailableError(str(error)) from error
-        if scope == "all":
+            if scope != "poll":
+                raise BackendUnavailableError(str(error)) from error
+        if scope != "publish":
             self._node.ready(self._timeout)
         return Response(b'{"status":"ready"}', mimetype="application/json")
 

@@ -65,13 +65,15 @@ def test_ready_fails_with_the_reason_while_the_disk_is_full(
         answer = site.client.get(path)
         assert answer.status_code == 503
         assert "the disk of the node is full: 1 bytes" in answer.get_json()["message"]
-    assert site.client.get("/health").status_code == 200
+    assert site.client.get("/ready?for=poll").get_json() == {"status": "ready"}
+    site.node.unavailable_reason = "ZooKeeper at zk:2181 cannot be reached"
+    assert site.client.get("/ready?for=poll").status_code == 503
 
 
 def test_ready_for_what_is_not_known_is_refused(site: Site) -> None:
-    answer = site.client.get("/ready?for=polls")
+    answer = site.client.get("/ready?for=pushes")
     assert answer.status_code == 400
-    assert "all or publish" in answer.get_json()["message"]
+    assert "all or publish or poll" in answer.get_json()["message"]
 
 
 def test_metrics_tell_what_was_answered_up_to_now(site: Site) -> None:
