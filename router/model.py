@@ -280,11 +280,13 @@ class Principal:
     """Who makes a request; the anonymous one has no name.
 
     `key`: known by the signature of the API key of that name; `admin`: that key is `admin`.
+    `unproven`: why the signature of an anonymous client is refused, "": it has none.
     """
 
     name: str = ""
     key: bool = False
     admin: bool = False
+    unproven: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ may hold half characters, which no answer can be written with.
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from json import dumps
@@ -21,6 +22,13 @@ _WORD: Final = re.compile(r"(?<!\w)b?'([^'{}\[\]<>]*)'")
 _CONSTANTS: Final = {"None": "null", "True": "true", "False": "false"}
 _CONSTANT: Final = re.compile(r"\b(?:None|True|False)\b")
 _STRUCTURE: Final = re.compile(r"[:,]?\s*[{\[<].*", re.DOTALL)
+
+
+def json_failure(data: bytes, error: Exception) -> str:
+    """Return why data are no JSON: what the parser says, unless they begin with a BOM."""
+    if data.startswith(BOM_UTF8):
+        return "it begins with a byte order mark (EF BB BF); send it without one"
+    return str(error)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

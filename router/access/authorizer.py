@@ -258,8 +258,13 @@ def _not_owner(principal: Principal, admitted: str) -> AccessDeniedError:
     client = principal.name or "an anonymous client"
     return AccessDeniedError(
         f"Access denied for {_named(principal)}: the topic has an owner, and {client} is neither"
-        f" the owner nor {admitted}."
+        f" the owner nor {admitted}.{unproven(principal)}"
     )
+
+
+def unproven(principal: Principal) -> str:
+    """Return what a refusal adds for a client whose signature makes it anonymous."""
+    return f" Its signature is refused: {principal.unproven}" if principal.unproven else ""
 
 
 def _named(principal: Principal) -> str:

@@ -54,6 +54,8 @@ def _values(data: bytes) -> list[Any]:
         text = data.decode()
     except UnicodeDecodeError as error:
         raise BadJsonError(f"The message is not UTF-8 at byte {error.start}.") from error
+    if text.startswith("\ufeff"):
+        raise BadJsonError("The message begins with a byte order mark; send it without one.")
     found, at = list[Any](), _beyond(text, 0)
     while at < len(text):
         try:

@@ -11,7 +11,7 @@ import orjson
 from flask import Response
 
 from router.errors import BadRequestError
-from router.quoting import quoted
+from router.quoting import json_failure, quoted
 from router.web import requests
 
 MAX_BODY: Final = 64 * 1024
@@ -24,7 +24,7 @@ def fields(environ: WSGIEnvironment, known: Collection[str]) -> dict[str, Any]:
     try:
         values = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadRequestError(f"Incorrect JSON object: {error}.") from error
+        raise BadRequestError(f"Incorrect JSON object: {json_failure(body, error)}.") from error
     if not isinstance(values, dict):
         raise BadRequestError(f"Incorrect JSON object: expected one with {', '.join(known)}.")
     for name in values:

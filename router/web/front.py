@@ -38,6 +38,7 @@ from werkzeug.local import LocalProxy
 from werkzeug.routing import Rule
 
 from router.access.addresses import refusal
+from router.access.authorizer import unproven
 from router.errors import ForbiddenError, RouterError
 from router.log import request_id
 from router.metrics import Metrics, taken
@@ -107,7 +108,9 @@ def check_administrator(
         return principal
     check_address(blacklist, environ)
     name = principal.name or "(no user)"
-    raise ForbiddenError(f"Access denied for {name}: this is for administrators.")
+    raise ForbiddenError(
+        f"Access denied for {name}: this is for administrators.{unproven(principal)}"
+    )
 
 
 class Route(Rule):

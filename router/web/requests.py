@@ -2,8 +2,8 @@
 
 Percent-escapes of the path are decoded once, strictly, after the path was taken apart. A parameter
 that cannot be read is refused, and never replaced by its default: a client that asks for
-`timeout=5s` would wait for something else than it meant to. What a parameter holds counts, an
-empty text too. A body is bounded, and read whole or not at all.
+`timeout=5s` would wait for something else than it meant to. An empty one, as forms and scripts
+send them, is as if it were absent. A body is bounded, and read whole or not at all.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ MAX_GROUP: Final = 1_024
 _AUTHORITY: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
 # Escapes of characters that need none (RFC 3986, 2.3): the path means the same without them.
 _NEEDLESS: Final = re.compile(r"%(2[DdEe]|5[Ff]|7[Ee]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])")
+_WITH_BODY: Final = frozenset({"POST", "PUT", "PATCH"})
 _ESCAPE: Final = re.compile(r"%(?![0-9A-Fa-f]{2})")
 TRANSACTION: Final = "router.transaction"
 """Where a view leaves the id of its answer in the environment, if it made one."""
@@ -64,13 +65,16 @@ class _Stream(Protocol):
 def body(environ: WSGIEnvironment, limit: int) -> bytes:
     """Return the body; raise BatchTooLargeError when it exceeds the limit.
 
-    A body that breaks off, or that is chunked wrongly, is refused with BadRequestError, and one in
-    another transfer coding, which would stay undecoded, with UnsupportedEncodingError.
+    A body that breaks off, that is chunked wrongly, or whose length an HTTP/1.0 request does not
+    declare, is refused with BadRequestError, and one in another transfer coding, which would stay
+    undecoded, with UnsupportedEncodingError.
     """
     coding = environ.get("HTTP_TRANSFER_ENCODING")
     if coding and coding.strip().lower() != "chunked":
         raise UnsupportedEncodingError(f"Transfer-Encoding: {quoted(coding, 40)} is not chunked.")
     length = declared_length(environ)
+    if _undeclared(environ) and environ.get("REQUEST_METHOD") in _WITH_BODY:
+        raise BadRequestError("A request of HTTP/1.0 with a body needs a Content-Length.")
     if length == 0:
         return b""
     if length is not None and length > limit:
@@ -104,12 +108,17 @@ def _read_all(environ: WSGIEnvironment, length: int | None, limit: int) -> bytes
 def no_body(environ: WSGIEnvironment, limit: int) -> None:
     """Accept and ignore the body of a request that reads; raise ReadBodyTooLargeError."""
     length = declared_length(environ)
-    if length is not None and length <= limit:
+    if _undeclared(environ) or (length is not None and length <= limit):
         return  # the server reads and drops it
     try:
         body(environ, limit)
     except BatchTooLargeError as error:
         raise ReadBodyTooLargeError(str(error)) from error
+
+
+def _undeclared(environ: WSGIEnvironment) -> bool:
+    """Return whether a request may have a body whose end HTTP/1.0 does not show."""
+    return environ.get("SERVER_PROTOCOL") == "HTTP/1.0" and not environ.get("CONTENT_LENGTH")
 
 
 def declared_length(environ: WSGIEnvironment) -> int | None:
@@ -186,7 +195,7 @@ class Query:
     """The parameters of a request's query; the first of a name wins.
 
     Each method raises BadReadOptionError for a parameter that cannot be read, and returns the
-    default only where there is none of this name.
+    default only where there is none of this name, or an empty one.
     """
 
     __slots__ = ("_found",)
@@ -195,13 +204,19 @@ class Query:
         self._found = query(environ)
 
     def text(self, name: str) -> str | None:
-        """Return a parameter as it is, each character one byte as sent; None: there is none."""
-        return self._found.get(name)
+        """Return a parameter, which is UTF-8, as it is, empty too; None: there is none."""
+        text = self._found.get(name)
+        if text is None or text.isascii():
+            return text
+        try:
+            return text.encode("latin-1").decode()
+        except UnicodeDecodeError:
+            raise _unreadable(name, "UTF-8", text) from None
 
     def number(self, name: str, default: int, most: int, unit: str = "") -> int:
         """Return a whole number from 0 on, at most `most`: a larger one is `most`."""
         text = self._found.get(name)
-        if text is None:
+        if not text:
             return default
         found = _whole_number(text)
         if found is None:
@@ -221,7 +236,7 @@ class Query:
     def choice(self, name: str, choices: Collection[str], default: str) -> str:
         """Return one of several words."""
         text = self._found.get(name)
-        if text is None:
+        if not text:
             return default
         if text not in choices:
             raise _unreadable(name, " or ".join(choices), text)
@@ -230,12 +245,12 @@ class Query:
     def moment(self, name: str) -> Start | int | None:
         """Return the earliest, the latest or a time in ms since 1970; None: there is none."""
         text = self._found.get(name)
-        return None if text is None else moment(name, text)
+        return moment(name, text) if text else None
 
     def target(self, name: str) -> ResetTarget | None:
         """Return where a group is to go on: a moment, or positions; None: there is none."""
         text = self._found.get(name)
-        return None if text is None else target(name, text)
+        return target(name, text) if text else None
 
 
 def number(name: str, text: str) -> int:

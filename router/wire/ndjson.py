@@ -17,7 +17,7 @@ import orjson
 
 from router.errors import BadJsonError
 from router.model import NO_PROPERTIES, Message, Stored
-from router.quoting import quoted
+from router.quoting import json_failure, quoted
 
 KIND: Final = "application/vnd.message-router+ndjson"
 MAX_EVENT_TIME: Final = 2**63 - 1
@@ -35,7 +35,7 @@ def decode(line: bytes, default_key: bytes | None = None) -> Message:
     try:
         given = orjson.loads(line)
     except orjson.JSONDecodeError as error:
-        raise BadJsonError(f"The line is no JSON: {error}.") from error
+        raise BadJsonError(f"The line is no JSON: {json_failure(line, error)}.") from error
     if not isinstance(given, dict):
         raise BadJsonError(f"Expected an object, got {quoted(given)}.")
     if unknown := given.keys() - _READ - _PASSED_OVER:

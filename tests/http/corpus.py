@@ -69,6 +69,7 @@ HEADS: Final[dict[str, bytes]] = {
     "te-empty": post(b"Transfer-Encoding:\r\n", _HIDDEN),
     "te-empty-cl": post(b"Transfer-Encoding: \r\nContent-Length: 1\r\n", b"x"),
     "te-semicolon-list": post(b"Transfer-Encoding: chunked;, x\r\n", _HIDDEN),
+    "no-length-http-1.0": post(b"", b"x", b"POST /events/corpus HTTP/1.0"),
     "te-http-1.0": post(_CHUNKED, _HIDDEN, b"POST /events/corpus HTTP/1.0"),
     "te-behind-cr": post(b"X: y\rTransfer-Encoding: chunked\r\n", _HIDDEN),
     "te-behind-lf": post(b"X: y\nTransfer-Encoding: chunked\r\n", _HIDDEN),

@@ -109,7 +109,7 @@ class Access(Authorizer):
         if NAME_KEY in environ:
             return Principal(environ[NAME_KEY])
         if not self.authentication_required:
-            return ANONYMOUS
+            return Principal(unproven=str(failure)) if failure else ANONYMOUS
         raise failure or UnauthenticatedError(_NO_CREDENTIALS)
 
     def _by_header(self, header: str, environ: WSGIEnvironment) -> Principal:

@@ -7,7 +7,13 @@ from typing import Final
 from router.access.addresses import client_network
 from router.access.authorizer import TopicRights
 from router.access.permissions import Right
-from router.errors import ForbiddenError, KeyNotFoundError, TooManyRequestsError, TopicNotFoundError
+from router.errors import (
+    AccessDeniedError,
+    ForbiddenError,
+    KeyNotFoundError,
+    TooManyRequestsError,
+    TopicNotFoundError,
+)
 from router.model import Principal, TopicName
 from router.node import Node
 from router.services.keys import ApiKey, Keys
@@ -94,7 +100,15 @@ class AccessLists:
         self, principal: Principal, topic: TopicName, name: str, *, reader: bool, listed: bool
     ) -> None:
         """Put a name on a list, or take it off; raise ForbiddenError, TopicNotFoundError."""
-        self._access.authorize(principal, topic, Right.CREATE)
+        try:
+            self._access.authorize(principal, topic, Right.CREATE)
+        except AccessDeniedError:
+            raise
+        except ForbiddenError as error:
+            raise ForbiddenError(
+                f"Access denied for {principal.name or '(no user)'}: no right to change the access"
+                f" lists of {topic.local}; that takes the right to manage it."
+            ) from error
         self._check_exists(topic)
 
         def edit(rights: TopicRights) -> TopicRights:

@@ -106,6 +106,8 @@ def _reader(body: bytes, longest: int) -> _Reader:
         text = body.decode()
     except UnicodeDecodeError as error:
         raise BadJsonError(f"The body is not UTF-8 at byte {error.start}.") from error
+    if text.startswith("\ufeff"):
+        raise BadJsonError("The body begins with a byte order mark; send it without one.")
     reader = _Reader(text, body if text.isascii() else None, max(MAX_WINDOW, 2 * longest))
     reader.blank()
     return reader

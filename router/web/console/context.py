@@ -112,5 +112,5 @@ def paged(query: Query, found: Sequence[T], size: int) -> Page[T]:
 
 
 def words(query: Query, name: str) -> str:
-    """Return a parameter that people write, empty if there is none; it is UTF-8."""
-    return (query.text(name) or "").encode("latin-1").decode("utf-8", "replace")
+    """Return a parameter that people write, empty if there is none."""
+    return query.text(name) or ""

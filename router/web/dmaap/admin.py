@@ -13,6 +13,7 @@ from typing import Any, Final
 from flask import Response, request
 
 from router.access.addresses import normal
+from router.access.authorizer import unproven
 from router.errors import KeyNotFoundError, PathNotFoundError, TopicNotFoundError
 from router.services.blacklist import Blacklist
 from router.services.keys import ApiKey
@@ -221,7 +222,7 @@ class KeyViews:
         name = consumer_name(key, "key")
         principal = self.access.principal(request.environ)
         if not self.keys.may_change(principal, name):
-            raise KeyNotFoundError(otherwise)
+            raise KeyNotFoundError(f"{otherwise}{unproven(principal)}")
         return name
 
 

@@ -384,7 +384,7 @@ def _with_subject(messages: Sequence[Message], subject: str) -> list[Message]:
 
 def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.Body:
     """Return a body of this type and the head's coding, with the key that the query names."""
-    key = (Query(environ).text("partitionKey") or "").encode("latin-1") or None
+    key = (Query(environ).text("partitionKey") or "").encode() or None
     return bodies.Body(media_type(kind), environ.get("HTTP_CONTENT_ENCODING", ""), data, key)
 
 

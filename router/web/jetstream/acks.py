@@ -71,7 +71,7 @@ class AckViews:
     )
     def term(self) -> Response:
         """End messages that cannot be handled: they are not given again."""
-        reason = (Query(request.environ).text("reason") or "").encode("latin-1")
+        reason = (Query(request.environ).text("reason") or "").encode()
         return self._acknowledge(b"+TERM " + reason[:MAX_REASON_BYTES] if reason else b"+TERM")
 
     @api.operation(

@@ -12,6 +12,7 @@ from flask import Response, request
 
 from router.errors import BackendTimeoutError
 from router.model import Principal
+from router.quoting import json_failure
 from router.services.jetstream import API_PREFIX
 from router.services.jetstream.calls import READS, Call, call_of
 from router.steps import run_blocking
@@ -145,6 +146,6 @@ def _check_object(body: bytes) -> None:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise FaultError.of_code(ErrorCode.INVALID_JSON, err=error) from error
+        raise FaultError.of_code(ErrorCode.INVALID_JSON, err=json_failure(body, error)) from error
     if not isinstance(found, dict):
         raise FaultError.of_code(ErrorCode.INVALID_JSON, err="expected an object")

@@ -12,6 +12,7 @@ from werkzeug.routing import BaseConverter
 
 from router.errors import BadJsonError, BadRequestError, ForeignPageError, RouterError
 from router.model import TopicName, check_namespace
+from router.quoting import json_failure
 from router.web import requests
 from router.web.dmaap.errors import DENIALS, TABLE, retry_after
 from router.web.errors import FailureAnswers, failure_answer
@@ -79,7 +80,7 @@ def body_json() -> Any:
     try:
         found = orjson.loads(body)
     except orjson.JSONDecodeError as error:
-        raise BadJsonError(f"the body is no JSON: {error}") from error
+        raise BadJsonError(f"the body is no JSON: {json_failure(body, error)}") from error
     # The official clients send an empty text for no value.
     return None if found == "" else found
 

@@ -12,6 +12,7 @@ from flask import Response, request
 
 from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, Subscription, TopicName
+from router.quoting import json_failure
 from router.services.memory_budget import MemoryBudget
 from router.services.producing import Outgoing, Sender, timeouts_of_publish
 from router.services.publish import Publisher
@@ -183,7 +184,7 @@ def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
     try:
         return orjson.loads(data), len(data) + MESSAGE_BYTES * nested
     except orjson.JSONDecodeError as error:
-        raise bad(f"The body is no JSON: {error}") from error
+        raise bad(f"The body is no JSON: {json_failure(data, error)}") from error
 
 
 def _identity(principal: Principal, topic: TopicName, key: str | None) -> tuple[str, ...] | None:

@@ -178,7 +178,7 @@ class Named(NamedTuple):
 
 def named_in(query: Query) -> Named | None:
     """Return the schema that a query names, None: it names none; raise BadReadOptionError."""
-    text = query.text("schema_type")
+    text = query.text("schema_type") or None
     return None if text is None else Named(schemas.named(text))
 
 
@@ -208,7 +208,7 @@ def start(query: Query, partition: int | None) -> StartPosition:
 
     The earliest that is kept where neither is there. Raises BadReadOptionError.
     """
-    given, after = query.text("start"), query.text("after")
+    given, after = query.text("start") or None, query.text("after") or None
     if given is not None and after is not None:
         raise BadReadOptionError("start and after: one of them.")
     if after is not None:

@@ -198,6 +198,7 @@ def test_request_without_an_answer_times_out(streams: BrokerStreams, reads: bool
         next(late.request(asked(reads=reads)))
     # What changes something was sent, and may have been done.
     assert isinstance(caught.value, OutcomeUnknownError) != reads
+    assert ended(late.request(asked(long_poll=True))) == []
 
 
 def test_a_message_larger_than_a_frame_is_not_sent(wire: Wire, streams: BrokerStreams) -> None:

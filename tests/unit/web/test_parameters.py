@@ -173,6 +173,9 @@ def test_number_is_read_whole_or_refused(text: str) -> None:
         assert query(f"n={encoded}").number("n", 7, 100) == min(int(text), 100)
         assert number("n", text) == int(text)
         return
+    if not text:
+        assert query("n=").number("n", 7, 100) == 7
+        return
     with pytest.raises(BadReadOptionError, match="n: expected a whole number, not"):
         query(f"n={encoded}").number("n", 7, 100)
     with pytest.raises(BadReadOptionError, match="n: expected a whole number up to"):
@@ -195,6 +198,56 @@ def test_parameter_that_is_not_there_is_the_default() -> None:
     assert none.choice("c", ("a", "b"), "b") == "b"
     assert none.moment("m") is None
     assert none.text("t") is None
+
+
+def test_empty_parameter_is_as_if_it_were_absent() -> None:
+    empty = query("n=&c=&m=&t=")
+    assert empty.number("n", 7, 100, MILLISECONDS) == 7
+    assert empty.choice("c", ("a", "b"), "b") == "b"
+    assert empty.moment("m") is None
+    assert empty.target("m") is None
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/events/t/g2/c?timeout=&limit=&maxBytes=&from=",
+        f"{SUBSCRIPTION}/consumer/c/messages?timeout=&max_messages=&max_bytes=&schema_type=",
+        "/topics/public/default/t/partitions/0/messages?timeout=&start=&after=&max_messages=",
+        "/console/topics/t?tab=&page=",
+        "/jetstream/api/INFO?form=",
+    ],
+)
+def test_route_takes_empty_parameters_as_absent(sites: Sites, url: str) -> None:
+    site = sites(consume_timeout="1ms")
+    site.post("/events/t", "a")
+    assert site.client.post(SUBSCRIPTION, data='{"id":"c"}').status_code == 200
+    empty = site.client.get(url, headers={"Accept": "application/json"})
+    plain = site.client.get(url.partition("?")[0], headers={"Accept": "application/json"})
+    assert empty.status_code == plain.status_code == 200, empty.text
+
+
+@pytest.mark.parametrize(
+    ("method", "url"),
+    [
+        ("POST", "/events/t?partitionKey=%ff"),
+        ("POST", "/events/t?partitionKey=a%C3"),
+        ("GET", "/events/t/g/c?ack=%ff"),
+        ("GET", "/topics/public/default/t/partitions/0/messages?start=%ff"),
+        ("GET", "/topics/public/default/t/messages?last_event_id=%ff&stream"),
+        ("GET", "/console/access/topics?q=%ff"),
+        ("POST", "/dead-letters/t.dlq/discard?position=%ff"),
+        ("GET", "/topics?x=%ff"),
+    ],
+)
+def test_parameter_that_is_not_utf8_is_refused(site: Site, method: str, url: str) -> None:
+    answer = site.client.open(url, method=method, data="a", headers={"Accept": "application/json"})
+    if url.startswith("/topics?"):
+        assert answer.status_code == 200  # nothing reads it
+        return
+    name = url.partition("?")[2].partition("=")[0]
+    assert answer.status_code == 400, answer.text
+    assert f"{name}: expected UTF-8" in answer.text
 
 
 def test_first_of_a_name_counts() -> None:

@@ -13,8 +13,8 @@ from router.web.openapi.document import Route, routes
 
 NUMBERS: Final = ["x", "-1", "1.5", "5s", "abc", "1e3", "+1", "0x10", "٣", " 1", "1 "]
 FLAGS: Final = ["maybe", "2", "truee", "-", "t"]
-CHOICES: Final = ["maybe", "", "NEXT", "next "]
-MOMENTS: Final = ["noon", "", "-1", "2026-01-01", "Earliest", "1.5"]
+CHOICES: Final = ["maybe", "NEXT", "next "]
+MOMENTS: Final = ["noon", "-1", "2026-01-01", "Earliest", "1.5"]
 TEXTS: Final[Mapping[Kind, list[str]]] = {
     Kind.NUMBER: NUMBERS,
     Kind.FLAG: FLAGS,
@@ -26,7 +26,7 @@ TEXTS: Final[Mapping[Kind, list[str]]] = {
 # Texts with a form of their own; of any other parameter that is a text, every text is one.
 FORMS: Final[Mapping[str, list[str]]] = {
     "last_event_id": ["x", "@", "1.2,"],
-    "schema_type": ["", "AVRO", "text"],
+    "schema_type": ["AVRO", "text"],
     "start": MOMENTS,
     "after": MOMENTS,
     "behind": ["x", "1", "1:2", "1:2:0,"],

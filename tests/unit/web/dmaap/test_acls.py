@@ -257,6 +257,21 @@ def test_both_owner_and_file_of_permissions_must_agree(sites: Sites, tmp_path: P
     assert site.client.delete("/topics/t", headers=as_("ops")).status_code == 200
 
 
+def test_user_who_may_not_change_lists_is_refused_in_the_words_of_lists(
+    sites: Sites, tmp_path: Path
+) -> None:
+    (tmp_path / "rights").write_text("bob t publish\n")
+    files = {"auth_users": users(tmp_path, "bob"), "auth_permissions": str(tmp_path / "rights")}
+    site = sites(**files)
+    for side in SIDES:
+        for method in ("PUT", "DELETE"):
+            answer = site.client.open(f"/topics/t/{side}/k", method=method, headers=as_("bob"))
+            assert answer.status_code == 403
+            assert answer.get_json()["message"].startswith(
+                "Access denied for bob: no right to change the access lists of t"
+            )
+
+
 AAF = """
 ann org.onap.dmaap.mr.topic|:topic.org.onap.dmaap.mr.*|pub
 bob org.onap.dmaap.mr.topic|:topic.org.onap.dmaap.mr.*|sub

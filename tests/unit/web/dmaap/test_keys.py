@@ -132,6 +132,33 @@ def test_wrong_signature_is_nobody_without_users(site: Site) -> None:
         assert (made.status_code, made.get_json()["owner"]) == (200, "")
 
 
+@pytest.mark.parametrize("stale", [True, False])
+def test_refusal_says_why_the_signature_makes_the_client_anonymous(
+    sites: Sites, stale: bool
+) -> None:
+    site = sites(acl_enforce="true")
+    own = Signer(site.client)
+    site.client.post("/topics/create", json={"topicName": "t"}, headers=own.headers())
+    at = datetime.now(UTC) - timedelta(minutes=11 if stale else 0)
+    headers = signature(own.key, own.secret if stale else "wrong", at)
+    reason = "The date of the signature is more than 600 seconds from this server's."
+    for method, path, status in (
+        ("PUT", f"/apiKeys/{own.key}", 404),
+        ("PATCH", f"/apiKeys/{own.key}", 404),
+        ("DELETE", f"/apiKeys/{own.key}", 404),
+        ("POST", "/events/t", 403),
+        ("GET", "/events/t/g/c?timeout=0", 403),
+        ("DELETE", "/topics/t", 403),
+        ("PUT", "/topics/t/producers/k", 403),
+        ("POST", "/topics/public/default/t", 403),
+    ):
+        answer = site.client.open(path, method=method, data="{}", headers=headers)
+        assert answer.status_code == status, path
+        assert "Its signature is refused: " in answer.text, path
+        assert (reason in answer.text) == stale, path
+        assert "signature" not in site.client.open(path, method=method, data="{}").text
+
+
 def test_window_of_the_original_may_be_set(sites: Sites) -> None:
     site = sites(auth_hmac_window="69d")
     own = Signer(site.client)
