@@ -163,3 +163,28 @@ def test_a_configuration_that_a_topic_cannot_have_is_refused(site: Site) -> None
         else:
             assert found["error"]["code"] == 10052, more
             assert name not in site.call("STREAM.LIST")["streams"]
+
+
+@pytest.mark.parametrize(
+    "subject", ["STREAM.LEADER.STEPDOWN.{}", "CONSUMER.PEER.REMOVE.{}.c", "META.RESCUE"]
+)
+def test_what_only_a_cluster_serves_is_refused_alike_by_each_store(
+    site: Site, subject: str
+) -> None:
+    found = site.call(subject.format("S"), {"peer": "x"})
+    assert found["type"] in {
+        f"{PREFIX}{name}"
+        for name in ("stream_leader_stepdown", "consumer_remove_peer", "meta_rescue")
+    }
+    assert found["error"]["code"] == 10010
+
+
+def test_a_time_that_is_too_short_and_a_bad_name_are_bad_requests(site: Site) -> None:
+    name = site.opened.new_name().local
+    for config in (
+        {"name": name, "max_age": 31_536_000},
+        {"name": "a|b"},
+    ):
+        found = site.call(f"STREAM.CREATE.{config['name']}", config)
+        assert (found["error"]["kind"], found["error"]["code"]) == ("JetStreamBadRequest", 10052)
+    assert name not in site.call("STREAM.LIST")["streams"]

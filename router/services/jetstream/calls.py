@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from router.quoting import quoted
 from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
-from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 
 UNKNOWN: Final = "error"
 """The type of answers to subjects of which no call is known."""
@@ -47,6 +47,7 @@ class _Rule(NamedTuple):
     seed_words: tuple[str, ...] = ()
     more: bool = False
     instead: str = ""
+    refusal: ErrorCode | None = None
 
 
 def _rule(
@@ -87,7 +88,10 @@ _RULES: Final = tuple(
             _rule("CONSUMER.PAUSE", "consumer_pause", "stream", "consumer"),
             _rule("CONSUMER.RESET", "consumer_reset", "stream", "consumer"),
             _rule("CONSUMER.UNPIN", "consumer_unpin", "stream", "consumer"),
-            *(_rule(one.words, one.type, *one.names) for one in CLUSTER_CALLS),
+            *(
+                _rule(one.words, one.type, *one.names)._replace(refusal=ErrorCode.CLUSTER_REQUIRED)
+                for one in CLUSTER_CALLS
+            ),
             _rule("CONSUMER.MSG.NEXT", "consumer_fetch", "stream", "consumer", instead=_FETCH),
         ),
         key=lambda rule: -len(rule.words),
@@ -195,6 +199,8 @@ def _named(rule: _Rule, subject: str, names: list[str]) -> Call:
     seed = ".".join((*rule.seed_words, *names)) if rule.seed_words else subject
     call = Call(rule.type, subject, given.get("stream", ""), given.get("consumer", ""), seed)
     name = ".".join(rule.words)
+    if rule.refusal is not None:
+        return call._replace(fault=error(rule.refusal))
     if rule.instead:
         return call._replace(fault=bad_request(f"{name} {rule.instead}"))
     if len(names) < wanted or (len(names) > wanted and not rule.more):

@@ -156,13 +156,13 @@ class TopicStreams:
     def _refused(self, what: str) -> JetStreamError:
         return JetStreamError(ErrorCode.NOT_ENABLED, self._lacks(what))
 
-    def _topic(self, stream: str) -> TopicName:
-        """Return the topic of a stream; raise JetStreamError for a name that none can have."""
+    def _topic(self, stream: str, bad_name: ErrorCode = ErrorCode.STREAM_NOT_FOUND) -> TopicName:
+        """Return the topic of a stream; raise JetStreamError `bad_name` if none can be one."""
         local = stream.replace("%2E", ".").replace("%25", "%")
         try:
             return TopicName.parse(local, self._store.tenant, self._store.namespace)
         except BadNameError as bad:
-            raise error(ErrorCode.STREAM_NOT_FOUND) from bad
+            raise error(bad_name, err=bad) from bad
 
     def _stats(self, principal: Principal, stream: str) -> TopicStats:
         topic = self._topic(stream)
@@ -230,7 +230,7 @@ class TopicStreams:
         config = StreamConfigRequest.read(body).config
         if config.name != call.stream:
             raise error(ErrorCode.STREAM_MISMATCH)
-        topic = self._topic(call.stream)
+        topic = self._topic(call.stream, ErrorCode.STREAM_INVALID_CONFIG)
         self._permissions.authorize(principal, topic, Right.CREATE)
         others = {
             info.topic.local
