@@ -221,7 +221,7 @@ def welcome(settings: Settings, host: str) -> list[str]:
         *([f"  Kafka clients over TLS: bootstrap.servers={secured}"] if secured else []),
         *([f"  NATS clients: nats://{nats_at}"] if nats_at else []),
         *([f"  NATS clients over TLS: tls://{nats_tls_at}"] if nats_tls_at else []),
-        "Try it:",
+        "Try it with a topic that exists:" if "admin=none" in backend else "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",
         *_on_the_path(Path(sys.argv[0])),

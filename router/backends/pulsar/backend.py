@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from router.backends.pulsar.rest import RestAdmin
 
 NO_ADMIN: Final = (
-    "this needs the administration of Apache Pulsar, and the backend's address says ?admin=none"
+    "This needs the administration of Apache Pulsar, and the backend's address says ?admin=none."
 )
 # A broker answers at once unless it asks the present consumer for a sign of life, or loads a topic.
 ANSWER_SECONDS: Final = 0.25

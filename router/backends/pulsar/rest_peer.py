@@ -26,7 +26,7 @@ T = TypeVar("T")
 MAX_ANSWER_BYTES: Final = 64 * 1024 * 1024
 """A list of 100,000 topics has 5 MB."""
 READ_BYTES: Final = 256 * 1024
-NOT_PULSAR: Final = "the administration's answer is none of Apache Pulsar's: see ?admin="
+NOT_PULSAR: Final = "The administration's answer is none of Apache Pulsar's: see ?admin="
 _JSON: Final = "application/json"
 _STATUS: Final[dict[int, type[RouterError]]] = {
     401: NotAllowedError,
@@ -89,11 +89,11 @@ class RestPeer:
         except HTTPError as error:
             failure = _STATUS.get(error.code, BackendUnavailableError)
             raise failure(
-                f"the administration at {self._shown} answers {error.code}: {_reason(error)}"
+                f"The administration at {self._shown} answers {error.code}: {_reason(error)}"
             ) from error
         except (OSError, HTTPException, ValueError) as error:
             raise BackendUnavailableError(
-                f"the administration at {self._shown} cannot be asked: {_cause(error)}"
+                f"The administration at {self._shown} cannot be asked: {_cause(error)}"
             ) from error
 
 

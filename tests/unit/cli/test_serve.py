@@ -114,3 +114,9 @@ def test_answers_believes_only_a_200_in_the_right_protocol(
 def test_answers_is_no_where_nobody_listens(free_port: int) -> None:
     assert not answers(("127.0.0.1", free_port), False)
     assert not answers(("127.0.0.1", free_port), True)
+
+
+def test_what_to_try_needs_a_topic_where_none_is_created() -> None:
+    said = welcome(settings(backend__url="pulsar://h:6650/?admin=none"), "127.0.0.1")
+    assert "Try it with a topic that exists:" in said
+    assert "Try it:" in welcome(settings(backend__url="pulsar://h:6650"), "127.0.0.1")

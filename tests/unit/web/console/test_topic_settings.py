@@ -200,7 +200,7 @@ def test_store_without_administration_shows_a_list_without_topics(
     monkeypatch.setattr(site.backend, "list_topics", refused)
     page = site.client.get("/console/topics")
     assert page.status_code == 200
-    assert 'data-dialog="create" disabled title="this needs' in page.text
+    assert 'data-dialog="create" disabled title="This needs' in page.text
 
 
 @pytest.mark.slow
