@@ -22,6 +22,7 @@ from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, Read
 from router.clocks import deadline_in
 from router.errors import (
     BackendUnavailableError,
+    BadRequestError,
     ConsumerClosedError,
     FencedError,
     NotSupportedError,
@@ -490,10 +491,14 @@ def test_a_single_acknowledgement_of_before_a_reset_is_refused(bench: Bench) -> 
     assert bench.kafka.committed == 0
 
 
-def test_acknowledging_what_is_not_stored_yet_does_nothing(bench: Bench) -> None:
-    bench.acknowledge(10)
+def test_acknowledging_what_the_topic_never_had_is_refused_with_all_beside_it(
+    bench: Bench,
+) -> None:
+    for entries in ((10,), (2, 10)):
+        with pytest.raises(BadRequestError):
+            bench.acknowledge(*entries)
     assert bench.kafka.committed == 0
-    bench.acknowledge(2, 10)
+    bench.acknowledge(2)
     assert bench.commit().progress() == Progress(0, ((2, 3),), shared=True)
 
 
