@@ -80,6 +80,8 @@ class Restores:
         if request.state > MAX_FIRST_SEQUENCE:
             reason = f"first_seq is at most {MAX_FIRST_SEQUENCE}"
             raise error(ErrorCode.STREAM_RESTORE, err=reason)
+        if self._store.full:
+            raise DiskFullError
         if len(self._tasks) >= MAX_RESTORES:
             raise error(ErrorCode.STREAM_TOO_MANY_REQUESTS)
         token = secrets.token_hex(16)

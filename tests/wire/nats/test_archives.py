@@ -216,6 +216,8 @@ def test_a_few_bytes_never_become_much_memory() -> None:
     frame = b"\0" + (4 + len(said)).to_bytes(3, "little") + bytes(4) + said
     with pytest.raises(ProtocolError, match="a block of the archive has"):
         read(b"\xff\x06\0\0sNaPpY" + frame)
+    with pytest.raises(ProtocolError, match="a block of the archive has"):
+        read(b"\xff\x06\0\0sNaPpY\0\xff\xff\xff")
     many = write_messages([ArchivedMessage(1, "", b"", b"", 0)] * 500_000)
     reader = reading.ArchiveReader(MAX_MESSAGE)
     reader.feed(s2.compress(write_start({}, 0) + many))

@@ -18,6 +18,8 @@ from router.wire import ProtocolError
 
 MAX_BLOCK_BYTES: Final = 4 << 20
 """Of one block when it is plain, as S2 has it."""
+MAX_FRAME_BYTES: Final = MAX_BLOCK_BYTES + MAX_BLOCK_BYTES // 4
+"""Of one block as it is written; what cannot be compressed grows by less."""
 _COMPRESSED: Final = 0x00
 _PLAIN: Final = 0x01
 _FIRST_SKIPPED: Final = 0x80
@@ -53,6 +55,8 @@ class S2Reader:
             kind, size = data[0], int.from_bytes(data[1:4], "little")
             if not self._named and kind != _NAME:
                 raise ProtocolError("the archive is not compressed with S2")
+            if kind < _FIRST_SKIPPED and size > MAX_FRAME_BYTES:
+                raise ProtocolError(f"a block of the archive has {size} bytes")
             if len(data) < 4 + size:
                 return None
             body = bytes(data[4 : 4 + size])

@@ -14,6 +14,7 @@ import pytest
 from router.broker.nats import restores, snapshots
 from router.broker.nats.client import PrincipalCaller
 from router.broker.nats.stored_messages import StoredMessage
+from router.broker.storage.disk import Disk
 from router.model import Principal, TopicName
 from router.wire.nats.archive.entries import write_end, write_messages, write_start
 from router.wire.nats.archive.parts import ArchivedMessage
@@ -202,6 +203,58 @@ def test_a_snapshot_that_is_restored_is_the_same_stream(tmp_path: Path, seed: in
             assert len(fresh) == one["num_pending"]
 
     run(tmp_path, test, again)
+
+
+@pytest.mark.parametrize("retention", ["interest", "workqueue"])
+def test_what_consumers_need_is_there_after_a_restore(tmp_path: Path, retention: str) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream(retention=retention)
+        await served.consumer("c", ack_wait=3_600_000_000_000)
+        await served.publish(*(b"%d" % number for number in range(1, 10)))
+        for message in (await served.pull("c", 6))[1:4]:
+            await served.acknowledge(message)
+        before = await seen(served, "S")
+        assert before["state"]["messages"] == 6
+        archive, _ = await Download(served, "S").run()
+        await served.call("STREAM.DELETE.S")
+        await restored(served, archive, before["config"], 1)
+        assert await seen(served, "S") == before
+
+    async def again(served: Serving) -> None:
+        assert payloads(await served.pull("c")) == [b"7", b"8", b"9"]
+        assert len(await everything(served, "S")) == 6
+
+    run(tmp_path, test, again)
+
+
+class SmallDisk(Disk):
+    """A disk with so many free bytes."""
+
+    space = 1 << 40
+
+    def free(self, folder: Path) -> int:
+        del folder
+        return self.space
+
+
+def test_a_full_disk_is_named_and_nothing_stays(tmp_path: Path) -> None:
+    async def test() -> None:
+        disk = SmallDisk()
+        async with serving(tmp_path, disk) as served:
+            body = json.dumps({"config": CONFIG}).encode()
+            subject = (await ask(served, f"{RESTORE}R", body))["deliver_subject"]
+            changed = asyncio.Event()
+            served.store.pressure.add(changed.set)
+            disk.space = 0
+            async with asyncio.timeout(DEADLINE):
+                await changed.wait()
+            # What was begun ends, and nothing is begun.
+            reply = await ask(served, subject, archive_of(_message(1)))
+            assert reply["error"]["err_code"] == 10047
+            assert unfinished(served) == 0
+            assert (await ask(served, f"{RESTORE}R", body))["error"]["err_code"] == 10047
+
+    asyncio.run(test())
 
 
 def test_a_stream_may_begin_far_away_and_have_far_gaps(tmp_path: Path) -> None:
