@@ -14,6 +14,7 @@ from router.broker.kafka.session import sessions
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions
 from router.broker.storage.disk import Disk
+from router.broker.storage.records import LatestTime
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.context import TransportContext
 from router.kafka_definitions import definition_texts
@@ -161,10 +162,11 @@ async def serving(
     clock: Callable[[], float] = lambda: 1_700_000_000.0,
     transport: TransportContext | None = None,
     options: StoreOptions = SMALL_CACHE,
+    latest: LatestTime = latest_time,
 ) -> AsyncIterator[KafkaServer]:
     """Serve a folder until the block ends."""
     (folder / "data").mkdir(exist_ok=True)
-    store = await Store.open(folder / "data", options, clock, disk, latest_time)
+    store = await Store.open(folder / "data", options, clock, disk, latest)
     topics = Topics(store, TopicOptions.from_settings(settings), clock, ENTRY_FORMATS)
     registry = await FileRegistry.open(folder / "data")
     later = asyncio.get_running_loop().call_later
