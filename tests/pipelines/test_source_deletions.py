@@ -15,6 +15,7 @@ import nats
 import pytest
 from nats.js import JetStreamContext
 
+from router.errors import ReadFailedError
 from router.model import NOT_PARTITIONED, Policies, TopicName
 from router.pipelines.source import register
 from router.pipelines.source.losses import MessagesLostError
@@ -233,7 +234,7 @@ def test_retention_beside_deletions_is_a_loss_still(eager: Site) -> None:
         source.end(end)
 
 
-def test_entries_that_a_repair_gave_up_are_a_loss_beside_deleted_ones(site: Site) -> None:
+def test_damage_and_what_a_repair_gave_up_are_no_deletions(site: Site) -> None:
     topic = site.create("HURT")
     for number in range(20):
         site.publish(topic, NOT_PARTITIONED, b"%03d" % number * 50)
@@ -247,6 +248,11 @@ def test_entries_that_a_repair_gave_up_are_a_loss_beside_deleted_ones(site: Site
     data = bytearray(segment.read_bytes())
     data[data.index(b"010" * 50)] ^= 0xFF
     segment.write_bytes(data)
+    site.broker.start()
+    for on_loss in ("fail", "skip"):
+        with pytest.raises(ReadFailedError, match=f"{ledger}:10 cannot be read"):
+            site.source(topics="HURT", on_loss=on_loss).rows(start, end)
+    site.broker.stop()
     repair = [sys.executable, "-m", "router", "check", "--data", str(site.broker.folder)]
     subprocess.run([*repair, "--repair"], check=False, timeout=WAIT, capture_output=True)
     site.broker.start()

@@ -44,6 +44,20 @@ def test_columns_of_a_batch_are_what_its_messages_say(messages: list[Message], k
     assert (found.publish_time, found.size) == (2, 2 * len(messages))
 
 
+@given(messages=SOME, ack_set=st.lists(st.integers(-(2**63), 2**63 - 1), max_size=2))
+def test_columns_leave_out_what_messages_leave_out(
+    messages: list[Message], ack_set: list[int]
+) -> None:
+    payload = pack([*messages, *messages], "somebody", 1, 2)
+    found = unpack_columns(payload, LIMIT)
+    assert found is not None
+    left = found.unacknowledged(ack_set)
+    unpacked = unpack(payload, LIMIT, ack_set)
+    assert list(left.places) == [one.batch_index for one in unpacked]
+    assert list(left.keys) == [one.message.key for one in unpacked]
+    assert left.size == found.size
+
+
 @given(body=st.binary(max_size=60), count=st.integers(0, 5))
 def test_columns_of_any_bytes_are_refused_where_messages_are(body: bytes, count: int) -> None:
     payload = join_payload(counting(count), body)

@@ -117,7 +117,7 @@ class _Reading:
         self._wanted = wanted
         self._skip = skip
         self._stream: EntryStream | None = None
-        self._at = wanted.start
+        self._at = self._opened_at = wanted.start
         self._index = wanted.index
         self._gaps: list[Gap] = []
 
@@ -162,15 +162,16 @@ class _Reading:
 
     def _next(self, timeout: float) -> StreamEntry | None:
         """Return the next entry, None: nothing is stored here that could still come."""
-        if self._stream is None:
-            left = max(PAUSE_SECONDS, timeout - time.monotonic())
-            partition = self._wanted.part.partition
-            self._stream = self._backend.stream(self._topic, partition, self._at, left)
-        stream = self._stream
+        stream = self._stream or self._open(timeout)
         while (found := stream.next(QUIET_SECONDS)) is None:
+            if self._opened_at != self._at:
+                # Damage behind what a stream delivered is the answer to one that begins there.
+                self.close()
+                stream = self._open(timeout)
+                continue
             try:
                 end = stream.end(timeout)
-            except PublishRefusedError as error:
+            except (PublishRefusedError, ReadFailedError) as error:
                 raise ReadFailedError(self._said(f"{self._at} cannot be read: {error}")) from error
             if end is None or end < self._at:
                 # It may have come while the question was on its way.
@@ -178,6 +179,14 @@ class _Reading:
             if time.monotonic() >= timeout:
                 raise BackendTimeoutError(self._said(f"{self._at} does not come"))
         return found
+
+    def _open(self, timeout: float) -> EntryStream:
+        left = max(PAUSE_SECONDS, timeout - time.monotonic())
+        self._opened_at = self._at
+        self._stream = self._backend.stream(
+            self._topic, self._wanted.part.partition, self._at, left
+        )
+        return self._stream
 
     def _columns(self, found: StreamEntry) -> Columns:
         try:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.extents import Extent, Place, Stretch, Wanted
 from router.errors import SettingError
 from router.model import TopicInfo, TopicName
-from router.pipelines.source.losses import MessagesLostError
+from router.pipelines.source.losses import RECREATED, MessagesLostError
 from router.pipelines.source.offsets import Offset, Part, Point
 from router.pipelines.source.options import Options
 from router.pipelines.source.planning import Planner
-from router.pipelines.source.ranges import bound_end
+from router.pipelines.source.ranges import Gap, bound_end, gap_losses
 
 T = Part("persistent://public/default/t", -1)
 
@@ -24,6 +27,7 @@ class Store(PulsarBackend):
 
     def __init__(self, first: int, behind: int) -> None:
         self.first, self.behind = first, behind
+        self.removed: int | None = None
         self.questions = 0
         self.names = ["t"]
 
@@ -44,7 +48,8 @@ class Store(PulsarBackend):
         first, behind = Place(1, self.first), Place(1, self.behind)
         ledgers, indexes = ((1, self.behind),), (self.first, start, end, self.behind)
         places = first, behind, Place(1, start), Place(1, end)
-        return Extent(-1, *places, ledgers, True, *indexes, removed=places[0])
+        removed = places[0] if self.removed is None else Place(1, self.removed)
+        return Extent(-1, *places, ledgers, True, *indexes, removed=removed)
 
 
 class Entries(Store):
@@ -106,6 +111,41 @@ def test_offset_tells_where_a_batch_begins_no_longer_than_it_must() -> None:
     assert first.starts(first) == empty.starts(first) == {part: Place(1, 2) for part in first.next}
     store.behind = 7
     assert not source.latest(first).begin
+
+
+@given(
+    gap=st.tuples(st.integers(0, 20), st.integers(1, 20)),
+    removed=st.integers(0, 25),
+    holes=st.lists(st.tuples(st.integers(0, 25), st.integers(1, 5)), max_size=3),
+)
+def test_gap_is_lost_as_far_as_the_store_lost_it(
+    gap: tuple[int, int], removed: int, holes: list[tuple[int, int]]
+) -> None:
+    start, end = gap[0], gap[0] + gap[1]
+    given_up = tuple((Place(1, first), Place(1, first + size)) for first, size in holes)
+    places = (Place(1, 0), Place(1, 50), Place(1, 0), Place(1, 50))
+    extent = Extent(-1, *places, ((1, 50),), True, removed=Place(1, removed), given_up=given_up)
+    found = list(gap_losses(T, Gap(Place(1, start), Place(1, end), 10, 30), extent))
+    lost = {e for one in found for e in range(one.start.entry, one.upto.entry if one.upto else 0)}
+    gone = {*range(removed), *(e for first, size in holes for e in range(first, first + size))}
+    assert lost == gone & set(range(start, end))
+    # Only of a whole gap it is known how many messages it had.
+    assert all(one.messages in {None, 20} for one in found)
+    again = replace(extent, first=Place(2, 0))
+    (anew,) = gap_losses(T, Gap(Place(1, start), Place(1, end), None, None), again)
+    assert anew.why == RECREATED
+
+
+def test_what_was_deleted_before_a_checkpoint_goes_on_is_no_loss() -> None:
+    store = Store(0, 5)
+    source = planner(store, "earliest")
+    end = kept(source.latest(source.initial()))
+    # Segments whose messages were all deleted went; retention had taken what is before 3.
+    store.first, store.behind, store.removed = 8, 9, 3
+    assert kept(source.latest(end)).losses == 0
+    store.removed = 6
+    with pytest.raises(MessagesLostError, match="from 1:5 to before 1:6"):
+        source.latest(end)
 
 
 @pytest.mark.slow
