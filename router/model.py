@@ -311,13 +311,17 @@ class Policies:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as administration sees it; partitions = 0: not partitioned."""
+    """A topic as administration sees it; partitions = 0: not partitioned.
+
+    `internal`: it belongs to the store itself, and every call that names it is refused.
+    """
 
     topic: TopicName
     partitions: int = 0
     policies: Policies = field(default_factory=Policies)
     properties: Mapping[str, str] = field(default_factory=lambda: NO_PROPERTIES)
     created_ms: int = 0
+    internal: bool = False
 
 
 @dataclass(frozen=True, slots=True)

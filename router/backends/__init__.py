@@ -397,8 +397,8 @@ class Backend(Protocol):
         """Change what a topic keeps, as `Policies` say it; raise TopicNotFoundError."""
         ...
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
-        """Return all topics of all namespaces, by name."""
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics of all namespaces, by name; internal ones only with `internal`."""
         ...
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:

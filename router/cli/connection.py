@@ -18,10 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic in a list; `partitions` = 0: not partitioned."""
+    """A topic in a list; `partitions` = 0: not partitioned, `internal`: it is the store's own."""
 
     name: str
     partitions: int
+    internal: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +67,8 @@ class Consumption(Protocol):
 class Connection(Protocol):
     """A store of messages; every call raises RouterError with a sentence."""
 
-    def topics(self) -> list[Topic]:
-        """Return the topics, by name."""
+    def topics(self, *, internal: bool = False) -> list[Topic]:
+        """Return the topics, by name; internal ones only with `internal`."""
         ...
 
     def topic_names(self) -> list[str]:

@@ -64,10 +64,12 @@ class LocalConnection:
         # What is logged must not get between messages.
         log.configure(store.settings.text("log.level"), store.settings.text("log.format"))
 
-    def topics(self) -> list[Topic]:
-        """Return the topics of all namespaces."""
-        found = self._backend.list_topics(self._timeout)
-        return [Topic(self._settings.shortest_name(info.topic), info.partitions) for info in found]
+    def topics(self, *, internal: bool = False) -> list[Topic]:
+        """Return the topics of all namespaces; internal ones only with `internal`."""
+        return [
+            Topic(self._settings.shortest_name(info.topic), info.partitions, info.internal)
+            for info in self._backend.list_topics(self._timeout, internal=internal)
+        ]
 
     def topic_names(self) -> list[str]:
         """Return the names of the topics."""

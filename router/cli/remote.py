@@ -60,13 +60,15 @@ class RemoteConnection:
         self.client = HttpClient(context, report=report, deadline=deadline)
         self._report = report
 
-    def topics(self) -> list[Topic]:
+    def topics(self, *, internal: bool = False) -> list[Topic]:
         """Return the topics of the server's own namespace that the user may see."""
-        found = []
-        for name in self.topic_names():
-            with suppress(TopicNotFoundError):  # it was deleted meanwhile
-                found.append(Topic(name, self._described(name)["partitionCount"]))
-        return found
+        # Only this list has numbers of partitions.
+        request = Request("GET", "/topics/listAll", {"internal": "true"})
+        return [
+            Topic(one["topicName"], one["partitionCount"], one["internal"])
+            for one in self.client.ask(request).json()["topics"]
+            if internal or not one["internal"]
+        ]
 
     def topic_names(self) -> list[str]:
         """Return the names of these topics."""

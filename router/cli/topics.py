@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -30,19 +31,18 @@ def command() -> None:
     epilog=examples(
         "router topics list --data /var/lib/router",
         "router topics list --context prod --json",
+        "router topics list --internal --backend kafka://kafka:9092",
     ),
 )
+@click.option("--internal", is_flag=True, help="List the internal topics of the store as well.")
 @connecting.command_there
-def list_topics(there: Connection, *, as_json: bool) -> None:
+def list_topics(there: Connection, *, internal: bool, as_json: bool) -> None:
     """Print all topics with their number of partitions; 0: not partitioned."""
-    found = there.topics()
+    found = there.topics(internal=internal)
     # What another program reads has no header.
-    header = ("TOPIC", "PARTITIONS") if output.for_people() else ()
-    output.respond(
-        as_json,
-        [{"name": one.name, "partitions": one.partitions} for one in found],
-        *output.table(header, [(one.name, one.partitions) for one in found]),
-    )
+    header = ("TOPIC", "PARTITIONS", "") if output.for_people() else ()
+    rows = [(one.name, one.partitions, "internal" if one.internal else "") for one in found]
+    output.respond(as_json, [asdict(one) for one in found], *output.table(header, rows))
 
 
 @command.command(epilog=examples("router topics create orders --partitions 4"))

@@ -41,11 +41,11 @@ class Topics:
         self._auto_partitions = auto_partitions
         self._timeout = timeout
 
-    def listed(self, tenant: str, namespace: str) -> list[TopicInfo]:
-        """Return the topics of the namespace, by name."""
+    def listed(self, tenant: str, namespace: str, *, internal: bool = False) -> list[TopicInfo]:
+        """Return the topics of the namespace, by name; internal ones only with `internal`."""
         return [
             info
-            for info in self._backend.list_topics(self._timeout)
+            for info in self._backend.list_topics(self._timeout, internal=internal)
             if (info.topic.tenant, info.topic.namespace) == (tenant, namespace)
         ]
 

@@ -42,8 +42,10 @@ class TopicAccess:
             return False
         return True
 
-    def visible(self, principal: Principal, topics: Topics) -> list[TopicInfo]:
-        """Return the topics that the principal may see, by name."""
+    def visible(
+        self, principal: Principal, topics: Topics, *, internal: bool = False
+    ) -> list[TopicInfo]:
+        """Return the topics that the principal may see, by name; see `Topics.listed`."""
         home = self.topic_name("x")
-        listed = topics.listed(home.tenant, home.namespace)
+        listed = topics.listed(home.tenant, home.namespace, internal=internal)
         return [i for i in listed if self.access.allows(principal, i.topic, Right.VIEW)]

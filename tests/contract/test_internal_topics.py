@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
@@ -41,6 +41,18 @@ from tests.contract.conftest import (
 )
 
 VARIABLE = re.compile(r"<(?:\w+:)?(\w+)>")
+LOCAL = "persistent://public/default/"
+# Of transactions, the load manager and health checks of Apache Pulsar.
+OTHERS = [
+    TopicName.parse(name)
+    for name in (
+        "persistent://public/default/__transaction_buffer_snapshot",
+        "persistent://public/default/t-s__transaction_pending_ack-partition-0",
+        "persistent://pulsar/system/transaction_coordinator_assign-partition-0",
+        "non-persistent://pulsar/system/loadbalancer-broker-load-data",
+        "persistent://pulsar/localhost:8080/healthcheck",
+    )
+]
 
 pytestmark = pytest.mark.contract
 
@@ -48,9 +60,13 @@ pytestmark = pytest.mark.contract
 class Store:
     """A real store, an application over it, and the internal topics that it has by its own word."""
 
-    def __init__(self, opened: Opened, topics: list[TopicName]) -> None:
+    def __init__(
+        self, opened: Opened, topics: list[TopicName], others: Sequence[TopicName] = ()
+    ) -> None:
+        """`others`: internal topics that the store makes where their features are turned on."""
         self.opened = opened
-        self.topics = topics
+        self.topics = [*topics, *others]
+        self.made = {part[0] if (part := topic.parent()) else topic for topic in topics}
         self.app: Flask = create_app(opened.settings, opened.backend, opened.node)
 
 
@@ -83,15 +99,7 @@ def apache_internals(opened: Opened, ask: Callable[..., Any]) -> list[TopicName]
         assert time.monotonic() < end
         found = set(ask("GET", f"{path}?includeSystemTopic=true")) - set(ask("GET", path))
     assert any("__change_events" in name for name in found)
-    # Those that transactions, the load manager and health checks have where they are turned on.
-    others = (
-        "persistent://public/default/__transaction_buffer_snapshot",
-        "persistent://public/default/t-s__transaction_pending_ack-partition-0",
-        "persistent://pulsar/system/transaction_coordinator_assign-partition-0",
-        "non-persistent://pulsar/system/loadbalancer-broker-load-data",
-        "persistent://pulsar/localhost:8080/healthcheck",
-    )
-    return [TopicName.parse(name) for name in (*sorted(found), *others)]
+    return [TopicName.parse(name) for name in sorted(found)]
 
 
 @pytest.fixture(
@@ -110,7 +118,7 @@ def store(
         else:
             server = request.getfixturevalue("apache_pulsar")
             opened = open_apache(server, folder, stack)
-            found = Store(opened, apache_internals(opened, server.ask))
+            found = Store(opened, apache_internals(opened, server.ask), OTHERS)
         stack.callback(found.app.extensions["router.close"])
         yield found
 
@@ -161,6 +169,30 @@ def test_internal_topics_are_not_listed(store: Store) -> None:
     listed = {info.topic for info in store.opened.backend.list_topics(WAIT)}
     assert listed
     assert not listed & set(store.topics)
+
+
+def test_internal_topics_are_listed_and_marked_when_they_are_requested(store: Store) -> None:
+    backend = store.opened.backend
+    usual, listed = backend.list_topics(WAIT), backend.list_topics(WAIT, internal=True)
+    assert [info for info in listed if not info.internal] == usual
+    marked = {info.topic for info in listed if info.internal}
+    assert store.made <= marked
+    for topic in marked:
+        with pytest.raises(InternalTopicError):
+            backend.describe_topic(topic, WAIT)
+
+
+def test_routes_list_internal_topics_when_they_are_requested(store: Store) -> None:
+    client = store.app.test_client()
+    names = {topic.local for topic in store.made if str(topic).startswith(LOCAL)}
+    assert names
+    assert names <= set(client.get("/topics?internal=true").get_json()["topics"])
+    listed = client.get("/topics/listAll?internal=true").get_json()["topics"]
+    assert names <= {one["topicName"] for one in listed if one["internal"]}
+    assert all(one["partitionCount"] >= 1 for one in listed)
+    usual = client.get("/topics/listAll").get_json()["topics"]
+    assert names.isdisjoint(client.get("/topics").get_json()["topics"])
+    assert names.isdisjoint(one["topicName"] for one in usual)
 
 
 def addresses(app: Flask, topic: TopicName) -> Iterator[tuple[str, str]]:

@@ -98,13 +98,15 @@ class Admin:
         except RouterError as error:  # the record has the topic's id, which no other topic gets
             _log.warning("a record stays behind", topic=name, reason=str(error))
 
-    def topics(self, deadline: float) -> list[TopicInfo]:
-        """Return all topics but internal ones, by name."""
+    def topics(self, deadline: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics, by name; internal ones only with `internal`."""
         answer = self._cluster.persist(
             lambda: self._cluster.metadata(None, deadline, all_topics=True), deadline
         )
         found = [
-            topic for topic in answer.topics if not (topic.error_code or is_internal(topic.name))
+            topic
+            for topic in answer.topics
+            if not topic.error_code and (internal or not is_internal(topic.name))
         ]
         infos = self._infos(found, deadline)
         return sorted(infos, key=lambda info: str(info.topic))
@@ -135,6 +137,7 @@ class Admin:
             policies,
             kept.get("properties", {}),
             kept.get("created_ms", 0),
+            is_internal(topic.name),
         )
 
     def _configs(self, names: Sequence[str], deadline: float) -> dict[str, dict[str, int]]:

@@ -313,9 +313,9 @@ class KafkaBackend:
         """Raise NotAllowedError."""
         raise NotAllowedError(NO_RETENTION)
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
-        """Return all topics of all namespaces, by name."""
-        return self._admin().topics(time.monotonic() + timeout)
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics of all namespaces, by name; see the protocol."""
+        return self._admin().topics(time.monotonic() + timeout, internal=internal)
 
     def identities(self, topics: Sequence[TopicName], timeout: float) -> dict[TopicName, str]:
         """Return Kafka's ids of the topics that are there: one that is made again has another."""

@@ -228,11 +228,12 @@ class MemoryBackend:
             policies = replace(found.info.policies, retention_ms=ms, retention_bytes=max_bytes)
             found.info = replace(found.info, policies=policies)
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
-        """Return all topics of all namespaces, by name."""
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics of all namespaces, by name; see the protocol."""
         with self.lock:
             self._check_open()
-            return [self._topics[name].info for name in sorted(self._topics, key=str)]
+            found = (self._topics[name].info for name in sorted(self._topics, key=str))
+            return [info for info in found if internal or not info.internal]
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol."""

@@ -63,8 +63,9 @@ class NatsSource:
         self._namespace = (tenant, namespace)
         self.schemas: Schemas = NoSchemas()
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
-        """Return all streams whose names can be those of topics."""
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all streams whose names can be those of topics; none is internal."""
+        del internal
         found = []
         for stream in self._pages("STREAM.LIST", "streams", timeout):
             try:

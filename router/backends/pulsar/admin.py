@@ -81,8 +81,9 @@ class BrokerAdmin:
         )
         ask(self._link, npb.CommandAdmin(change_policies=change), deadline)
 
-    def topics(self, deadline: float) -> list[TopicInfo]:
-        """Return all topics."""
+    def topics(self, deadline: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics; a broker of ours has no internal ones."""
+        del internal
         asked, found, more = npb.ListTopics(), list[TopicInfo](), True
         while more:
             answer = ask(self._link, npb.CommandAdmin(list_topics=asked), deadline)

@@ -278,10 +278,10 @@ class PulsarBackend:
         deadline = deadline_in(timeout)
         self._admin(deadline).retain(topic, ms, max_bytes, deadline)
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
-        """Return all topics of all namespaces, by name."""
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return all topics of all namespaces, by name; see the protocol."""
         deadline = deadline_in(timeout)
-        return self._admin(deadline).topics(deadline)
+        return self._admin(deadline).topics(deadline, internal=internal)
 
     def describe_topic(self, topic: TopicName, timeout: float) -> TopicStats:
         """Return what a topic holds; see the protocol."""

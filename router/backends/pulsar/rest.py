@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import quote, unquote_plus
@@ -56,6 +57,7 @@ MAX_CONCURRENT_QUESTIONS: Final = 8
 POLICY_PAUSE_SECONDS: Final = 0.05
 MAX_POLICY_PAUSE_SECONDS: Final = 1.0
 _PARTITIONED: Final = "application/vnd.partitioned-topic-metadata+json"
+_WITH_SYSTEM_TOPICS: Final = "?includeSystemTopic=true"
 
 
 class RestAdmin:
@@ -114,12 +116,15 @@ class RestAdmin:
         """Raise NotAllowedError: its namespaces say what is kept."""
         raise NotAllowedError(NO_POLICIES)
 
-    def topics(self, deadline: float) -> list[TopicInfo]:
-        """Return the topics of all tenants and namespaces; properties of the partitioned only."""
+    def topics(self, deadline: float, *, internal: bool = False) -> list[TopicInfo]:
+        """Return the topics of all tenants and namespaces; properties of the partitioned only.
+
+        Those that belong to Pulsar itself are returned only with `internal`.
+        """
         found: list[TopicInfo] = []
         for tenant in self._peer.get("tenants", list, deadline):
             for namespace in self._peer.get(f"namespaces/{quote(tenant)}", list, deadline):
-                found += self._namespace(namespace, deadline)
+                found += self._namespace(namespace, deadline, internal=internal)
         return sorted(found, key=lambda info: str(info.topic))
 
     def describe(self, topic: TopicName, deadline: float) -> TopicStats:
@@ -329,24 +334,29 @@ class RestAdmin:
         partitions = self._partitions(topic, deadline)
         return [topic.partition(p) for p in range(partitions)] if partitions else [topic]
 
-    def _namespace(self, namespace: str, deadline: float) -> list[TopicInfo]:
-        path = f"persistent/{quote(namespace)}"
-        parents = self._peer.get(f"{path}/partitioned", list, deadline)
-        found = self._peer.get(path, list, deadline)
+    def _namespace(self, namespace: str, deadline: float, *, internal: bool) -> list[TopicInfo]:
+        path, query = f"persistent/{quote(namespace)}", _WITH_SYSTEM_TOPICS if internal else ""
+        parents = self._peer.get(f"{path}/partitioned{query}", list, deadline)
+        found = self._peer.get(f"{path}{query}", list, deadline)
         plain = [
-            TopicInfo(topic)
-            for topic in map(TopicName.parse, filter(_is_served, found))
+            TopicInfo(topic, internal=is_system_topic(topic))
+            for topic in _listed(found, internal=internal)
             if (part := topic.parent()) is None or str(part[0]) not in parents
         ]
-        parted = [TopicName.parse(name) for name in parents if _is_served(name)]
-        return plain + [self._info(topic, deadline) for topic in parted]
+        parted = _listed(parents, internal=internal)
+        return plain + [self._info(topic, deadline, internal=internal) for topic in parted]
 
-    def _info(self, topic: TopicName, deadline: float) -> TopicInfo:
+    def _info(self, topic: TopicName, deadline: float, *, internal: bool = False) -> TopicInfo:
         """Return what is written about a topic, were it partitioned: nothing if it is not."""
-        found = self._peer.get(f"{_path(topic)}/partitions", dict, deadline)
+        found = self._peer.get(f"{_path(topic, internal=internal)}/partitions", dict, deadline)
         if "partitions" not in found:
             raise BackendUnavailableError(NOT_PULSAR)
-        return TopicInfo(topic, found["partitions"], properties=found.get("properties") or {})
+        return TopicInfo(
+            topic,
+            found["partitions"],
+            properties=found.get("properties") or {},
+            internal=is_system_topic(topic),
+        )
 
     def _partitions(self, topic: TopicName, deadline: float) -> int:
         return self._info(topic, deadline).partitions
@@ -376,16 +386,18 @@ def _partition(number: int, stats: dict[str, Any], kept: dict[str, Any]) -> Part
     )
 
 
-def _path(topic: TopicName) -> str:
-    """Return the path of a topic; raise InternalTopicError."""
-    check_not_system(topic)
+def _path(topic: TopicName, *, internal: bool = False) -> str:
+    """Return the path of a topic; raise InternalTopicError unless it may be internal."""
+    if not internal:
+        check_not_system(topic)
     parts = (topic.domain, topic.tenant, topic.namespace, topic.local)
     return "/".join(quote(part, safe="") for part in parts)
 
 
-def _is_served(name: str) -> bool:
-    """Return whether the router serves a topic: its name is allowed, and it is not Pulsar's own."""
-    try:
-        return not is_system_topic(TopicName.parse(name))
-    except RouterError:
-        return False
+def _listed(names: Iterable[str], *, internal: bool) -> list[TopicName]:
+    """Return the topics whose names are allowed; Pulsar's own only with `internal`."""
+    topics = []
+    for name in names:
+        with suppress(RouterError):
+            topics.append(TopicName.parse(name))
+    return [topic for topic in topics if internal or not is_system_topic(topic)]

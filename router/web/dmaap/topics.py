@@ -22,7 +22,7 @@ from router.services.rights import NO_OWNER, Rights, TopicRights
 from router.web import forms, requests
 from router.web.access import Access, AccessLists, Right
 from router.web.openapi import description as api
-from router.web.requests import consumer_name
+from router.web.requests import Query, consumer_name
 from router.web.topic_access import TopicAccess
 
 FIELDS: Final = (
@@ -55,6 +55,13 @@ _DETAILS: Final = api.shape(
         "deduplication": bool | None,
     }
 )
+_LISTED: Final = api.shape(
+    {"topicName": str, "owner": str, "txenabled": bool},
+    {"partitionCount": int, "internal": bool},
+)
+_INTERNAL: Final = api.flag(
+    "internal", "List the internal topics of the store as well, which no request may name."
+)
 _NEW: Final = api.shape(
     {"topicName": str},
     {
@@ -81,29 +88,31 @@ class TopicViews:
     topics: Topics
     rights: Rights
 
-    @api.reads("/topics", api.shape({"topics": [str]}), "The names.")
+    @api.reads("/topics", api.shape({"topics": [str]}), "The names.", _INTERNAL)
     def names(self) -> Response:
         """Answer the names of the topics that the caller may use."""
-        visible = self.callers.visible(self.callers.principal(), self.topics)
+        visible, _ = self._listed()
         return forms.answer({"topics": [info.topic.local for info in visible]})
 
-    @api.reads(
-        "/topics/listAll",
-        api.shape({"topics": [api.shape({"topicName": str, "owner": str, "txenabled": bool})]}),
-        "The topics.",
-    )
+    @api.reads("/topics/listAll", api.shape({"topics": [_LISTED]}), "The topics.", _INTERNAL)
     def list_all(self) -> Response:
-        """Answer the same topics with their owners."""
-        visible = self.callers.visible(self.callers.principal(), self.topics)
+        """Answer the same topics with their owners.
+
+        With `internal` each has its number of partitions too, and whether it is internal.
+        """
+        visible, internal = self._listed()
         rights = self.rights.all()
-        topics = [
-            {
+        topics = []
+        for info in visible:
+            known = rights.get(str(info.topic), NO_OWNER)
+            listed: dict[str, Any] = {
                 "topicName": info.topic.local,
-                "owner": (known := rights.get(str(info.topic), NO_OWNER)).owner,
+                "owner": known.owner,
                 "txenabled": _transactional(info, known),
             }
-            for info in visible
-        ]
+            if internal:
+                listed |= {"partitionCount": max(1, info.partitions), "internal": info.internal}
+            topics.append(listed)
         return forms.answer({"topics": topics})
 
     @api.reads("/topics/<topic>", _DETAILS, "The topic.", fails=_FAILS)
@@ -170,6 +179,12 @@ class TopicViews:
         _, name = self.callers.authorized(topic, Right.DELETE)
         self.rights.delete(name, lambda: self.topics.delete(name))
         return forms.sentence(f"Topic [{name.local}] deleted successfully")
+
+    def _listed(self) -> tuple[list[TopicInfo], bool]:
+        """Return the topics that the caller may see, and whether internal ones are requested."""
+        principal = self.callers.principal()
+        internal = Query(request.environ).flag("internal", default=False)
+        return self.callers.visible(principal, self.topics, internal=internal), internal
 
     def _details(self, info: TopicInfo, rights: TopicRights) -> dict[str, Any]:
         policies = info.policies

@@ -19,7 +19,7 @@ from router.backends import Backend, Reader, opening
 from router.backends.memory import MemoryBackend, MemoryNode
 from router.cli import formats, local, main, pub, status
 from router.errors import BackendUnavailableError
-from router.model import Stored
+from router.model import Stored, TopicInfo, TopicName
 from router.node import Node
 from router.settings import Settings
 
@@ -54,6 +54,14 @@ def test_topics_list_shows_what_create_made() -> None:
         ["persistent://other/space/x", "0"],
         ["orders", "3"],
     ]
+
+
+def test_topics_list_shows_and_marks_internal_topics_if_requested(backend: MemoryBackend) -> None:
+    run("topics", "create", "orders")
+    backend.create_topic(TopicInfo(TopicName.parse("__own"), 3, internal=True), 1)
+    assert run("topics", "list").output == "orders  0\n"
+    listed = run("topics", "list", "--internal").output.splitlines()
+    assert [line.split() for line in listed] == [["__own", "3", "internal"], ["orders", "0"]]
 
 
 @pytest.mark.usefixtures("backend")

@@ -17,7 +17,7 @@ from router.cli.contexts import Context
 from router.cli.http_client import Answer, HttpClient, Request
 from router.cli.remote import RemoteConnection
 from router.errors import BackendUnavailableError
-from router.model import Message, Stored
+from router.model import Message, Stored, TopicInfo, TopicName
 from router.web import streams
 from router.wire import ndjson
 from tests.unit.cli.servers import live
@@ -65,6 +65,20 @@ def test_topics_are_made_listed_described_and_deleted(server: tuple[str, str]) -
     assert (described["partitions"], described["stored"], described["groups"]) == (3, None, [])
     printed(server, "topics", "delete", "orders")
     assert json.loads(printed(server, "topics", "list", "--json")) == []
+
+
+def test_internal_topics_are_listed_and_marked_when_they_are_requested(
+    site: Site, server: tuple[str, str]
+) -> None:
+    printed(server, "topics", "create", "orders")
+    site.backend.create_topic(TopicInfo(TopicName.parse("__own"), 3, internal=True), 1)
+    assert printed(server, "topics", "list") == b"orders  1\n"
+    listed = printed(server, "topics", "list", "--internal")
+    assert listed == b"__own   3  internal\norders  1\n"
+    assert json.loads(printed(server, "topics", "list", "--internal", "--json")) == [
+        {"name": "__own", "partitions": 3, "internal": True},
+        {"name": "orders", "partitions": 1, "internal": False},
+    ]
 
 
 def test_groups_are_listed_moved_and_deleted(server: tuple[str, str]) -> None:

@@ -35,7 +35,7 @@ class Store(PulsarBackend):
         self.questions += 1
         return {topic: [self._extent(stretches)] for topic, stretches in wanted.items()}
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
         return [TopicInfo(TopicName.parse(name)) for name in self.names]
 
     def _extent(self, stretches: Sequence[Stretch]) -> Extent:

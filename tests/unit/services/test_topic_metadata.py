@@ -58,9 +58,9 @@ class Listed(MemoryBackend):
 
     listed = 0
 
-    def list_topics(self, timeout: float) -> list[TopicInfo]:
+    def list_topics(self, timeout: float, *, internal: bool = False) -> list[TopicInfo]:
         self.listed += 1
-        return super().list_topics(timeout)
+        return super().list_topics(timeout, internal=internal)
 
 
 def test_topics_are_not_made_on_demand_where_there_are_too_many(clock: ManualClock) -> None:

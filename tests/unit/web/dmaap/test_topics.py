@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from router.model import TopicInfo, TopicName
 from tests.unit.web.applications import Site
 
 DETAILS = {
@@ -98,6 +99,24 @@ def test_topics_are_listed_as_in_the_original(site: Site) -> None:
         "topics": [
             {"topicName": "a", "owner": "", "txenabled": False},
             {"topicName": "b", "owner": "", "txenabled": True},
+        ]
+    }
+
+
+def test_internal_topics_are_listed_when_they_are_requested(site: Site) -> None:
+    site.post("/events/a", "x")
+    site.backend.create_topic(TopicInfo(TopicName.parse("__b"), 3, internal=True), 1)
+    for query in ("", "?internal=false"):
+        assert site.client.get(f"/topics{query}").get_json() == {"topics": ["a"]}
+        assert site.client.get(f"/topics/listAll{query}").get_json() == {
+            "topics": [{"topicName": "a", "owner": "", "txenabled": False}]
+        }
+    assert site.client.get("/topics?internal=true").get_json() == {"topics": ["__b", "a"]}
+    mark = {"owner": "", "txenabled": False, "internal": True, "partitionCount": 3}
+    assert site.client.get("/topics/listAll?internal=true").get_json() == {
+        "topics": [
+            mark | {"topicName": "__b"},
+            mark | {"topicName": "a", "internal": False, "partitionCount": 1},
         ]
     }
 

@@ -86,6 +86,14 @@ def test_list_is_of_the_mode_that_is_asked_for(
     assert "mode" in reason(site.get(f"{BASE}/namespaces/{namespace}/topics?mode=SOME"), 400)
 
 
+def test_lists_with_system_topics_are_the_same_where_there_are_none(
+    site: FlaskClient, namespace: str, topic: str
+) -> None:
+    for path in (f"persistent/{namespace}", f"namespaces/{namespace}/topics"):
+        listed = told(site.get(f"{BASE}/{path}?includeSystemTopic=true"))
+        assert listed == told(site.get(f"{BASE}/{path}")) == [topic.replace("/", "://", 1)]
+
+
 def test_statistics_are_of_a_topic_that_is_not_persistent_too(
     site: FlaskClient, namespace: str, client: pulsar.Client
 ) -> None:
