@@ -246,7 +246,8 @@ def _said(record: logging.LogRecord) -> tuple[str, ...]:
     """Return what a line says, without what tells equal ones apart."""
     if isinstance(record.msg, dict):
         return tuple(f"{name}={record.msg[name]}" for name in record.msg if name not in _VARYING)
-    return (record.getMessage(), repr(record.exc_info[1]) if record.exc_info else "")
+    failure = record.exc_info[1] if record.exc_info else None
+    return (record.getMessage(), type(failure).__name__, str(failure))
 
 
 class _Captured(TextIOBase):

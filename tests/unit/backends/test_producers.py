@@ -328,7 +328,7 @@ def test_a_turn_that_does_not_come_is_a_timeout(worker: Worker) -> None:
     thread = threading.Thread(target=work)
     thread.start()
     worker.broker.wait_for(T.SEND)
-    with pytest.raises(BackendTimeoutError, match="earlier"):
+    with pytest.raises(BackendTimeoutError, match="Earlier publishes took too long"):
         worker.publish(timeout=0.05)
     thread.join(WAIT)
     assert len(failures) == 1

@@ -282,6 +282,16 @@ def test_a_consumer_that_was_not_opened_in_time_is_closed_at_the_broker(
 
 
 def test_a_broker_that_does_not_answer_is_not_ready(broker: FakeBroker, backend: Backend) -> None:
+    def has_space(side: Side, command: Any, _payload: bytes) -> None:
+        asked = wire_node.read(command.extension).admin
+        side.send(
+            T.EXTENSION,
+            extension=wire_node.extension(
+                admin_response=npb.CommandAdminResponse(request_id=asked.request_id)
+            ).extension,
+        )
+
+    broker.on["admin"] = has_space
     backend.ready(10)  # it is connected
     del broker.on[T.PARTITIONED_METADATA]
     with pytest.raises(BackendTimeoutError):

@@ -66,7 +66,16 @@ acks = st.builds(
 )
 resets = st.builds(ResetRecord, u64, i64)
 commits = st.builds(
-    CommitRecord, u64, st.builds(Commit, i64, st.integers(-1, 9), st.text(max_size=9), i64)
+    CommitRecord,
+    u64,
+    st.builds(
+        Commit,
+        i64,
+        st.integers(-1, 9),
+        st.text(max_size=9),
+        i64,
+        st.tuples(i64, st.integers(0, 2**31 - 1)),
+    ),
 )
 deletions = st.builds(DeletedRecord, u64, st.lists(st.tuples(u64, u64), max_size=3).map(tuple), u64)
 records = st.lists(st.one_of(entries, marks, acks, resets, commits, deletions), max_size=8)
