@@ -125,10 +125,22 @@ BEGUN: Final = "router.begun"
 
 
 class Client(Protocol):
-    """Is answered what `Prepared.begin` began; one of both is called, and neither waits."""
+    """Is answered what `Prepared.begin` began: by `answered` or `go_on`, once. No call waits."""
 
-    def answered(self, rest: bytes) -> None:
-        """Send a 200: all of it that is behind the server's own lines of the head."""
+    def answered(self, rest: bytes, written: Callable[[bool], None] | None = None) -> None:
+        """Send a 200: all of it that is behind the server's own lines of the head.
+
+        `written` is called once, in a greenlet: with True if all of it was written, else with
+        False.
+        """
+        ...
+
+    def soon(self, job: Callable[[], None]) -> None:
+        """Run a job, which may wait, in a greenlet soon."""
+        ...
+
+    def is_closed(self) -> bool:
+        """Return whether the client closed its connection."""
         ...
 
     def go_on(self) -> None:
@@ -138,6 +150,10 @@ class Client(Protocol):
 
 class Begun(Protocol):
     """A request that `Prepared.begin` began."""
+
+    def early(self) -> None:
+        """Learn that the client sent something, or left, before it was answered; never waits."""
+        ...
 
     def leave(self) -> None:
         """Give it up, as closing the steps of a request does."""

@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from router.backends import Backend
 from router.backends.pulsar import PulsarBackend
+from router.backends.pulsar.polls import BrokerPolls
 from router.backends.pulsar.routes import OneBroker
 from router.node import Node
 from router.node.client import BrokerNode
 from router.node.spawn import open_link
 from router.settings import Settings
+
+
+class EmbeddedBackend(PulsarBackend):
+    """The backend on a broker of this node, which serves polls itself."""
+
+    def __init__(self, *parts: Any, polls: BrokerPolls) -> None:
+        super().__init__(*parts)
+        self.poll = polls.poll
 
 
 def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
@@ -22,4 +32,6 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     shared = isinstance(node, BrokerNode)
     link = node.link if isinstance(node, BrokerNode) else open_link(settings)
     routes = OneBroker(link, own=not shared)
-    return PulsarBackend(routes, None, time.time_ns, settings.number("consume.max_bytes"))
+    polls = BrokerPolls(link, settings.number("consume.empty_polls_per_minute"))
+    max_inflated = settings.number("consume.max_bytes")
+    return EmbeddedBackend(routes, None, time.time_ns, max_inflated, polls=polls)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from router.broker.consume.leases import Leases
 from router.broker.entries import Transcoder
 from router.broker.nats.server import NatsServer
 from router.broker.node.counters import Counters
-from router.broker.node.leases import Leases
 from router.broker.node.rpc import NodeRpc
 from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics

@@ -14,16 +14,19 @@ import structlog
 
 from router import node_socket
 from router.access.authorizer import Authorizer, requires_authentication
+from router.broker.consume.engine import PollEngine
+from router.broker.consume.leases import Leases
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
+from router.broker.entries.slicing import EntryOpener
 from router.broker.nats.opening import join_streams
 from router.broker.nats.server import NatsServer
 from router.broker.node.backups import Backups
 from router.broker.node.counters import Counters
-from router.broker.node.leases import Leases
 from router.broker.node.registry import FileRegistry
 from router.broker.node.rpc import NodeRpc
 from router.broker.storage_mode import StorageMode, open_storage
+from router.broker.topics.groups import Groups
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.blacklist import Blacklist
 from router.broker.transport.context import TransportContext, TransportOptions
@@ -101,6 +104,10 @@ class RunningBroker:
             nats=nats,
         )
         context.rpc.nats = nats
+        if storage.topics is not None:
+            groups, opener = Groups(storage.topics), EntryOpener(transcoder)
+            later = asyncio.get_running_loop().call_later
+            context.rpc.polls = PollEngine(leases, groups, opener, later, time.monotonic)
         store = None if storage.topics is None else storage.topics.store
         backups = await Backups.open(folder, file, store, time.time)  # noqa: TID251 - its clock
         context.rpc.backups = backups

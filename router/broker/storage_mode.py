@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from router.broker.consume.leases import Leases
 from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.node.counters import Counters
-from router.broker.node.leases import Leases
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions, TopicRecord
 from router.broker.topics.administration import TopicAdmin

@@ -215,7 +215,7 @@ class Connection:
         self._add(self._consumers, number, handler)
 
     def add_claim(self, number: int, handler: Handler) -> None:
-        """Have what is pushed to this claim id handed to the handler."""
+        """Have what is pushed to this claim or poll id handed to the handler."""
         self._add(self._claims, number, handler)
 
     def drop_consumer(self, number: int) -> None:
@@ -223,7 +223,7 @@ class Connection:
         self._consumers.pop(number, None)
 
     def drop_claim(self, number: int) -> None:
-        """Hand nothing on for this claim id any more."""
+        """Hand nothing on for this claim or poll id any more."""
         self._claims.pop(number, None)
 
     def close(self) -> None:
@@ -288,6 +288,8 @@ class Connection:
             self._answer((receipt.producer_id, receipt.sequence_id), receipt)
         elif kind == pb.BaseCommand.MESSAGE:
             self._push(self._consumers, command.message.consumer_id, command.message, payload)
+        elif kind == pb.BaseCommand.EXTENSION:
+            self._handle_extension(node.read(command.extension, trusted=True), payload)
         elif kind in _ANSWERS:
             body = getattr(command, _ANSWERS[kind])
             self._answer(body.request_id, body)
@@ -301,9 +303,7 @@ class Connection:
 
     def _handle_rare(self, command: pb.BaseCommand) -> None:
         kind = command.type
-        if kind == pb.BaseCommand.EXTENSION:
-            self._handle_extension(node.read(command.extension, trusted=True))
-        elif kind == pb.BaseCommand.SEND_ERROR:
+        if kind == pb.BaseCommand.SEND_ERROR:
             error = command.send_error
             self.refuse((error.producer_id, error.sequence_id), refusal(error.error, error.message))
         elif kind == pb.BaseCommand.AUTH_CHALLENGE:
@@ -313,8 +313,10 @@ class Connection:
         elif kind == pb.BaseCommand.CLOSE_CONSUMER:
             self._push(self._consumers, command.close_consumer.consumer_id, command.close_consumer)
 
-    def _handle_extension(self, command: node.NodeCommand) -> None:
-        if command.HasField("admin_response"):
+    def _handle_extension(self, command: node.NodeCommand, payload: bytes) -> None:
+        if command.HasField("polled"):
+            self._push(self._claims, command.polled.poll_id, command.polled, payload)
+        elif command.HasField("admin_response"):
             self._answer(command.admin_response.request_id, command.admin_response)
         elif command.HasField("claim_update"):
             self._push(self._claims, command.claim_update.claim_id, command.claim_update)

@@ -63,8 +63,10 @@ Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
 Direct: TypeAlias = Callable[..., Steps[Answer]]
 """Takes the environment and the rule's segments of the path."""
 
-Repeatable: TypeAlias = Callable[[WSGIEnvironment, str, "Marks"], Prepared | None]
-"""Takes the environment, the topic of the path, and what words and counts its 200s."""
+MarksOf: TypeAlias = Callable[[list[tuple[str, str]]], "Marks"]
+"""Takes the headers of a view's 200s, `%d` for the length of the body."""
+Repeatable: TypeAlias = Callable[[WSGIEnvironment, tuple[str, ...], MarksOf], Prepared | None]
+"""Takes the environment, the rule's segments of the path, and what words and counts its 200s."""
 
 DIRECT: Final = "router.direct"
 """Where an application's extensions have, by method and rule, the views that are `Direct`."""
@@ -196,23 +198,27 @@ class Front(Flask):
             return run_blocking(steps)
         if REPEATED not in environ or rule not in self.extensions[REPEATABLE]:
             return DeferredResponse(steps)
-        return DeferredResponse(steps, self._prepare(rule, environ, names[0]))
+        return DeferredResponse(steps, self._prepare(rule, environ, names))
 
     def _prepare(
-        self, rule: tuple[str, str], environ: WSGIEnvironment, name: str
+        self, rule: tuple[str, str], environ: WSGIEnvironment, names: tuple[str, ...]
     ) -> Prepared | None:
         """Return what begins the next requests with this head, None: they are served in steps."""
         prepare: Repeatable = self.extensions[REPEATABLE][rule]
-        headers = [("Content-Type", "application/json"), ("Content-Length", "%d")]
-        fixed = [NOT_SNIFFED, *self._cors.marks(environ)]
-        headers += [("transactionId", "%s"), *((n, v.replace("%", "%%")) for n, v in fixed)]
-        note = self._ended[rule[1], rule[0], 200].append
-        marks = Marks(self, environ.get("REMOTE_ADDR", ""), headers, note)
         try:
             self._check_head(environ)
-            return prepare(environ, name, marks)
+            return prepare(environ, names, partial(self._marks_of, rule, environ))
         except RouterError:
             return None
+
+    def _marks_of(
+        self, rule: tuple[str, str], environ: WSGIEnvironment, headers: list[tuple[str, str]]
+    ) -> Marks:
+        fixed = [NOT_SNIFFED, *self._cors.marks(environ)]
+        marked = [*headers, ("transactionId", "%s")]
+        marked += [(name, value.replace("%", "%%")) for name, value in fixed]
+        note = self._ended[rule[1], rule[0], 200].append
+        return Marks(self, environ.get("REMOTE_ADDR", ""), marked, note)
 
     def _by_flask(self, environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         """Serve a request in Flask's way; what is logged meanwhile has the id of its answer."""

@@ -42,7 +42,7 @@ from router.services.publish import PublishResult
 from router.steps import Steps
 from router.web import offload
 from router.web.dmaap.events import Delivery, Events
-from router.web.front import Answer, Marks
+from router.web.front import Answer, MarksOf
 from router.web.media import Format
 from router.web.tracing import TRACEPARENT, TRACESTATE, Operation, Tracing, of_request, read_parent
 
@@ -222,8 +222,15 @@ class TracedEvents(Events):
         super().__init__(*parts)
         self._spans = spans
 
-    def repeatable(self, environ: WSGIEnvironment, topic: str, marks: Marks) -> None:
+    def repeatable(
+        self, environ: WSGIEnvironment, names: tuple[str, ...], marks_of: MarksOf
+    ) -> None:
         """Return nothing: each publish is recorded, in its steps."""
+
+    def repeatable_poll(
+        self, environ: WSGIEnvironment, names: tuple[str, ...], marks_of: MarksOf
+    ) -> None:
+        """Return nothing: each poll is recorded, in its steps."""
 
     def _publish(self, environ: WSGIEnvironment, topic: str) -> Steps[PublishResult]:
         with self._spans.publishing(environ, topic) as operation:

@@ -361,6 +361,13 @@ def test_payload_stays_when_the_chunk_is_overwritten() -> None:
     assert frame.command.send == CommandSend(producer_id=1, sequence_id=2)
 
 
+@pytest.mark.parametrize("payload", [b"", b"payload"])
+def test_an_extension_may_have_a_payload(payload: bytes) -> None:
+    frame = encode(BaseCommand(type=BaseCommand.EXTENSION, extension=b"content"), payload)
+    (found,) = FrameReader().receive(frame)
+    assert (found.command.extension, found.payload) == (b"content", payload)
+
+
 def test_command_sets_a_body_without_fields() -> None:
     assert command(BaseCommand.PING).HasField("ping")
 

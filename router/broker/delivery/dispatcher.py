@@ -94,6 +94,11 @@ class Feed:
         """Return whether a read from disk is under way."""
         return self._read is not None
 
+    @property
+    def ahead_bytes(self) -> int:
+        """Return how many bytes were read from disk and are not taken yet."""
+        return sum(len(entry.payload) for entry in self._ahead.values())
+
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""
         cursor, ledger, entry = self._source.cursor, self._source.ledger, None
@@ -323,11 +328,16 @@ class Dispatcher(ABC):
         try:
             consumer.deliver(entry, redeliveries, left)
         except UnreadableEntryError as error:
-            # Not skipped at once: the caller is in the middle of sending. What it meets until then
-            # is reported together.
-            if not self._passed_over:
-                asyncio.get_running_loop().call_soon(self._skip_passed_over)
-            self._passed_over.append((consumer, entry, str(error)))
+            self._pass_over(consumer, entry, str(error))
+
+    def _pass_over(self, consumer: Consumer, entry: Entry, reason: str) -> None:
+        """Skip an entry soon that cannot be sent: its caller is in the middle of sending.
+
+        What it meets until then is reported together.
+        """
+        if not self._passed_over:
+            asyncio.get_running_loop().call_soon(self._skip_passed_over)
+        self._passed_over.append((consumer, entry, reason))
 
     def _skip_passed_over(self) -> None:
         """Take entries that their consumer's protocol has no form for as acknowledged.

@@ -274,8 +274,8 @@ class Subscription:
             return self.ledger.durable_entry
         return self._blocked_at()
 
-    def attach(self, consumer: Consumer, kind: Kind) -> None:
-        """Add a consumer, of which the first makes the dispatcher.
+    def attach(self, consumer: Consumer, kind: Kind, dispatcher: Dispatcher | None = None) -> None:
+        """Add a consumer, of which the first makes the dispatcher, or brings one of its kind.
 
         Raises SubscriptionBusyError, HashRangeError, SubscriptionNotFoundError.
         """
@@ -285,7 +285,7 @@ class Subscription:
             self.context.live_members.check(self.topic_name, self.name)
         if not consumer.leased:
             self._check_limits()
-        dispatcher = self.dispatcher or _DISPATCHERS[kind](self)
+        dispatcher = self.dispatcher or dispatcher or _DISPATCHERS[kind](self)
         if dispatcher.kind is not kind:
             raise SubscriptionBusyError(
                 "Subscription is of different type. Active subscription type of "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
+from router.broker.consume.leases import Leases
 from router.broker.nats import consumer_api
 from router.broker.nats.api import JetStreamApi, cluster_apis
 from router.broker.nats.consumers import Consumers
@@ -20,7 +21,6 @@ from router.broker.nats.stream_api import StreamApi
 from router.broker.nats.streams import Streams
 from router.broker.nats.subject_index import SubjectBudget
 from router.broker.nats.system import PREFIX, SystemService
-from router.broker.node.leases import Leases
 from router.broker.topics.schemas import TopicSchemas
 
 

@@ -75,6 +75,19 @@ class Client:
         """Return whether the client may administer the node."""
         return self.identity.administers
 
+    @property
+    def writable(self) -> bool:
+        """Return whether the connection takes entries and answers of polls now."""
+        return self.connection.writable
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the connection is writable again."""
+        self.connection.when_writable(resume)
+
+    def write(self, *parts: bytes) -> None:
+        """Send a frame, given in pieces, at the end of this loop iteration."""
+        self.connection.write(*parts)
+
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Run a request that has to wait."""
         self.connection.spawn(work)

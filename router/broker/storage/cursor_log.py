@@ -108,9 +108,10 @@ class CursorLog:
 
     def _log(self, record: bytes, done: Callable[[], object] | None) -> None:
         group = self._journal.pending
-        if not group.parts:
-            self._journal.kick()
         group.parts.append(record)
         group.size += len(record)
         if done is not None:
             group.call(done)
+            self._journal.kick()
+        elif not group.is_due:
+            self._journal.kick_later()

@@ -120,6 +120,10 @@ class Cursor:
         """Return the indexes still unacknowledged of an entry acknowledged in part, else []."""
         return words(self._partial.get(entry, 0))
 
+    def remaining(self, entry: int) -> int:
+        """Return the indexes still unacknowledged of such an entry, a bit for each, else 0."""
+        return self._partial.get(entry, 0)
+
     def next_unacked(self, start: int) -> int:
         """Return the first entry at or after `start` that is not acknowledged whole."""
         start = max(start, self.mark_delete + 1)

@@ -64,8 +64,7 @@ class Cuts:
         It has no records if nothing else is appended. Raises StoreError.
         """
         journal = self._context.journal
-        if not journal.pending.parts:
-            journal.kick()
+        journal.kick()
         journal.pending.parts.append(b"")
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 

@@ -44,6 +44,8 @@ from router.broker.storage.faults import StoreError
 from router.metrics import Timings, taken
 from router.quoting import said
 
+LINGER_SECONDS: Final = 0.005
+"""How long acknowledgements that nothing waits for may stay in memory, to share a sync."""
 RELAXED_SYNC_SECONDS: Final = 1.0
 MAX_SPARES: Final = 3
 """Files that are kept to be written over, at most."""
@@ -78,12 +80,16 @@ class Appender(Protocol):
 
 @dataclass(slots=True)
 class PendingGroup:
-    """A commit group: its bytes, their ledgers, and the calls to make when it is on disk."""
+    """A commit group: its bytes, their ledgers, and the calls to make when it is on disk.
+
+    `is_due`: it begins as soon as the disk is free, because something waits for it.
+    """
 
     parts: list[bytes] = field(default_factory=list)
     calls: list[tuple[Callable[[Any], object], object]] = field(default_factory=list)
     ledgers: dict[Appender, None] = field(default_factory=dict)
     size: int = 0
+    is_due: bool = False
 
     def call(self, done: Callable[[], object]) -> None:
         """Have this called, too."""
@@ -240,6 +246,7 @@ class Journal:
         self._loop = asyncio.get_running_loop()
         self._queue: SimpleQueue[PendingGroup | None] = SimpleQueue()
         self._scheduled = False
+        self._lingering = False
         self._in_flight: PendingGroup | None = None
         self._idle: list[asyncio.Future[None]] = []
         self._synced_at = time.monotonic()
@@ -270,15 +277,26 @@ class Journal:
         return self.pending.size + (self._in_flight.size if self._in_flight is not None else 0)
 
     def kick(self) -> None:
-        """See to it that what was collected gets written."""
+        """See to it that what was collected gets written; callable before it is collected."""
+        self.pending.is_due = True
         if not self._scheduled and self._in_flight is None:
             self._scheduled = True
             self._loop.call_soon(self._begin)
+
+    def kick_later(self) -> None:
+        """See to it that what was collected gets written soon, though nothing waits for it.
+
+        It goes with the next commit group that something waits for, or after LINGER_SECONDS.
+        """
+        if not (self._lingering or self.pending.is_due or self._in_flight is not None):
+            self._lingering = True
+            self._loop.call_later(LINGER_SECONDS, self._end_lingering)
 
     def after_sync(self, done: Callable[[], object]) -> None:
         """Call when everything collected so far is on disk; at once if it is."""
         if self.pending.parts:
             self.pending.call(done)
+            self.kick()
         elif self._in_flight is not None:
             self._in_flight.call(done)
         else:
@@ -286,13 +304,17 @@ class Journal:
 
     async def settle(self) -> None:
         """Return when nothing is on its way; raise StoreError if the disk failed."""
-        while (self._in_flight is not None or self._scheduled) and not self.failed.done():
+        while not self._is_idle() and not self.failed.done():
+            self.kick()
             future: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(future)
             await future
         if self.failed.done():
             error = self.failed.result()
             raise StoreError(f"the store failed: {said(error)}") from error
+
+    def _is_idle(self) -> bool:
+        return not (self.pending.parts or self._scheduled or self._in_flight is not None)
 
     def stop(self) -> None:
         """End the thread; what is collected and not on its way is dropped."""
@@ -315,12 +337,18 @@ class Journal:
     def _begin(self) -> None:
         self._scheduled = False
         if not self.pending.parts or self.failed.done():
+            self.pending.is_due = False
             self._wake()
             return
         self._in_flight, self.pending = self.pending, PendingGroup()
         for ledger in self._in_flight.ledgers:
             ledger.begin()
         self._queue.put(self._in_flight)
+
+    def _end_lingering(self) -> None:
+        self._lingering = False
+        if self.pending.parts:
+            self.kick()
 
     def _ended(self, state: tuple[int, int, int], error: BaseException | None) -> None:
         group, self._in_flight = self._in_flight, None
@@ -332,7 +360,10 @@ class Journal:
         for ledger in group.ledgers:
             ledger.synced()
         # The disk works on the next commit group while this one is being announced.
-        self._begin()
+        if self.pending.is_due or not self.pending.parts:
+            self._begin()
+        else:
+            self.kick_later()
         for call, argument in group.calls:
             try:
                 call(argument)

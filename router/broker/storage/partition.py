@@ -232,7 +232,7 @@ class Ledger(PartitionReader):
         self._pending.append(_new(Record, (head, entry)))
         self._pending_size += size
         group = journal.pending
-        if not group.parts:
+        if not group.is_due:
             journal.kick()
         group.parts += (self._prefix, head, payload)
         group.size += size + 64

@@ -23,11 +23,10 @@ from router.broker.delivery import (
 from router.broker.storage import DamagedError, Entry, Ledger, Store
 from router.broker.storage.cursors import Ack, Cursor
 from router.broker.topics.descriptions import Place, subscriptions_after
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import Groups, check_name
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, FencedError, NotAllowedError
 
-MAX_NAME_CHARACTERS: Final = 1_024
 MAX_POSITIONS: Final = 10_000
 MAX_ACK_SET_WORDS: Final = 2_048
 MAX_CURSORS_PER_PAGE: Final = 500
@@ -73,10 +72,7 @@ class CursorAdmin:
 
     async def create(self, topic: str, subscription: str, start: StartPosition) -> None:
         """Make a subscription exist; one that exists is left as it is."""
-        if not 1 <= len(subscription) <= MAX_NAME_CHARACTERS:
-            raise BadRequestError(
-                f"a subscription's name has 1 to {MAX_NAME_CHARACTERS} characters"
-            )
+        check_name(subscription)
         name = self._topics.parse(topic)
         self._check_one_partition(topic, start)
         await self._groups.subscribe(name, subscription, start)

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from router.broker.delivery import StartPosition, Subscription
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, SubscriptionBusyError, SubscriptionNotFoundError
 from router.model import TopicName
 from router.quoting import quoted
+
+MAX_NAME_CHARACTERS: Final = 1_024
+
+
+def check_name(subscription: str) -> None:
+    """Raise BadRequestError if a subscription may not have this name."""
+    if not 1 <= len(subscription) <= MAX_NAME_CHARACTERS:
+        raise BadRequestError(f"a subscription's name has 1 to {MAX_NAME_CHARACTERS} characters")
 
 
 class Groups:
@@ -36,6 +45,25 @@ class Groups:
         entries = {partition: await whence.entry(partition.ledger) for partition in missing}
         for partition in partitions:
             await partition.subscribe(subscription, entries.get(partition, 0))
+
+    def check_free(self, topic: str, subscription: str) -> None:
+        """Raise SubscriptionBusyError if members of another protocol read a subscription."""
+        self._topics.live_members.check(topic, subscription)
+
+    def present(self, topic: str, subscription: str) -> Sequence[Subscription] | None:
+        """Return a topic's subscription on each partition, None: `make` has something to do.
+
+        Raises TopicNotFoundError, BadNameError, NotAllowedError.
+        """
+        pieces = self._topics.pieces(self._topics.parse(topic))
+        found = [piece.subscriptions.get(subscription) for piece in pieces]
+        present = [one for one in found if one is not None and one.durable and not one.passive]
+        return present if len(present) == len(found) else None
+
+    async def make(self, topic: str, subscription: str, start: StartPosition) -> None:
+        """Make a subscription exist on all partitions, for consumers; raise as `subscribe` does."""
+        check_name(subscription)
+        await self.subscribe(self._topics.parse(topic), subscription, start)
 
     async def reset(
         self, name: TopicName, subscription: str, to: StartPosition | Mapping[int, StartPosition]

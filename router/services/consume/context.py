@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, Protocol
@@ -13,7 +13,7 @@ from typing import Final, Protocol
 from router.backends import Backend, Start
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
-from router.model import Subscription, TopicName
+from router.model import Stored, Subscription, TopicName
 from router.node import Node
 from router.services.consume.ack_tokens import AnsweredRange
 from router.services.memory_budget import MemoryBudget
@@ -26,6 +26,10 @@ KNOWN_GROUP_SECONDS: Final = 30.0
 MAX_KNOWN_GROUPS: Final = 20_000
 MAX_UNCOUNTED: Final = 20_000
 """Polls between two drains of the metrics, a second apart; commands never drain theirs."""
+
+
+MESSAGE_OVERHEAD_BYTES: Final = 512
+"""What a received message takes beside its value."""
 
 
 class ClientGoneError(Exception):
@@ -57,9 +61,17 @@ class ConnectedClient:
 
 
 class PollMailbox(Event):
-    """Wakes one waiting poll."""
+    """Wakes one waiting poll.
 
-    __slots__ = ()
+    A poll that waits without a timer is woken after `until`, a time of the polls' clock; None:
+    never.
+    """
+
+    __slots__ = ("until",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.until: float | None = None
 
 
 class AckMode(Enum):
@@ -124,7 +136,8 @@ class PollFigures:
     of each answer the messages, their bytes, and how many could not be taken apart.
     """
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, clock: Callable[[], float]) -> None:
+        self._clock = clock
         self.waiting: set[PollMailbox] = set()
         self.seconds: deque[tuple[float, float]] = deque(maxlen=MAX_UNCOUNTED)
         self.outcomes: deque[str] = deque(maxlen=MAX_UNCOUNTED)
@@ -135,7 +148,10 @@ class PollFigures:
         metrics.before_drain(self._count)
 
     def _count(self) -> None:
-        metrics = self._metrics
+        metrics, now = self._metrics, self._clock()
+        for mailbox in tuple(self.waiting):
+            if mailbox.until is not None and mailbox.until <= now:
+                mailbox.wake()
         with self._lock:
             more = len(self.waiting) - self._counted_waiting
             self._counted_waiting += more
@@ -154,6 +170,11 @@ class PollFigures:
             metrics.inc("router_polls_total", times, outcome=outcome)
 
 
+def answer_size(messages: Sequence[Stored]) -> int:
+    """Return about how much memory an answer takes: the messages, and the body made of them."""
+    return sum(2 * len(s.message.value) + MESSAGE_OVERHEAD_BYTES for s in messages)
+
+
 class PollContext:
     """The parts that polls use, the memory of their answers, and which groups exist."""
 
@@ -166,7 +187,7 @@ class PollContext:
     ) -> None:
         self.backend, self.node, self.topics = parts
         self.options = options
-        self.figures = PollFigures(metrics)
+        self.figures = PollFigures(metrics, clock)
         self.clock = clock
         self.unsent = MemoryBudget(options.max_unsent, clock)
         self.stopping = False

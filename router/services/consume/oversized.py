@@ -6,7 +6,8 @@ goes to the dead-letter topic, as it is stored, where the settings name one, and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import structlog
 
@@ -53,18 +54,25 @@ class OversizedEntries:
         if at:
             return some[:at]
         while some and some[0].oversized:
-            self._put_away(subscription, consumer, some[0])
+            acknowledge = partial(consumer.acknowledge, some[0].position, self._timeout)
+            self.put_away(subscription, some[0], acknowledge)
             some = some[1:]
         return self.pass_over(subscription, consumer, some) if some else some
 
-    def _put_away(self, subscription: Subscription, consumer: Consumer, stored: Stored) -> None:
+    def put_away(
+        self, subscription: Subscription, stored: Stored, acknowledge: Callable[[], None]
+    ) -> None:
+        """Keep an oversized entry elsewhere, if settings say so, and acknowledge it.
+
+        Raises what the store raises where that may go well another time.
+        """
         place = stored.position
         names = {"topic": str(subscription.topic), "group": subscription.name}
         # What the dead-letter topic's own groups cannot be answered goes nowhere, or it would grow.
         keeps = self._topic not in {None, subscription.topic}
         kept = keeps and self._keep(subscription, stored, names)
         try:
-            consumer.acknowledge(place, self._timeout)
+            acknowledge()
         except FencedError:
             return  # the next poll that has the partition meets it again
         self._metrics.inc("router_oversized_entries_total")

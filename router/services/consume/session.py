@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from router.backends import Backend
+from router.backends import Backend, Polling
 from router.errors import (
     BackendUnavailableError,
     ConflictError,
@@ -35,7 +35,9 @@ from router.services.consume.context import (
     PollContext,
     PollMailbox,
     PollRequest,
+    answer_size,
 )
+from router.services.consume.direct import DirectSession
 from router.services.consume.oversized import OversizedEntries
 from router.services.consume.partitions import OpenPartitions, PollReader
 from router.services.memory_budget import Reservation
@@ -49,8 +51,6 @@ BUSY_RETRY_SECONDS: Final = 0.25
 HANDOVER_SECONDS: Final = 0.5
 STORE_CHECK_SECONDS: Final = 1.0
 """How long a poll that is refused looks whether the store answers."""
-MESSAGE_OVERHEAD_BYTES: Final = 512
-"""What a received message takes beside its value."""
 MIN_WAIT_SECONDS: Final = 0.001
 _NOTHING: Final[tuple[Sequence[Stored], int]] = (), 0
 _IS_OVERSIZED: Final[Callable[[Stored], bool]] = attrgetter("oversized")
@@ -119,7 +119,7 @@ class PollSession:
                     raise
                 found = None
             if found is not None:
-                if not found or self._reserve(size := _answer_size(found)):
+                if not found or self._reserve(size := answer_size(found)):
                     return found
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
@@ -295,11 +295,6 @@ class PollSession:
         return claim
 
 
-def _answer_size(messages: Sequence[Stored]) -> int:
-    """Return about how much memory an answer takes: the messages, and the body made of them."""
-    return sum(2 * len(s.message.value) + MESSAGE_OVERHEAD_BYTES for s in messages)
-
-
 class Poll:
     """A poll that has its answer: `messages`, held until `delivered` or `abandon`.
 
@@ -308,7 +303,12 @@ class Poll:
 
     __slots__ = ("_session", "messages", "token")
 
-    def __init__(self, session: PollSession, messages: list[Stored], token: str | None) -> None:
+    def __init__(
+        self,
+        session: PollSession | DirectSession,
+        messages: list[Stored],
+        token: str | None,
+    ) -> None:
         self._session = session
         self.messages = messages
         self.token = token
@@ -336,6 +336,7 @@ class Subscriber:
     ) -> None:
         self.context = PollContext((backend, node, directory), options, metrics, clock)
         self.tokens = AckTokens(node.registry, options.backend_timeout)
+        self._store = backend if isinstance(backend, Polling) else None
         self._oversized = OversizedEntries(
             backend, directory, metrics, options.dead_letter_topic, options.backend_timeout
         )
@@ -366,8 +367,14 @@ class Subscriber:
         is held any more.
         """
         context = self.context
-        reader = reader or _AnswerReader(self._oversized, request)
-        session = PollSession(context, request, (mailbox, client), reader)
+        session: PollSession | DirectSession
+        if reader is None and self._store is not None and request.ack is not AckMode.EXPLICIT:
+            session = DirectSession(
+                context, self._store, request, (mailbox, client), self._oversized
+            )
+        else:
+            reader = reader or _AnswerReader(self._oversized, request)
+            session = PollSession(context, request, (mailbox, client), reader)
         figures = context.figures
         figures.waiting.add(mailbox)
         began = context.clock()
@@ -384,6 +391,11 @@ class Subscriber:
         if not messages:
             session.end(Outcome.REFUSED if context.stopping else Outcome.EMPTY)
         return Poll(session, messages, token)
+
+    @property
+    def is_direct(self) -> bool:
+        """Return whether the store serves polls itself, and says when their time is over."""
+        return self._store is not None
 
     def stop(self) -> None:
         """Answer all waiting polls now, and those that still come after one reading."""

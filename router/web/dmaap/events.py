@@ -32,7 +32,8 @@ from router.web.access import Access, Right
 from router.web.bodies.cloudevents import message as event_message
 from router.web.bodies.reader import HEADERS, event_attributes
 from router.web.dmaap import prepared
-from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, Answer, Marks
+from router.web.dmaap.prepared_polls import PreparedPoll
+from router.web.front import DIRECT, ELAPSED, POLL, PUBLISH, REPEATABLE, Answer, MarksOf
 from router.web.media import Format, answer_format, media_type
 from router.web.openapi import description as api
 from router.web.requests import (
@@ -182,7 +183,7 @@ class Events:
         routes = Blueprint("events", __name__)
         direct = {PUBLISH: self.published, POLL: self.polled}
         routes.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
-        repeatable = {PUBLISH: self.repeatable}
+        repeatable = {PUBLISH: self.repeatable, POLL: self.repeatable_poll}
         routes.record_once(lambda state: state.app.extensions[REPEATABLE].update(repeatable))
         return api.add_routes(routes, self)
 
@@ -197,7 +198,9 @@ class Events:
         """Store the messages of a request's body, as `publish` does."""
         return prepared.answer(environ, (yield from self._publish(environ, topic)))
 
-    def repeatable(self, environ: WSGIEnvironment, topic: str, marks: Marks) -> Prepared | None:
+    def repeatable(
+        self, environ: WSGIEnvironment, names: tuple[str, ...], marks_of: MarksOf
+    ) -> Prepared | None:
         """Return what begins the next publishes with this head; raise what `published` raises.
 
         None: the head says what only that request has, or its client is looked at each time.
@@ -208,8 +211,9 @@ class Events:
             return None
         if not environ.keys().isdisjoint(_SINGULAR):
             return None
-        name = self._topic_name(topic)
+        name = self._topic_name(names[0])
         authorize = partial(self._access.authorize, topic=name, right=Right.PUBLISH)
+        marks = marks_of([("Content-Type", "application/json"), ("Content-Length", "%d")])
         parts = marks, self._reader, self._publisher
         form = _body(environ, b"", environ.get("CONTENT_TYPE", ""))
         return prepared.PreparedPublish(parts, name, who, authorize, form)
@@ -331,6 +335,35 @@ class Events:
             raise
         return self._answer(environ, (choice, f"/events/{name.local}"), poll, watch)
 
+    def repeatable_poll(
+        self, environ: WSGIEnvironment, names: tuple[str, ...], marks_of: MarksOf
+    ) -> Prepared | None:
+        """Return what begins the next polls with this head; raise what `polled` raises.
+
+        None: the head says what only that poll has, or its client is looked at each time.
+        """
+        who = self._access.repeated(environ)
+        if who is None or environ.get("CONTENT_LENGTH", "0") != "0":
+            return None
+        name = self._topic_name(names[0])
+        subscription = Subscription(name, consumer_name(names[1], "group"))
+        consumer = consumer_name(names[2], "consumer")
+        poll_request = self._request(subscription, consumer, Query(environ))
+        if poll_request.ack is AckMode.EXPLICIT:
+            return None
+        choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
+        marks = marks_of(_headers(choice, "%d"))
+        authorize = partial(self._access.authorize, topic=name, right=Right.SUBSCRIBE)
+        return PreparedPoll(
+            marks=marks,
+            subscriber=self._subscriber,
+            request=poll_request,
+            who=who,
+            authorize=authorize,
+            write=partial(_written, (choice, f"/events/{name.local}")),
+            answer=partial(self._answer, form=(choice, f"/events/{name.local}")),
+        )
+
     def _answer(
         self, environ: WSGIEnvironment, form: tuple[Format, str], poll: Poll, watch: offload.Watch
     ) -> Answer:
@@ -342,8 +375,7 @@ class Events:
             poll.abandon()
             watch.close()
             raise
-        kind = _KINDS[form[0]]
-        headers = [("Content-Type", kind), *NO_STORE, ("Content-Length", str(len(body)))]
+        headers = _headers(form[0], str(len(body)))
         if poll.token is not None:
             headers.append((ACK_HEADER, poll.token))
         if not poll.messages:
@@ -380,6 +412,10 @@ def _with_subject(messages: Sequence[Message], subject: str) -> list[Message]:
     """Return messages with a subject; those that name one keep theirs."""
     given = {SUBJECT: subject}
     return [one._replace(properties={**given, **one.properties}) for one in messages]
+
+
+def _headers(choice: Format, length: str) -> list[tuple[str, str]]:
+    return [("Content-Type", _KINDS[choice]), *NO_STORE, ("Content-Length", length)]
 
 
 def _body(environ: WSGIEnvironment, data: bytes, kind: str) -> bodies.Body:

@@ -129,6 +129,9 @@ class BegunPublish(Append):
             published = yield from prepared.publisher.finish_steps(prepared.name, self)
         return answer(environ, published)
 
+    def early(self) -> None:
+        """Do nothing: it is stored whether its client is there or not."""
+
     def leave(self) -> None:
         """Give it up."""
         self._prepared.publisher.leave(self)

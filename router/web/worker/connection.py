@@ -40,6 +40,7 @@ from router.steps import (
     Steps,
     Wait,
 )
+from router.web.offload import is_closed
 from router.web.worker import request as requests
 from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, Bounds
 from router.web.worker.chunked import ChunkedBody
@@ -78,6 +79,7 @@ class Connection:
         self._known: KnownHead | None = None  # the head of the request under way, if it is short
         self._begun: Begun | None = None  # what was begun and has no step
         self._unsent: bytes | None = None  # what is left of its answer, None: it has none
+        self._written: Callable[[bool], None] | None = None  # is told whether that was written
         self._ended = False
 
     def serve(self) -> Generator[Wait | None, None, None]:
@@ -105,6 +107,7 @@ class Connection:
             self._ended = True
             if self._begun is not None:
                 self._begun.leave()
+            self._tell_written(whole=False)
 
     def take(self) -> bool:
         """Receive what came, and begin it if its head is known.
@@ -138,7 +141,7 @@ class Connection:
             self._begun = begun
         return True
 
-    def answered(self, rest: bytes) -> None:
+    def answered(self, rest: bytes, written: Callable[[bool], None] | None = None) -> None:
         """Send the answer to what was begun; see `router.steps.Client`."""
         worker, suspended, known = self._worker, self.suspended, self._known
         assert suspended is not None
@@ -150,12 +153,27 @@ class Connection:
             sent = self._client._sock.send(data)
         except OSError:
             sent = 0  # it takes nothing now, or is gone, which the step meets too
+        self._written = written
         if sent == len(data) and worker.alive:
+            self._tell_written(whole=True)
             worker.idle[self._client] = monotonic()
             suspended.rest()
         else:
             self._unsent = data[sent:]
             self.go_on()
+
+    def soon(self, job: Callable[[], None]) -> None:
+        """Run a job in a greenlet soon; see `router.steps.Client`."""
+        self._worker.greenlets.add(job)
+
+    def is_closed(self) -> bool:
+        """Return whether the client closed its connection."""
+        return is_closed(self._client)
+
+    def early(self) -> None:
+        """Learn that the client sent something, or left, while its request is served."""
+        if self._begun is not None:
+            self._begun.early()
 
     def go_on(self) -> None:
         """Go on with what was begun in steps; see `router.steps.Client`."""
@@ -171,8 +189,14 @@ class Connection:
         unsent, self._unsent = self._unsent, None
         if unsent:
             self._stream.write(unsent)
+        self._tell_written(whole=True)
         self._worker.idle[self._client] = monotonic()
         return bool(self._worker.alive)
+
+    def _tell_written(self, *, whole: bool) -> None:
+        written, self._written = self._written, None
+        if written is not None:
+            written(whole)
 
     def _next(self) -> Request | None:
         """Wait for the next request, None: there is none; raise RefusedError for a bad one."""

@@ -142,7 +142,9 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
             return
         self.idle[client] = time.monotonic()
         served = self._connection(local, client, peer)
-        connection = SuspendedConnection(self, client, slot, served.serve(), served.take)
+        connection = SuspendedConnection(
+            self, client, slot, served.serve(), served.take, served.early
+        )
         served.suspended = connection
         self._suspended.add(connection)
         connection.resume()

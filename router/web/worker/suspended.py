@@ -74,10 +74,11 @@ class SuspendedConnection:
     """Takes the steps of one connection, each in a greenlet of the pool.
 
     When its client sent something, `received` is called there first, and returns whether there is
-    no step to be taken.
+    no step to be taken. `early` is called if it did, or left, while a request is served.
     """
 
     __slots__ = (
+        "_early",
         "_event",
         "_idle",
         "_idle_watcher",
@@ -98,12 +99,14 @@ class SuspendedConnection:
         slot: str,
         steps: Generator[Wait | None, None, None],
         received: Callable[[], bool] = lambda: False,
+        early: Callable[[], None] = lambda: None,
     ) -> None:
         self.client = client
         self.slot = slot
         self._owner = owner
         self._steps = steps
         self._received = received
+        self._early = early
         self._watcher: Any = get_hub().loop.io(client.fileno(), _READ)
         self._watched = False
         self._idle = False
@@ -135,6 +138,7 @@ class SuspendedConnection:
         watcher.stop()
         watcher.close()
         self._received = bool
+        self._early = _do_nothing
         try:
             # A step under way fails as its socket is closed; `_suspend` then closes the rest.
             if getgeneratorstate(self._steps) != GEN_RUNNING:
@@ -186,6 +190,7 @@ class SuspendedConnection:
             # The next request came early, or the client left; the loop would say so all the time.
             self._watcher.stop()
             self._watched = False
+            self._early()
 
     def _called(self) -> None:
         """Resume: the event was set, or the time is over."""
@@ -205,3 +210,7 @@ class SuspendedConnection:
         if idle_watcher is not None:
             idle_watcher.stop()
             idle_watcher.close()
+
+
+def _do_nothing() -> None:
+    pass

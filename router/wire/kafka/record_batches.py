@@ -243,7 +243,7 @@ def with_max_timestamp(batch: Bytes, timestamp: int) -> bytes:
     return bytes(changed)
 
 
-def build_batch(  # noqa: PLR0913 - the fields of the header
+def build_batch(
     records: Sequence[bytes],
     base_timestamp: int,
     max_timestamp: int,

@@ -6,10 +6,11 @@ one connection, and each is read by its own definition.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from router.wire.node.node_pb2 import NodeCommand
-from router.wire.pulsar import StrictReader, encode
+from router.wire.pulsar import StrictReader, encode, encode_parts
 from router.wire.pulsar.pulsar_pb2 import BaseCommand
 
 _READER: Final = StrictReader(NodeCommand)
@@ -26,6 +27,12 @@ def frame(**body: Any) -> bytes:
     return encode(extension(**body))
 
 
+def parts(command: NodeCommand, payload: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the frame of a command that a payload follows, in pieces."""
+    content = command.SerializeToString()
+    return encode_parts(BaseCommand(type=BaseCommand.EXTENSION, extension=content), *payload)
+
+
 def read(content: bytes, *, trusted: bool = False) -> NodeCommand:
     """Return the command that an EXTENSION carries; raise ProtocolError unless it is exactly one.
 
@@ -34,4 +41,4 @@ def read(content: bytes, *, trusted: bool = False) -> NodeCommand:
     return _READER.read(content, trusted=trusted)
 
 
-__all__ = ["NodeCommand", "extension", "frame", "read"]
+__all__ = ["NodeCommand", "extension", "frame", "parts", "read"]

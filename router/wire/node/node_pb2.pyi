@@ -9,18 +9,24 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeCommand(_message.Message):
-    __slots__ = ("admin", "admin_response", "claim", "claim_update", "release")
+    __slots__ = ("admin", "admin_response", "claim", "claim_update", "release", "poll", "polled", "done")
     ADMIN_FIELD_NUMBER: _ClassVar[int]
     ADMIN_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
     CLAIM_UPDATE_FIELD_NUMBER: _ClassVar[int]
     RELEASE_FIELD_NUMBER: _ClassVar[int]
+    POLL_FIELD_NUMBER: _ClassVar[int]
+    POLLED_FIELD_NUMBER: _ClassVar[int]
+    DONE_FIELD_NUMBER: _ClassVar[int]
     admin: CommandAdmin
     admin_response: CommandAdminResponse
     claim: CommandClaim
     claim_update: CommandClaimUpdate
     release: CommandRelease
-    def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ...) -> None: ...
+    poll: CommandPoll
+    polled: CommandPolled
+    done: CommandDone
+    def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ..., poll: _Optional[_Union[CommandPoll, _Mapping]] = ..., polled: _Optional[_Union[CommandPolled, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
     __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "check_space", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request", "begin_backup", "end_backup", "call")
@@ -871,6 +877,84 @@ class CommandRelease(_message.Message):
     pending: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.MessageIdData]
     generations: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CommandPoll(_message.Message):
+    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated")
+    POLL_ID_FIELD_NUMBER: _ClassVar[int]
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    CONSUMER_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    MAX_BYTES_FIELD_NUMBER: _ClassVar[int]
+    STRICT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    EARLIEST_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_POLLS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
+    MAX_INFLATED_FIELD_NUMBER: _ClassVar[int]
+    poll_id: int
+    topic: str
+    subscription: str
+    consumer: str
+    limit: int
+    max_bytes: int
+    strict: bool
+    timeout_ms: int
+    earliest: bool
+    timestamp_ms: int
+    empty_polls_per_minute: int
+    max_inflated: int
+    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ...) -> None: ...
+
+class CommandPolled(_message.Message):
+    __slots__ = ("poll_id", "entries", "more", "code", "message", "retry_after_ms")
+    POLL_ID_FIELD_NUMBER: _ClassVar[int]
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    MORE_FIELD_NUMBER: _ClassVar[int]
+    CODE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGE_FIELD_NUMBER: _ClassVar[int]
+    RETRY_AFTER_MS_FIELD_NUMBER: _ClassVar[int]
+    poll_id: int
+    entries: _containers.RepeatedCompositeFieldContainer[PolledEntry]
+    more: bool
+    code: str
+    message: str
+    retry_after_ms: int
+    def __init__(self, poll_id: _Optional[int] = ..., entries: _Optional[_Iterable[_Union[PolledEntry, _Mapping]]] = ..., more: _Optional[bool] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., retry_after_ms: _Optional[int] = ...) -> None: ...
+
+class PolledEntry(_message.Message):
+    __slots__ = ("partition", "ledger", "entry", "epoch", "size", "ack_set", "first", "batch_size", "timestamp_ms")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    LEDGER_FIELD_NUMBER: _ClassVar[int]
+    ENTRY_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    ACK_SET_FIELD_NUMBER: _ClassVar[int]
+    FIRST_FIELD_NUMBER: _ClassVar[int]
+    BATCH_SIZE_FIELD_NUMBER: _ClassVar[int]
+    TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    ledger: int
+    entry: int
+    epoch: int
+    size: int
+    ack_set: _containers.RepeatedScalarFieldContainer[int]
+    first: int
+    batch_size: int
+    timestamp_ms: int
+    def __init__(self, partition: _Optional[int] = ..., ledger: _Optional[int] = ..., entry: _Optional[int] = ..., epoch: _Optional[int] = ..., size: _Optional[int] = ..., ack_set: _Optional[_Iterable[int]] = ..., first: _Optional[int] = ..., batch_size: _Optional[int] = ..., timestamp_ms: _Optional[int] = ...) -> None: ...
+
+class CommandDone(_message.Message):
+    __slots__ = ("poll_id", "outcome", "keep", "upto")
+    POLL_ID_FIELD_NUMBER: _ClassVar[int]
+    OUTCOME_FIELD_NUMBER: _ClassVar[int]
+    KEEP_FIELD_NUMBER: _ClassVar[int]
+    UPTO_FIELD_NUMBER: _ClassVar[int]
+    poll_id: int
+    outcome: CommandRelease.Outcome
+    keep: bool
+    upto: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.MessageIdData]
+    def __init__(self, poll_id: _Optional[int] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., keep: _Optional[bool] = ..., upto: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ...) -> None: ...
 
 class NatsMessage(_message.Message):
     __slots__ = ("subject", "reply", "headers", "payload")

@@ -17,8 +17,9 @@ from router.wire.pulsar.strict import (
 )
 
 # A frame is [total size u32][command size u32][BaseCommand][payload]; the total counts what follows
-# it. Only SEND, MESSAGE and APPENDS carry a payload. Sizes are checked as soon as the first four
-# bytes are there, so what is held never exceeds one frame and one chunk. Bytes are parsed where
+# it. SEND, MESSAGE and APPENDS carry a payload, and an EXTENSION may. Sizes are checked as soon as
+# the first four bytes are there, so what is held never exceeds one frame and one chunk. Bytes are
+# parsed where
 # they lie: only the piece of a frame that a chunk leaves over is copied into the buffer. The
 # alternative, a list of chunks joined when a frame is whole, holds 40 bytes for each byte of a peer
 # that dribbles.
@@ -70,7 +71,7 @@ _SHORT_SIZE: Final = _SHORT_HEAD + 0x7F
 
 
 class Frame(NamedTuple):
-    """A command with what follows it: empty, or what SEND, MESSAGE and APPENDS carry."""
+    """A command with what follows it: empty, or what SEND, MESSAGE, APPENDS, EXTENSION carry."""
 
     command: BaseCommand
     payload: bytes
@@ -162,7 +163,7 @@ def _read_frame(view: bytes | memoryview, start: int, stop: int, *, chosen: bool
     else:
         command = _read_short_command(data, body)
         payload = body.payload
-    if (end < stop) != payload:
+    if (end < stop) != payload and command.type != BaseCommand.EXTENSION:
         raise ProtocolError(f"{BaseCommand.Type.Name(command.type)} with or without a payload")
     # Without the detour over the class's own `__new__`, which is written in Python.
     return tuple.__new__(Frame, (command, bytes(view[end:stop])))

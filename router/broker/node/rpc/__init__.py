@@ -13,17 +13,19 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from router.broker.consume.engine import PollEngine
+from router.broker.consume.leases import ClaimRequest, ClaimUpdate, Leases, Peer
 from router.broker.delivery import LiveMember, LiveMembers
 from router.broker.entries import Transcoder
 from router.broker.node.backups import Backups
 from router.broker.node.counters import Counters
-from router.broker.node.leases import ClaimRequest, ClaimUpdate, Leases, Peer
 from router.broker.node.rpc.nats import NatsRequests, NatsService
+from router.broker.node.rpc.polling import OUTCOMES, PollingConnection, PollSession
 from router.broker.node.rpc.topics import Answer, TopicRequests
 from router.broker.storage import StoreError
 from router.broker.topics.administration import TopicAdmin
 from router.errors import BadRequestError, DiskFullError, NotAllowedError, RouterError
-from router.model import GroupMembers, Member, Outcome, PartitionLease
+from router.model import GroupMembers, Member, PartitionLease
 from router.registry import AsyncRegistry
 from router.wire import ProtocolError, node
 from router.wire.node import node_pb2 as npb
@@ -44,11 +46,6 @@ BACKUPS: Final = ("begin_backup", "end_backup")
 """Those that hold something for the session."""
 MAX_MEMBERS: Final = 2_000
 """Members of another protocol, and their partitions: an answer has to fit into a frame."""
-_OUTCOMES: Final = {
-    npb.CommandRelease.REFUSED: Outcome.REFUSED,
-    npb.CommandRelease.EMPTY: Outcome.EMPTY,
-    npb.CommandRelease.DELIVERED: Outcome.DELIVERED,
-}
 
 
 class NodeRpc:
@@ -70,8 +67,11 @@ class NodeRpc:
         self.counters = counters
         # Set by what starts the broker, once there are streams; None: there are none.
         self.nats: NatsService | None = None
+        # Set likewise; None: there is no log.
+        self.polls: PollEngine | None = None
         # Set likewise.
         self.backups: Backups | None = None
+        self.refusal = refusal
         self._registry = registry
         self._live_members = LiveMembers() if topics is None else topics.live_members
         self._refusal = None if topics is not None else refusal
@@ -229,13 +229,8 @@ def _with_members(found: GroupMembers, live: Sequence[LiveMember]) -> GroupMembe
     )
 
 
-class NodeClient(Protocol):
+class NodeClient(PollingConnection, Protocol):
     """A client of the node protocol, as its session uses the connection."""
-
-    @property
-    def name(self) -> str:
-        """Return the client's name for people."""
-        ...
 
     @property
     def administers(self) -> bool:
@@ -258,6 +253,7 @@ class NodeSession:
         self._client = client
         self._rpc = rpc
         self._nats = NatsRequests(self._respond)
+        self._polls = PollSession(client, rpc.polls, rpc.refusal)
 
     @property
     def name(self) -> str:
@@ -267,7 +263,11 @@ class NodeSession:
     def handle(self, frame: Frame) -> None:
         """Handle the command that an EXTENSION carries; raise ProtocolError for what is none."""
         command = node.read(frame.command.extension)
-        if command.HasField("claim"):
+        if command.HasField("poll"):
+            self._poll(command.poll)
+        elif command.HasField("done"):
+            self._polls.done(command.done)
+        elif command.HasField("claim"):
             self._claim(command.claim)
         elif command.HasField("release"):
             self._release(command.release)
@@ -282,6 +282,7 @@ class NodeSession:
 
     def close(self) -> None:
         """End all claims; the connection is closed."""
+        self._polls.close()
         self._rpc.leases.gone(self)
         self._rpc.counters.gone(self)
         if self._rpc.backups is not None:
@@ -307,6 +308,12 @@ class NodeSession:
 
     def _respond(self, response: npb.CommandAdminResponse) -> None:
         self._client.send(node.extension(admin_response=response))
+
+    def _poll(self, command: npb.CommandPoll) -> None:
+        if self._client.administers:
+            self._polls.begin(command)
+        else:
+            self._polls.refused(command.poll_id, NotAllowedError(_REFUSAL))
 
     def _claim(self, asked: npb.CommandClaim) -> None:
         """Queue a poll; the leases answer by `claim_updated`, and a refusal is answered here."""
@@ -334,7 +341,7 @@ class NodeSession:
             self._rpc.leases.give_up(self, asked.claim_id, given)
         else:
             pending = map(from_message_id, asked.pending)
-            self._rpc.leases.release(self, asked.claim_id, _OUTCOMES[asked.outcome], pending)
+            self._rpc.leases.release(self, asked.claim_id, OUTCOMES[asked.outcome], pending)
 
 
 def _update_message(claim_id: int, update: ClaimUpdate) -> npb.CommandClaimUpdate:

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from router.broker.consume.leases import ClaimRequest, ClaimUpdate
 from router.broker.delivery import Consumer, Kind, StartPosition
-from router.broker.node.leases import ClaimRequest, ClaimUpdate
 from router.broker.storage import Ack
 from router.broker.topics.groups import Groups
 from router.errors import SubscriptionBusyError

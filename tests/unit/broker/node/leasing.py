@@ -6,9 +6,9 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from router.broker.consume.leases import Leases
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import Counters
-from router.broker.node.leases import Leases
 from router.broker.node.rpc import NodeRpc, NodeSession
 from router.coordination import Coordinator, Lease, Listener, RemoteGroup
 from router.coordination.opening import SingleNode
@@ -22,8 +22,20 @@ TOPIC = "persistent://public/default/t"
 IDLE = 5.0
 
 
+class WithoutPolls:
+    """The part of a client of the node protocol that answers of polls use: there are none."""
+
+    writable: bool = True
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        raise AssertionError(resume)
+
+    def write(self, *parts: bytes) -> None:
+        raise AssertionError(parts)
+
+
 @dataclass(eq=False)
-class Worker:
+class Worker(WithoutPolls):
     """A client of the node protocol: what it is sent is what a worker would read."""
 
     name: str = "worker pid 1"

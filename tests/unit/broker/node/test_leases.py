@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from router.broker.node.leases import polls
+from router.broker.consume.leases import polls
 from router.coordination import Lease, RemoteGroup
 from router.wire.node import node_pb2 as pb
 from tests.unit.broker.node.leasing import IDLE, TOPIC, Elsewhere, Node, Worker

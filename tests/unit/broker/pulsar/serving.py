@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from router.broker.consume.leases import CallLater, Leases
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import Counters
-from router.broker.node.leases import CallLater, Leases
 from router.broker.node.registry import FileRegistry
 from router.broker.node.rpc import NodeRpc
 from router.broker.pulsar.session import sessions

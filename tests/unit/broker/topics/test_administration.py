@@ -18,10 +18,9 @@ from router.broker.node.counters import Counters
 from router.broker.node.rpc import topics as rpc_topics
 from router.broker.node.rpc.topics import TopicRequests
 from router.broker.storage import DamagedError, Ledger, Store, StoreOptions
-from router.broker.topics import cursor_administration as cursor_admin
 from router.broker.topics import descriptions
 from router.broker.topics.administration import TopicAdmin
-from router.broker.topics.groups import Groups
+from router.broker.topics.groups import MAX_NAME_CHARACTERS, Groups
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import ReadFailedError, SubscriptionNotFoundError
 from router.model import Subscription, TopicInfo, TopicName
@@ -129,7 +128,7 @@ def test_a_page_of_topics_has_a_bounded_number(
 
 def test_a_page_fits_into_a_frame_however_long_its_names_are() -> None:
     longest = pb.SubscriptionStats(
-        name="\U0001f600" * cursor_admin.MAX_NAME_CHARACTERS,
+        name="\U0001f600" * MAX_NAME_CHARACTERS,
         partition=999,
         backlog=2**63,
         consumers=2**31,

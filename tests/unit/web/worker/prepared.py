@@ -1,4 +1,4 @@
-"""Two applications behind the worker's connections: one prepares publishes, one serves in steps."""
+"""Two applications behind the worker's connections: one prepares requests, one serves in steps."""
 
 from __future__ import annotations
 
@@ -37,6 +37,9 @@ COUNTED = (
     "router_published_messages_total",
     "router_published_bytes_total",
     "router_publish_refused_total",
+    "router_polls_total",
+    "router_delivered_messages_total",
+    "router_delivered_bytes_total",
 )
 
 
@@ -116,7 +119,7 @@ class House:
         local = "127.0.0.1", 3904
         served = Connection(self, ours, connection_environ(ours, (address, 1), local, 1), Bounds())
         take = served.take if self._prepares else lambda: False
-        connection = SuspendedConnection(self, ours, "", served.serve(), take)
+        connection = SuspendedConnection(self, ours, "", served.serve(), take, served.early)
         if self._prepares:
             served.suspended = connection
         self.idle[ours] = 0
@@ -234,6 +237,12 @@ def comparable_bytes(answers: bytes) -> bytes:
 def count_of(answer: bytes) -> int:
     """Return how many messages an answer says are stored."""
     return int(json.loads(answer.partition(b"\r\n\r\n")[2])["count"])
+
+
+def poll(path: str, headers: Iterable[tuple[str, str]] = ()) -> bytes:
+    """Return a GET."""
+    lines = [f"GET {path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers)]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
 
 
 def request(

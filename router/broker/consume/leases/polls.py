@@ -30,6 +30,18 @@ CallLater = Callable[[float, Callable[[], None]], object]
 """Calls something back after some seconds, as an event loop's call_later does."""
 
 
+class Counters(Protocol):
+    """The node's metrics, as leases and polls count in them."""
+
+    def inc(self, name: str) -> None:
+        """Add one to a counter."""
+        ...
+
+    def watch(self, name: str, read: Callable[[], float]) -> None:
+        """Have a gauge read whenever metrics are shown."""
+        ...
+
+
 class Peer(Protocol):
     """A worker's connection, such as the one named `worker pid 1234`."""
 

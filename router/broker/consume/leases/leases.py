@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from router.assignment import Assign, PartitionAssignor, Revoke
-from router.broker.node.counters import Counters
-from router.broker.node.leases.polls import (
+from router.broker.consume.leases.polls import (
     CallLater,
     ClaimGrant,
     ClaimRequest,
     ClaimUpdate,
+    Counters,
     Group,
     Peer,
     Pending,
@@ -54,6 +54,8 @@ class Leases:
         self._updates: dict[Poll, ClaimUpdate] = {}
         self._flush_armed = False
         self._gathering = False
+        # Called with topic and subscription when a group has no live id here any more.
+        self.forgotten: Callable[[str, str], None] = lambda _topic, _subscription: None
         before = self._last_generation
         counters.watch("router_broker_grants_total", lambda: self._last_generation - before)
         counters.watch("router_broker_claims", lambda: sum(map(len, self._polls.values())))
@@ -380,6 +382,7 @@ class Leases:
         if not group.assignor.live():
             if self._groups.get(key) is group:
                 del self._groups[key]
+                self.forgotten(*key)
                 for partition, share in group.shares.items():
                     if share.asked:
                         self._let_go(group, partition)

@@ -28,8 +28,8 @@ front's (services/consume).
 
 from __future__ import annotations
 
-from router.broker.node.leases.leases import Leases
-from router.broker.node.leases.polls import (
+from router.broker.consume.leases.leases import Leases
+from router.broker.consume.leases.polls import (
     CallLater,
     ClaimGrant,
     ClaimRequest,

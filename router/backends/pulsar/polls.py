@@ -1,0 +1,239 @@
+"""Polls of consumer groups that a broker of ours serves: one request, one answer, one word back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from router.backends import GroupPoll, Start
+from router.backends.pulsar.consumer import Taking
+from router.backends.pulsar.entries import is_oversized, read_entry
+from router.errors import (
+    BackendUnavailableError,
+    MessageOverMaxBytesError,
+    PublishRefusedError,
+    ReadFailedError,
+    RouterError,
+    from_code,
+)
+from router.model import Outcome, Position, Stored
+from router.node import Mailbox
+from router.pulsar_client.connection import Connection, LostError
+from router.pulsar_client.link import Link
+from router.wire import node
+from router.wire.node import node_pb2 as npb
+from router.wire.node.conversions import to_message_id
+
+OUTCOMES: Final = {
+    Outcome.REFUSED: npb.CommandRelease.REFUSED,
+    Outcome.EMPTY: npb.CommandRelease.EMPTY,
+    Outcome.DELIVERED: npb.CommandRelease.DELIVERED,
+}
+
+
+class BrokerPoll:
+    """A poll under way; see `PendingPoll`. The connection's reader hands it what comes."""
+
+    __slots__ = (
+        "_answer",
+        "_connection",
+        "_error",
+        "_has_ended",
+        "_is_open",
+        "_mailbox",
+        "_number",
+        "_poll",
+        "_upto",
+    )
+
+    def __init__(self, connection: Connection, poll: GroupPoll, mailbox: Mailbox) -> None:
+        self._connection = connection
+        self._poll = poll
+        self._mailbox = mailbox
+        self._number = connection.next_id()
+        self._answer: list[tuple[Any, bytes]] = []
+        self._error: BackendUnavailableError | None = None
+        self._has_ended = False
+        # The broker serves it, or waits for the end of what it answered.
+        self._is_open = True
+        self._upto: Sequence[Position] = ()
+
+    def begin(self, empty_polls_per_minute: int) -> None:
+        """Send the request; raise LostError."""
+        poll, connection = self._poll, self._connection
+        connection.add_claim(self._number, self)
+        subscription = poll.subscription
+        command = npb.CommandPoll(
+            poll_id=self._number,
+            topic=str(subscription.topic),
+            subscription=subscription.name,
+            consumer=poll.consumer,
+            limit=poll.limit,
+            max_bytes=poll.max_bytes,
+            strict=poll.strict or None,
+            timeout_ms=max(0, round(poll.timeout * 1000)),
+            empty_polls_per_minute=empty_polls_per_minute if poll.is_limited else None,
+            max_inflated=self._max_inflated,
+        )
+        if poll.start is Start.EARLIEST:
+            command.earliest = True
+        elif isinstance(poll.start, int):
+            command.timestamp_ms = max(0, poll.start)
+        connection.send(node.frame(poll=command))
+
+    # What the connection's reader calls.
+
+    def pushed(self, command: Any, payload: bytes) -> None:
+        """Take an answer, or a part of it."""
+        self._answer.append((command, payload))
+        if not command.more:
+            self._has_ended = True
+            self._is_open = bool(command.entries)
+            self._mailbox.wake()
+
+    def cut(self, error: BackendUnavailableError) -> None:
+        """Learn that the connection went, and with it what the poll held."""
+        self._error = error
+        self._is_open = False
+        self._has_ended = True
+        self._mailbox.wake()
+
+    # What the poll's caller calls.
+
+    def answer(self) -> list[Stored] | None:
+        """Return the messages, None: there is no answer yet; raise the failure."""
+        if not self._has_ended:
+            return None
+        if self._error is not None:
+            raise self._error
+        last = self._answer[-1][0]
+        if last.HasField("code"):
+            after = last.retry_after_ms / 1000 if last.HasField("retry_after_ms") else None
+            raise from_code(last.code, last.message, after)
+        found: list[Stored] = []
+        failure: RouterError | None = None
+        damaged: set[int] = set()
+        for entry, piece in self._entries():
+            if entry.partition in damaged:
+                continue
+            try:
+                found += self._read(entry, piece)
+            except (PublishRefusedError, ReadFailedError) as error:
+                failure = error
+                damaged.add(entry.partition)
+        if failure is not None:
+            if not found:
+                raise ReadFailedError(f"a stored entry cannot be read: {failure}") from failure
+            self._upto = _last(found)
+        return self._bounded(found)
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the broker holds what it answered; see `PendingPoll`."""
+        return self._is_open
+
+    def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
+        """End the poll; see `PendingPoll`."""
+        self._connection.drop_claim(self._number)
+        if not self._is_open:
+            return
+        self._is_open = False
+        command = npb.CommandDone(
+            poll_id=self._number,
+            outcome=OUTCOMES[outcome],
+            keep=keep or None,
+            upto=[to_message_id(position) for position in upto or self._upto],
+        )
+        self._connection.send(node.frame(done=command))
+
+    @property
+    def _max_inflated(self) -> int:
+        # A message that the broker takes as it is must not be refused for being compressed.
+        return max(self._poll.max_inflated, self._connection.max_message)
+
+    def _entries(self) -> Iterator[tuple[Any, bytes]]:
+        """Yield the entries of the answer, each with its payload."""
+        for command, payload in self._answer:
+            view, at = memoryview(payload), 0
+            for entry in command.entries:
+                yield entry, bytes(view[at : at + entry.size])
+                at += entry.size
+
+    def _read(self, entry: Any, payload: bytes) -> list[Stored]:
+        """Return the messages of an entry; raise PublishRefusedError, ReadFailedError."""
+        place = ledger, number = entry.ledger, entry.entry
+        unpacked, size = read_entry(payload, entry.ack_set, place, self._max_inflated)
+        oversized, first = is_oversized(unpacked), 0
+        partition, epoch, timestamp_ms = entry.partition, entry.epoch, entry.timestamp_ms
+        if entry.batch_size:
+            first, size = entry.first, entry.batch_size
+        return [
+            Stored(
+                one.message,
+                Position(
+                    ledger,
+                    number,
+                    partition,
+                    one.batch_index if one.batch_index < 0 else first + one.batch_index,
+                    size,
+                    epoch,
+                ),
+                timestamp_ms,
+                0,
+                oversized,
+            )
+            for one in unpacked
+        ]
+
+    def _bounded(self, found: list[Stored]) -> list[Stored]:
+        """Return what of an answer is within the bounds of the poll, at least one message.
+
+        An entry that the broker does not take apart comes whole. Raises MessageOverMaxBytesError.
+        """
+        poll = self._poll
+        fits = len(found) <= poll.limit and _values(found) <= poll.max_bytes
+        if fits and (len(found) > 1 or not poll.strict):
+            return found
+        taking = Taking(poll.limit, poll.max_bytes)
+        for stored in found:
+            if not taking.add(stored) or taking.full:
+                break
+        kept = taking.found
+        if poll.strict and kept and (size := kept[0].message.size()) > poll.max_bytes:
+            raise MessageOverMaxBytesError(
+                f"the next message has {size} bytes, maxBytes is {poll.max_bytes}"
+            )
+        if len(kept) < len(found):
+            self._upto = _last(kept)
+        return kept
+
+
+def _last(found: Sequence[Stored]) -> Sequence[Position]:
+    """Return the last position of each partition."""
+    return tuple({one.position.partition: one.position for one in found}.values())
+
+
+def _values(found: Sequence[Stored]) -> int:
+    return sum(len(stored.message.value) for stored in found)
+
+
+class BrokerPolls:
+    """Sends polls on the connection to the broker."""
+
+    def __init__(self, link: Link, empty_polls_per_minute: int) -> None:
+        self._link = link
+        self._limit = empty_polls_per_minute
+
+    def poll(self, poll: GroupPoll, mailbox: Mailbox, timeout: float) -> BrokerPoll:
+        """Begin a poll; see `Polling`."""
+        deadline = time.monotonic() + timeout
+        while True:
+            pending = BrokerPoll(self._link.connection(deadline), poll, mailbox)
+            try:
+                pending.begin(self._limit)
+            except LostError:
+                if time.monotonic() >= deadline:
+                    raise
+            else:
+                return pending

@@ -1,0 +1,172 @@
+"""One poll of a store that serves polls itself: a request, its answer, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from router.backends import GroupPoll, PendingPoll, Polling
+from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
+from router.model import UNDECODED, Outcome, Position, Stored
+from router.services.consume.ack_tokens import AckTokens
+from router.services.consume.context import (
+    AckMode,
+    Client,
+    ClientGoneError,
+    PollContext,
+    PollMailbox,
+    PollRequest,
+    answer_size,
+)
+from router.services.consume.oversized import OversizedEntries
+from router.services.memory_budget import Reservation
+from router.steps import Steps
+
+
+class DirectSession:
+    """One poll; `waited` are the seconds that it has stood still. See `PollSession`."""
+
+    __slots__ = (
+        "_client",
+        "_context",
+        "_deadline",
+        "_has_ended",
+        "_oversized",
+        "_pending",
+        "_request",
+        "_reserved",
+        "_store",
+        "mailbox",
+        "waited",
+    )
+
+    def __init__(
+        self,
+        context: PollContext,
+        store: Polling,
+        request: PollRequest,
+        caller: tuple[PollMailbox, Client],
+        oversized: OversizedEntries,
+    ) -> None:
+        self.mailbox, self._client = caller
+        self.waited = 0.0
+        self._context = context
+        self._store = store
+        self._request = request
+        self._oversized = oversized
+        self._deadline = context.clock() + request.timeout
+        self._pending: PendingPoll | None = None
+        self._reserved: Reservation | None = None
+        self._has_ended = False
+
+    def run(self) -> Steps[list[Stored]]:
+        """Return messages, or none when the time is over; waits for its mailbox."""
+        context = self._context
+        may_create = context.options.create_topics
+        while True:
+            self._pending = pending = self._store.poll(
+                self._poll(), self.mailbox, context.options.backend_timeout
+            )
+            try:
+                found = yield from self._wait(pending)
+            except TopicNotFoundError:
+                if not may_create:
+                    context.forget(self._request.subscription)
+                    raise
+                may_create = False
+                context.forget(self._request.subscription)
+                context.topics.partitions(self._request.subscription.topic, create=True)
+                continue
+            except BackendUnavailableError:
+                # The broker went away, and with it all that was held.
+                if self._deadline <= context.clock():
+                    return []
+                continue
+            if not found:
+                if not pending.is_held:
+                    return found
+                # What compaction left of a batch: there is nothing in it, and more behind it.
+                pending.done(Outcome.DELIVERED)
+            elif found[0].oversized:
+                self._put_away(pending, found[0])
+            elif self._reserve(size := answer_size(found)):
+                return found
+            else:
+                # Kept, it would take the memory that there is not. It is received again.
+                del found
+                pending.done(Outcome.REFUSED)
+                self._reserved = yield from context.unsent.reserve(size, 0, self._deadline)
+
+    def acknowledge(self, messages: Sequence[Stored]) -> None:
+        """Acknowledge what is out, or leave that to the id's next poll, and end. Never raises."""
+        size = sum(len(stored.message.value) for stored in messages)
+        strange = sum(UNDECODED in stored.message.properties for stored in messages)
+        self._context.figures.answers.append((len(messages), size, strange))
+        self._end(Outcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
+
+    def token(self, tokens: AckTokens) -> None:
+        """Return None: that the answer is written acknowledges it, or the id's next poll."""
+
+    def end(self, outcome: Outcome) -> None:
+        """Release everything; callable twice."""
+        self._end(outcome, keep=False)
+
+    def _end(self, outcome: Outcome, *, keep: bool) -> None:
+        if self._has_ended:
+            return
+        self._has_ended = True
+        if self._reserved is not None:
+            self._reserved.release()
+        if self._pending is not None:
+            self._pending.done(outcome, keep=keep)
+            if outcome is Outcome.EMPTY and not self._request.limited:
+                outcome = Outcome.REFUSED
+            self._context.figures.outcomes.append(outcome.value)
+
+    def _poll(self) -> GroupPoll:
+        context, request = self._context, self._request
+        options = context.options
+        return GroupPoll(
+            request.subscription,
+            request.consumer,
+            request.limit,
+            options.max_bytes if request.max_bytes is None else request.max_bytes,
+            max(0.0, self._deadline - context.clock()),
+            request.max_bytes is not None,
+            request.start,
+            options.max_bytes,
+            request.limited,
+        )
+
+    def _wait(self, pending: PendingPoll) -> Steps[list[Stored]]:
+        """Return messages, none when the time is over; raise the poll's failure."""
+        context = self._context
+        until = self._deadline + context.options.backend_timeout
+        while (found := pending.answer()) is None:
+            if self._client.is_closed():
+                raise ClientGoneError
+            if context.stopping:
+                return []
+            began = context.clock()
+            if began >= until:
+                raise BackendTimeoutError
+            yield self.mailbox, min(until - began, self._client.check_seconds())
+            self.waited += context.clock() - began
+        return found
+
+    def _put_away(self, pending: PendingPoll, stored: Stored) -> None:
+        """Pass over an entry that no answer can hold."""
+        place: Sequence[Position] = (stored.position,)
+        self._oversized.put_away(
+            self._request.subscription,
+            stored,
+            lambda: pending.done(Outcome.DELIVERED, upto=place),
+        )
+
+    def _reserve(self, size: int) -> bool:
+        """Reserve the memory of an answer until it is sent; return False if there is none."""
+        if self._reserved is not None:
+            if self._reserved.shrink(size):
+                return True
+            self._reserved.release()
+        self._reserved = self._context.unsent.try_reserve(size)
+        return self._reserved is not None

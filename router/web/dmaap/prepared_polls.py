@@ -1,0 +1,218 @@
+"""Polls that repeat a head: what follows from the head is kept, the rest is done for each.
+
+A poll that is begun here takes the steps of any other, without a request of WSGI around them: its
+mailbox calls back, and the next step is taken in a greenlet of the worker. If it ends with an
+answer, that is sent from here, and acknowledged when all of it was written. If it fails, or waits
+for something else, the application goes on with it in steps.
+
+While it waits it costs no timer and no watcher: the connection says if its client leaves, and the
+figures of the worker's polls are looked through for what is overdue.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Protocol
+from wsgiref.types import WSGIEnvironment
+
+from router.model import Principal
+from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
+from router.steps import Client, Steps, Wait
+from router.web.addresses import USER
+from router.web.front import Answer, Marks
+from router.web.offload import CHECK_SECONDS, Watch
+
+
+class AnswerOf(Protocol):
+    """Makes the answer of a poll that the application goes on with."""
+
+    def __call__(self, environ: WSGIEnvironment, *, poll: Poll, watch: Watch) -> Answer:
+        """Return body and headers."""
+        ...
+
+
+class PreparedPoll:
+    """Begins the polls from one address that have the same head."""
+
+    __slots__ = ("_authorize", "_who", "answer", "marks", "request", "subscriber", "write")
+
+    def __init__(
+        self,
+        *,
+        marks: Marks,
+        subscriber: Subscriber,
+        request: PollRequest,
+        who: Callable[[], Principal | None],
+        authorize: Callable[[Principal], None],
+        write: Callable[[Poll], bytes],
+        answer: AnswerOf,
+    ) -> None:
+        """Refuse a poll by what `authorize` raises; `write` returns the body of its answer."""
+        self.marks = marks
+        self.subscriber = subscriber
+        self.request = request
+        self.write = write
+        self.answer = answer
+        self._who = who
+        self._authorize = authorize
+
+    def begin(self, body: bytes, client: Client) -> BegunPoll | None:
+        """Begin a poll; see `router.steps.Prepared`."""
+        del body  # there is none
+        try:
+            if not self.marks.admits() or (principal := self._who()) is None:
+                return None
+            self._authorize(principal)
+        except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
+            return None
+        begun = BegunPoll(self, client, principal.name)
+        begun.take_step()
+        return begun
+
+
+class BegunPoll(PollMailbox):
+    """A poll that was begun, as the mailbox that wakes it and as its own client."""
+
+    __slots__ = (
+        "_client",
+        "_error",
+        "_is_closed",
+        "_is_early",
+        "_is_left",
+        "_is_stepping",
+        "_poll",
+        "_prepared",
+        "_steps",
+        "_user",
+        "_wait",
+        "_watch",
+        "began",
+    )
+
+    def __init__(self, prepared: PreparedPoll, client: Client, user: str) -> None:
+        super().__init__()
+        self._prepared = prepared
+        self._client = client
+        self._user = user
+        self.began = prepared.marks.clock()
+        self._steps = prepared.subscriber.poll_steps(prepared.request, self, self)
+        self._wait: Wait | None = None
+        self._poll: Poll | None = None
+        self._error: Exception | None = None
+        self._watch: Watch | None = None
+        self._is_closed = self._is_early = self._is_left = self._is_stepping = False
+
+    # What the poll asks of its client: router.services.consume.Client.
+
+    def is_closed(self) -> bool:
+        """Return whether the client left."""
+        if self._watch is not None:
+            return self._watch.is_closed()
+        if self._is_early and not self._is_closed:
+            self._is_closed = self._client.is_closed()
+        return self._is_closed
+
+    def check_seconds(self) -> float:
+        """Return after how many seconds to look again; infinity as long as `early` wakes."""
+        if self._watch is not None:
+            return self._watch.check_seconds()
+        # Behind what a client sent early its leaving is not seen.
+        return CHECK_SECONDS if self._is_early else math.inf
+
+    # What the connection calls.
+
+    def early(self) -> None:
+        """Wake the poll, which looks whether its client left."""
+        self._is_early = True
+        self.wake()
+
+    def leave(self) -> None:
+        """Give it up: the connection has ended."""
+        self._is_left = True
+        if self._is_stepping:
+            return
+        self.clear()
+        self._steps.close()
+        if self._poll is not None:
+            self._poll.abandon()
+
+    def finish(self, environ: WSGIEnvironment) -> Steps[Answer]:
+        """Go on in steps, as `Events.polled` does."""
+        if self._user:
+            environ[USER] = self._user
+        self._watch = watch = Watch(environ.get("gunicorn.socket"), self.wake)
+        try:
+            poll = self._poll or (yield from self._rest())
+        except BaseException:
+            watch.close()
+            raise
+        return self._prepared.answer(environ, poll=poll, watch=watch)
+
+    def take_step(self) -> None:
+        """Take the next step, in a greenlet; answer with what it returns."""
+        self._is_stepping = True
+        try:
+            self._wait = next(self._steps)
+        except StopIteration as stop:
+            self._poll = stop.value
+        except Exception as error:  # noqa: BLE001 - raised again where there is a handler for it
+            self._error = error
+        finally:
+            self._is_stepping = False
+        if self._is_left:
+            self.leave()
+        elif self._poll is not None:
+            self._client.soon(self._end)
+        elif self._error is None and self._waits_here():
+            self.call(self._resume)
+        else:
+            self._client.go_on()
+
+    def _waits_here(self) -> bool:
+        """Return whether the wait of the last step needs neither a timer nor another event."""
+        assert self._wait is not None
+        event, seconds = self._wait
+        if event is not self or not self._prepared.subscriber.is_direct:
+            return False
+        self.until = None if seconds is None else self._prepared.marks.clock() + seconds
+        return True
+
+    def _resume(self) -> None:
+        self.clear()
+        self._client.soon(self.take_step)
+
+    def _end(self) -> None:
+        """Send the answer, which is acknowledged once it is written."""
+        prepared, poll = self._prepared, self._poll
+        assert poll is not None
+        if self._is_left:
+            return
+        try:
+            body = prepared.write(poll)
+        except Exception as error:  # noqa: BLE001 - as above
+            poll.abandon()
+            self._error, self._poll = error, None
+            self._client.go_on()
+            return
+        marks = prepared.marks
+        if poll.messages and self._client.is_closed():
+            poll.abandon()
+        self._client.answered(marks.answer(body, marks.clock() - self.began), self._written)
+
+    def _written(self, whole: bool) -> None:
+        assert self._poll is not None
+        if whole and self._poll.messages:
+            self._poll.delivered()
+        self._poll.abandon()
+
+    def _rest(self) -> Steps[Poll]:
+        """Take the steps that are left, beginning with the wait of the last one."""
+        try:
+            if self._error is not None:
+                raise self._error
+            if self._wait is not None:
+                yield self._wait
+            return (yield from self._steps)
+        finally:
+            self._steps.close()
