@@ -309,7 +309,7 @@ class Reader:
 READERS: Final[dict[str, Reader]] = {
     "DMaaP JSON": Reader(_read_json, frozenset()),
     "DMaaP cambria": Reader(_read_cambria, frozenset({"key"})),
-    "DMaaP ndjson": Reader(_read_lines, ALL - {"null"}),
+    "DMaaP ndjson": Reader(_read_lines, ALL),
     "PIP 64": Reader(_read_pip64, ALL),
     "Pulsar": Reader(_read_pulsar, ALL - {"null"}),
     "Kafka": Reader(_read_kafka, ALL),
