@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -147,16 +147,17 @@ def test_http_polls_are_answered_with_all(app: Flask) -> None:
 
 @pytest.mark.usefixtures("shared_broker")
 def test_kafka_clients_read_all_with_dense_offsets(kafka_address: str) -> None:
-    consumer = KafkaConsumer(bootstrap_servers=kafka_address, enable_auto_commit=False)
-    partition = TopicPartition("kafka", 0)
-    consumer.assign([partition])
-    consumer.seek_to_beginning(partition)
     found: list[Any] = []
-    while len(found) < len(VALUES):
-        batches = consumer.poll(timeout_ms=5_000)
-        assert batches, f"{len(found)} of {len(VALUES)} came"
-        found += [one for batch in batches.values() for one in batch]
-    consumer.close()
+    with closing(
+        KafkaConsumer(bootstrap_servers=kafka_address, enable_auto_commit=False)
+    ) as consumer:
+        partition = TopicPartition("kafka", 0)
+        consumer.assign([partition])
+        consumer.seek_to_beginning(partition)
+        while len(found) < len(VALUES):
+            batches = consumer.poll(timeout_ms=5_000)
+            assert batches, f"{len(found)} of {len(VALUES)} came"
+            found += [one for batch in batches.values() for one in batch]
     assert [(one.offset, one.value) for one in found] == list(enumerate(VALUES))
     assert dict(found[0].headers) == {"x": b"1", "Nats-Subject": b"s.a"}
     assert (found[4].key, found[4].timestamp) == (b"a", 77)
