@@ -76,12 +76,6 @@ DIFFERENCES: dict[str, Difference] = {
         why="a compatibility check of a schema of another type answers that it is not compatible;"
         " Apache Pulsar answers 500",
     ),
-    "administering.the_time_to_live_of_a_namespace": Difference(
-        ours=405,
-        apache=204,
-        why="there is no time to live; `retention.backlog` limits the unacknowledged messages that"
-        " are kept",
-    ),
     "java.recordsOfAvroAndJson": Difference(
         ours=_RECORDS
         | {"AVRO": [1, -2, "AVRO", "-2", 2, "nothing", "IncompatibleSchemaException"]},

@@ -324,8 +324,8 @@ def test_apache_pulsar_is_refused_unless_it_drops_repeats_and_then_has_each_row_
 def test_apache_pulsar_is_refused_when_nobody_can_be_asked_whether_it_drops_repeats(
     folder: Path, apache_pulsar: Pulsar
 ) -> None:
-    settings = settings_of(folder, apache_pulsar.url)
-    backend = pulsar.open_backend(apache_pulsar.url, settings, None)
+    url = f"{apache_pulsar.url}/?admin=none"
+    backend = pulsar.open_backend(url, settings_of(folder, url), None)
     with pytest.raises(NotAllowedError, match="admin"):
         backend.deduplicates(TopicName.parse("any"), 20)  # type: ignore[attr-defined]
     backend.close()

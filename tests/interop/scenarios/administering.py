@@ -43,7 +43,10 @@ def a_schema_of_another_kind(world: World) -> object:
 
 
 def the_time_to_live_of_a_namespace(world: World) -> object:
-    return world.server.asked("POST", f"namespaces/{world.server.namespace}/messageTTL", 0)
+    path = f"namespaces/{world.server.namespace}/messageTTL"
+    set_status = world.server.asked("POST", path, 0)
+    status, body = world.server.told("GET", path)
+    return set_status, status, body.decode()
 
 
 def what_a_peek_tells(world: World) -> object:
