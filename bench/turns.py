@@ -36,6 +36,8 @@ KIB = b"x" * 1024
 BATCH = (b"1.1024.k" + KIB + b"\n") * 100
 BACKLOG_ENTRIES = 4_000
 MANY_TOPICS = 1_000
+WAITING_MESSAGES = 16_000
+PUBLISHED_TOGETHER = 500
 
 Measure = Callable[[Server], int]
 """Puts a router under load and returns how many operations that were."""
@@ -93,6 +95,33 @@ def _polls(server: Server) -> int:
     return len(run(server.port, requests, 1, SECONDS).latencies) // 2
 
 
+@dataclass
+class Polls:
+    """Polls of messages that wait: each of so many groups over a connection of its own.
+
+    `together`: how many messages were published in one request.
+    """
+
+    groups: int
+    limit: int
+    together: int
+    topic: str = ""
+
+    def prepare(self, server: Server) -> None:
+        """Publish what polls are answered, to another topic each time."""
+        self.topic = f"waiting-{next(_topics)}"
+        publish = request("POST", f"/events/{self.topic}", b"\n".join([KIB] * self.together))
+        published = 0
+        while published < WAITING_MESSAGES:
+            published += len(run(server.port, [publish], 32, 0.3).latencies) * self.together
+
+    def __call__(self, server: Server) -> int:
+        """Poll; return the number of polls."""
+        path = f"/events/{self.topic}/g%d/c?from=earliest&timeout=0&limit={self.limit}"
+        polls = [request("GET", path % group) for group in range(self.groups)]
+        return len(run(server.port, polls, self.groups, SECONDS, own=True).latencies)
+
+
 def _sends(load: wire.Load) -> Measure:
     def measure(server: Server) -> int:
         url = f"pulsar://127.0.0.1:{server.pulsar}"
@@ -116,6 +145,11 @@ MEASURES: dict[str, Measure] = {
     "POST 1 KiB, 1,000 topics, c=32": _many_topics,
     "POST 100 x 1 KiB in cambria, c=8": _batches,
     "POST and the poll that gets it, c=1": _polls,
+    "poll of 1 message of 500, 1 consumer": Polls(1, 1, PUBLISHED_TOGETHER),
+    "poll of 1 message of 500, 32 groups": Polls(32, 1, PUBLISHED_TOGETHER),
+    "poll of 1 single message, 1 consumer": Polls(1, 1, 1),
+    "poll of 1 single message, 32 groups": Polls(32, 1, 1),
+    "poll of 500 messages, 1 consumer": Polls(1, 500, PUBLISHED_TOGETHER),
     "single SENDs of 1 KiB": _sends(SINGLES),
     "SENDs of 100 x 1 KiB, a message": _sends(LARGER),
     "singles published and drained": _backlog(SINGLES),
@@ -177,6 +211,8 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         # The order changes, so that neither always runs behind the other.
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
+            if isinstance(measure, Polls):
+                measure.prepare(server)
             before, began = server.processor_seconds(), time.perf_counter()
             done = measure(server)
             took = time.perf_counter() - began

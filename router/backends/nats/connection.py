@@ -53,7 +53,7 @@ class NatsUrl:
 
 
 class NatsConnection:
-    """A connection that is made with the first request, and anew after a failure.
+    """A connection that is made with the first request, and again after a failure.
 
     For one thread at a time.
     """

@@ -1,7 +1,7 @@
 """STREAM.SNAPSHOT: sends the archive of a stream to a subject, as fast as its client takes it.
 
 Theory of operation. The archive has the form of nats-server 2.15, compressed piece by piece. Chunks
-are numbered in their reply subjects, and each answer makes room for another one; an empty message
+are numbered in their reply subjects, and each answer lets another one be sent; an empty message
 with a status ends them. Messages that are stored meanwhile are not part of it, and those that are
 deleted meanwhile may be missing.
 
