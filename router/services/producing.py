@@ -7,8 +7,7 @@ are looked at one by one.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Final
@@ -115,15 +114,6 @@ class Attempt:
             return Batch(self._topic, partition, messages)
         name = self._names.producer(*self._sender.identity, str(number))
         return Batch(self._topic, partition, messages, name, 0)
-
-
-@contextmanager
-def timeouts_of_publish() -> Iterator[None]:
-    """Have a timeout say whether messages are stored: BackendTimeoutError and subclasses only."""
-    try:
-        yield
-    except BackendTimeoutError as error:
-        raise error.of_publish() from error
 
 
 def partitions_of(messages: Sequence[Outgoing], partitions: int, turns: Iterable[int]) -> list[int]:

@@ -16,13 +16,15 @@ key names must not change between tries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from router.backends import Backend, Batch
 from router.errors import (
+    BackendTimeoutError,
     MessageTooLargeError,
     NotAllowedError,
     PartialPublishError,
@@ -40,7 +42,6 @@ from router.services.producing import (
     Outgoing,
     Sender,
     partitions_of,
-    timeouts_of_publish,
 )
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
@@ -77,6 +78,15 @@ class PublishResult:
 
     count: int
     replayed: bool = False
+
+
+@contextmanager
+def timeouts_of_publish() -> Iterator[None]:
+    """Have a timeout say whether messages are stored: BackendTimeoutError and subclasses only."""
+    try:
+        yield
+    except BackendTimeoutError as error:
+        raise error.of_publish() from error
 
 
 class Publisher:

@@ -262,7 +262,7 @@ def _acknowledge(store: Store, subscription: Subscription, acks: Iterable[Ack]) 
 
 
 def acknowledge_before(store: Store, subscription: Subscription, end: int) -> None:
-    """Acknowledge all entries before one, whichever consumer holds them; on disk with the next sync."""
+    """Acknowledge all entries before one, held by a consumer or not; on disk with the next sync."""
     if end > subscription.cursor.mark_delete + 1:
         _acknowledge(store, subscription, [Ack(end - 1, cumulative=True)])
 

@@ -14,8 +14,7 @@ from flask import Response, request
 from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
 from router.model import Message, Principal, TopicName
 from router.quoting import quoted
-from router.services.producing import timeouts_of_publish
-from router.services.publish import PublishResult
+from router.services.publish import PublishResult, timeouts_of_publish
 from router.services.schema_values import schema_messages
 from router.steps import Steps, run_blocking
 from router.web import bodies

@@ -23,8 +23,7 @@ from router.errors import MissingConsumerError
 from router.model import ConsumerId, Message, Subscription, TopicName
 from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
-from router.services.producing import timeouts_of_publish
-from router.services.publish import Publisher, PublishResult
+from router.services.publish import Publisher, PublishResult, timeouts_of_publish
 from router.settings.options import SettingsOptions, from_setting
 from router.steps import Prepared, Steps, run_blocking
 from router.web import bodies, offload, requests, tracing

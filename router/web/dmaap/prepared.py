@@ -17,8 +17,7 @@ from router.model import Principal, TopicName
 from router.services.appending import Append
 from router.services.batches import PublishBatch
 from router.services.memory_budget import Reservation
-from router.services.producing import timeouts_of_publish
-from router.services.publish import Publisher, PublishResult
+from router.services.publish import Publisher, PublishResult, timeouts_of_publish
 from router.steps import Client, Steps
 from router.web import bodies
 from router.web.addresses import USER

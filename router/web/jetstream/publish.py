@@ -10,7 +10,7 @@ import orjson
 from flask import Response, request
 
 from router.errors import BadRequestError, MessageTooLargeError, OutcomeUnknownError
-from router.services.producing import timeouts_of_publish
+from router.services.publish import timeouts_of_publish
 from router.steps import Steps, run_blocking
 from router.web import bodies, requests, tracing
 from router.web.front import Answer

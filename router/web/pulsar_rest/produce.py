@@ -14,8 +14,8 @@ from router.errors import BadRequestError, BatchTooLargeError
 from router.model import Principal, Subscription, TopicName
 from router.quoting import json_failure
 from router.services.memory_budget import MemoryBudget
-from router.services.producing import Outgoing, Sender, timeouts_of_publish
-from router.services.publish import Publisher
+from router.services.producing import Outgoing, Sender
+from router.services.publish import Publisher, timeouts_of_publish
 from router.services.topic_schemas import TopicSchemas
 from router.steps import Offload, run_blocking
 from router.web import bodies, forms, requests, tracing
