@@ -122,6 +122,8 @@ class BrokerPoll:
             except (PublishRefusedError, ReadFailedError) as error:
                 failure = error
                 damaged.add(entry.partition)
+        # What the messages were made of need not wait with them for their client.
+        self._answer.clear()
         if failure is not None:
             if not found:
                 raise ReadFailedError(f"a stored entry cannot be read: {failure}") from failure
@@ -131,7 +133,7 @@ class BrokerPoll:
     @property
     def is_held(self) -> bool:
         """Return whether the broker holds what it answered; see `PendingPoll`."""
-        return self._is_open
+        return self._has_ended and self._is_open
 
     def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
         """End the poll; see `PendingPoll`."""

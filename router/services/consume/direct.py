@@ -61,7 +61,7 @@ class DirectSession:
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""
         context = self._context
-        may_create = context.options.create_topics
+        may_try_again = True
         while True:
             self._pending = pending = self._store.poll(
                 self._poll(), self.mailbox, context.options.backend_timeout
@@ -69,12 +69,12 @@ class DirectSession:
             try:
                 found = yield from self._wait(pending)
             except TopicNotFoundError:
-                if not may_create:
-                    context.forget(self._request.subscription)
+                subscription, create = self._request.subscription, context.options.create_topics
+                context.forget(subscription)
+                context.topics.partitions(subscription.topic, create=create)
+                if not may_try_again:
                     raise
-                may_create = False
-                context.forget(self._request.subscription)
-                context.topics.partitions(self._request.subscription.topic, create=True)
+                may_try_again = False
                 continue
             except BackendUnavailableError:
                 # The broker went away, and with it all that was held.
