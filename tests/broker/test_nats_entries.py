@@ -79,10 +79,7 @@ def shared_broker(
     folder = tmp_path_factory.mktemp("nats-entries") / "data"
     folder.mkdir(mode=0o700)
     asyncio.run(write(folder))
-    # The messages are of 2023, and a round of retention may come before the last test.
-    process = BrokerProcess(
-        folder, free_port(), broker_kafka=kafka_address, retention_time="36500d"
-    )
+    process = BrokerProcess(folder, free_port(), broker_kafka=kafka_address)
     process.start()
     yield process
     process.stop()
