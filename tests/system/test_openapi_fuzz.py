@@ -29,6 +29,7 @@ from schemathesis.specs.openapi.checks import (
     status_code_conformance,
 )
 
+from router.web.pulsar_admin.policies import POLICIES
 from tests.system.stack import Stack
 from tests.unit.web.applications import HASHES
 
@@ -48,8 +49,16 @@ CHECKS: Final = [
 SPELLING: Final = re.compile(r"^/(?:v1|topics/(?:non-)?persistent)/|/consumers/\{consumer\}")
 """Paths that are another spelling of one that is there as well: the views are the same."""
 CHANGING: Final = frozenset({"delete", "put", "post", "patch"})
-UNSET: Final = ("/autoTopicCreation", "/deduplication", "/retention")
-"""Policies: where a namespace has none of its own, the answer has no body, as Apache Pulsar's."""
+UNSET: Final = tuple(
+    {"/persistence"}
+    | {
+        f"/{path}"
+        for policy in POLICIES
+        for of_topic in (False, True)
+        for _, path, *_ in policy.routes(of_topic=of_topic)
+    }
+)
+"""Policies: where there is none, the answer has no body, as Apache Pulsar's."""
 SETTINGS: Final = {
     "consume_timeout": "20ms",
     "consume_max_timeout": "50ms",
