@@ -182,7 +182,9 @@ class PollReader(Exclusive):
                 break
             count += more[0]
             size += more[1]
-            if opened.size > request.max_inflated:
+            # What is left of a batch comes before the next entry.
+            is_partial = self.last is not None and self.last.batch_index >= 0
+            if is_partial or opened.size > request.max_inflated:
                 break
         if count:
             flow = self._consumer.flow

@@ -301,3 +301,14 @@ def test_what_was_sent_is_counted_once() -> None:
         assert subscription.sent_messages == 10
 
     on_a_house(test)
+
+
+def test_what_is_left_of_a_batch_comes_before_the_next_entry() -> None:
+    async def test(house: House) -> None:
+        await house.publish([Message(b"a"), Message(b"b" * 30)])
+        await house.publish([Message(b"c")])
+        assert await house.poll(max_bytes=10) == [b"a"]
+        assert await house.poll(max_bytes=10) == [b"b" * 30]
+        assert await house.poll(max_bytes=10) == [b"c"]
+
+    on_a_house(test)
