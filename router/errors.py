@@ -325,6 +325,11 @@ class NotAllowedError(RouterError):
     code = "not-allowed"
 
 
+def over_max_bytes(size: int, max_bytes: int) -> MessageOverMaxBytesError:
+    """Return the failure of a poll whose next message has more bytes than it asked for."""
+    return MessageOverMaxBytesError(f"the next message has {size} bytes, maxBytes is {max_bytes}")
+
+
 def too_many_topics(limit: int) -> NotAllowedError:
     """Return the failure of creating a topic by its first use at the limit of topics."""
     return NotAllowedError(

@@ -20,15 +20,17 @@ from router.registry import Record, Registry
 from router.settings import Settings
 from router.wire import node
 from router.wire.node import node_pb2 as npb
-from router.wire.node.conversions import MEMBERS, RECORD, from_message_id, to_message_id, to_samples
+from router.wire.node.conversions import (
+    MEMBERS,
+    OUTCOMES,
+    RECORD,
+    from_message_id,
+    to_message_id,
+    to_samples,
+)
 
 PROBE: Final = "probe"
 """The kind and name of a record that is asked for and never written."""
-_OUTCOMES = {
-    Outcome.REFUSED: npb.CommandRelease.REFUSED,
-    Outcome.EMPTY: npb.CommandRelease.EMPTY,
-    Outcome.DELIVERED: npb.CommandRelease.DELIVERED,
-}
 MAX_REGISTRY_CALLS: Final = 64
 """Calls of one worker that the broker has before it; it ends a connection that has too many."""
 
@@ -193,7 +195,7 @@ class BrokerClaim:
             self._tell(
                 npb.CommandRelease(
                     claim_id=self.number,
-                    outcome=_OUTCOMES[outcome],
+                    outcome=OUTCOMES[outcome],
                     pending=[to_message_id(position) for position in pending],
                 )
             )

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Any
 
 from router.backends import GroupPoll, Start
 from router.backends.pulsar.consumer import Taking
 from router.backends.pulsar.entries import is_oversized, read_entry
 from router.errors import (
     BackendUnavailableError,
-    MessageOverMaxBytesError,
     PublishRefusedError,
     ReadFailedError,
     RouterError,
     from_code,
+    over_max_bytes,
 )
 from router.model import Outcome, Position, Stored
 from router.node import Mailbox
@@ -23,13 +23,7 @@ from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.link import Link
 from router.wire import node
 from router.wire.node import node_pb2 as npb
-from router.wire.node.conversions import to_message_id
-
-OUTCOMES: Final = {
-    Outcome.REFUSED: npb.CommandRelease.REFUSED,
-    Outcome.EMPTY: npb.CommandRelease.EMPTY,
-    Outcome.DELIVERED: npb.CommandRelease.DELIVERED,
-}
+from router.wire.node.conversions import OUTCOMES, to_message_id
 
 
 class BrokerPoll:
@@ -194,6 +188,8 @@ class BrokerPoll:
         An entry that the broker does not take apart comes whole. Raises MessageOverMaxBytesError.
         """
         poll = self._poll
+        if found and found[0].oversized:
+            return found  # alone, and passed over whatever the bounds are
         fits = len(found) <= poll.limit and _values(found) <= poll.max_bytes
         if fits and (len(found) > 1 or not poll.strict):
             return found
@@ -203,9 +199,7 @@ class BrokerPoll:
                 break
         kept = taking.found
         if poll.strict and kept and (size := kept[0].message.size()) > poll.max_bytes:
-            raise MessageOverMaxBytesError(
-                f"the next message has {size} bytes, maxBytes is {poll.max_bytes}"
-            )
+            raise over_max_bytes(size, poll.max_bytes)
         if len(kept) < len(found):
             self._upto = _last(kept)
         return kept

@@ -230,23 +230,22 @@ class PollEngine:
 
     async def _prepare(self, poll: Poll) -> None:
         request = poll.request
+        group: PolledGroup | None = None
+        failure: RouterError = TopicNotFoundError("the group was deleted while it was made")
         try:
             await self._finder.make(request.topic, request.subscription, request.start)
             group = self._current(request)
-            if group is None:
-                raise TopicNotFoundError("the group was deleted while it was made")
         except PublishRefusedError as error:  # a full disk: there is nothing to publish here
-            self._tasks.pop(poll, None)
-            poll.refuse(ReadFailedError(f"The group cannot be made: {error}."))
+            failure = ReadFailedError(f"The group cannot be made: {error}.")
         except RouterError as error:
-            self._tasks.pop(poll, None)
-            poll.refuse(error)
+            failure = error
         except (DamagedError, StoreError, OSError) as error:
-            self._tasks.pop(poll, None)
             reason = said(error) if isinstance(error, OSError) else str(error)
-            poll.refuse(ReadFailedError(f"The group cannot be made: {reason}."))
+            failure = ReadFailedError(f"The group cannot be made: {reason}.")
+        self._tasks.pop(poll, None)
+        if group is None:
+            poll.refuse(failure)
         else:
-            self._tasks.pop(poll, None)
             self._claim(poll, group)
 
     def _claim(self, poll: Poll, group: PolledGroup) -> None:

@@ -13,7 +13,7 @@ from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.delivery.exclusive import Exclusive
 from router.broker.storage import PULSAR_FORMAT, Ack, Entry
 from router.broker.storage.cursors import words
-from router.errors import FencedError, MessageOverMaxBytesError, ReadFailedError
+from router.errors import FencedError, ReadFailedError, over_max_bytes
 from router.model import Position
 from router.quoting import said
 
@@ -232,7 +232,7 @@ class PollReader(Exclusive):
             if into:
                 return 0, 0
             if request.strict and stored.messages == 1 and opened.size <= request.max_inflated:
-                raise _too_large(opened.size, request)
+                raise over_max_bytes(opened.size, request.max_bytes)
         if opened.size > request.max_inflated and into:
             return 0, 0
         subscription = self.subscription
@@ -279,7 +279,7 @@ class PollReader(Exclusive):
                     if is_full:
                         break
                     if request.strict:
-                        raise _too_large(more, request)
+                        raise over_max_bytes(more, request.max_bytes)
                     is_full = True
                 size += more
                 end = index + 1
@@ -348,9 +348,3 @@ class PollReader(Exclusive):
 
     def probe(self, *, soon: bool = False) -> None:
         """Do nothing: the poll ends with its time, or with its worker's connection."""
-
-
-def _too_large(size: int, request: PollRequest) -> MessageOverMaxBytesError:
-    return MessageOverMaxBytesError(
-        f"the next message has {size} bytes, maxBytes is {request.max_bytes}"
-    )

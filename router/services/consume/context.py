@@ -13,13 +13,13 @@ from typing import Final, Protocol
 from router.backends import Backend, Start
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
-from router.model import Stored, Subscription, TopicName
+from router.model import UNDECODED, Stored, Subscription, TopicName
 from router.node import Node
 from router.services.consume.ack_tokens import AnsweredRange
-from router.services.memory_budget import MemoryBudget
+from router.services.memory_budget import MemoryBudget, Reservation
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings import Settings
-from router.steps import Event
+from router.steps import Event, Steps
 from router.ttl_cache import TTLMap
 
 KNOWN_GROUP_SECONDS: Final = 30.0
@@ -147,6 +147,12 @@ class PollFigures:
         self._counted_waiting = 0
         metrics.before_drain(self._count)
 
+    def note_answer(self, messages: Sequence[Stored]) -> None:
+        """Note an answer that is out."""
+        size = sum(len(stored.message.value) for stored in messages)
+        undecoded = sum(UNDECODED in stored.message.properties for stored in messages)
+        self.answers.append((len(messages), size, undecoded))
+
     def _count(self) -> None:
         metrics, now = self._metrics, self._clock()
         for mailbox in tuple(self.waiting):
@@ -173,6 +179,34 @@ class PollFigures:
 def answer_size(messages: Sequence[Stored]) -> int:
     """Return about how much memory an answer takes: the messages, and the body made of them."""
     return sum(2 * len(s.message.value) + MESSAGE_OVERHEAD_BYTES for s in messages)
+
+
+class AnswerMemory:
+    """The memory that one answer takes until it is sent."""
+
+    __slots__ = ("_budget", "_reserved")
+
+    def __init__(self, budget: MemoryBudget) -> None:
+        self._budget = budget
+        self._reserved: Reservation | None = None
+
+    def reserve(self, size: int) -> bool:
+        """Reserve so many bytes; return False if there are none."""
+        if self._reserved is not None and self._reserved.shrink(size):
+            return True
+        self.release()
+        self._reserved = self._budget.try_reserve(size)
+        return self._reserved is not None
+
+    def wait_for(self, size: int, deadline: float) -> Steps[None]:
+        """Reserve so many bytes, waiting for them."""
+        self._reserved = yield from self._budget.reserve(size, 0, deadline)
+
+    def release(self) -> None:
+        """Give it back; callable twice."""
+        reserved, self._reserved = self._reserved, None
+        if reserved is not None:
+            reserved.release()
 
 
 class PollContext:

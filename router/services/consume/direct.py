@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 from router.backends import GroupPoll, PendingPoll, Polling
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
-from router.model import UNDECODED, Outcome, Position, Stored
+from router.model import Outcome, Position, Stored
 from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
     AckMode,
+    AnswerMemory,
     Client,
     ClientGoneError,
     PollContext,
@@ -18,7 +19,6 @@ from router.services.consume.context import (
     answer_size,
 )
 from router.services.consume.oversized import OversizedEntries
-from router.services.memory_budget import Reservation
 from router.steps import Steps
 
 
@@ -30,10 +30,10 @@ class DirectSession:
         "_context",
         "_deadline",
         "_has_ended",
+        "_memory",
         "_oversized",
         "_pending",
         "_request",
-        "_reserved",
         "_store",
         "mailbox",
         "waited",
@@ -55,7 +55,7 @@ class DirectSession:
         self._oversized = oversized
         self._deadline = context.clock() + request.timeout
         self._pending: PendingPoll | None = None
-        self._reserved: Reservation | None = None
+        self._memory = AnswerMemory(context.unsent)
         self._has_ended = False
 
     def run(self) -> Steps[list[Stored]]:
@@ -88,19 +88,17 @@ class DirectSession:
                 pending.done(Outcome.DELIVERED)
             elif found[0].oversized:
                 self._put_away(pending, found[0])
-            elif self._reserve(size := answer_size(found)):
+            elif self._memory.reserve(size := answer_size(found)):
                 return found
             else:
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
                 pending.done(Outcome.REFUSED)
-                self._reserved = yield from context.unsent.reserve(size, 0, self._deadline)
+                yield from self._memory.wait_for(size, self._deadline)
 
     def acknowledge(self, messages: Sequence[Stored]) -> None:
         """Acknowledge what is out, or leave that to the id's next poll, and end. Never raises."""
-        size = sum(len(stored.message.value) for stored in messages)
-        strange = sum(UNDECODED in stored.message.properties for stored in messages)
-        self._context.figures.answers.append((len(messages), size, strange))
+        self._context.figures.note_answer(messages)
         self._end(Outcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
 
     def token(self, tokens: AckTokens) -> None:
@@ -114,8 +112,7 @@ class DirectSession:
         if self._has_ended:
             return
         self._has_ended = True
-        if self._reserved is not None:
-            self._reserved.release()
+        self._memory.release()
         if self._pending is not None:
             self._pending.done(outcome, keep=keep)
             if outcome is Outcome.EMPTY and not self._request.limited:
@@ -161,12 +158,3 @@ class DirectSession:
             stored,
             lambda: pending.done(Outcome.DELIVERED, upto=place),
         )
-
-    def _reserve(self, size: int) -> bool:
-        """Reserve the memory of an answer until it is sent; return False if there is none."""
-        if self._reserved is not None:
-            if self._reserved.shrink(size):
-                return True
-            self._reserved.release()
-        self._reserved = self._context.unsent.try_reserve(size)
-        return self._reserved is not None

@@ -17,18 +17,19 @@ from router.errors import (
     BackendUnavailableError,
     ConflictError,
     CoordinationUnavailableError,
-    MessageOverMaxBytesError,
     RouterError,
     SubscriptionBusyError,
     TooManyRequestsError,
     TopicNotFoundError,
+    over_max_bytes,
 )
 from router.metrics import Metrics
-from router.model import UNDECODED, ConsumerId, Outcome, Position, Stored
+from router.model import ConsumerId, Outcome, Position, Stored
 from router.node import Claim, Node
 from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
     AckMode,
+    AnswerMemory,
     Client,
     ClientGoneError,
     ConsumeOptions,
@@ -40,7 +41,6 @@ from router.services.consume.context import (
 from router.services.consume.direct import DirectSession
 from router.services.consume.oversized import OversizedEntries
 from router.services.consume.partitions import OpenPartitions, PollReader
-from router.services.memory_budget import Reservation
 from router.services.topic_metadata import TopicMetadataCache
 from router.steps import Steps, run_blocking
 
@@ -68,10 +68,10 @@ class PollSession:
         "_consumer",
         "_context",
         "_deadline",
+        "_memory",
         "_partitions",
         "_reader",
         "_request",
-        "_reserved",
         "mailbox",
         "waited",
     )
@@ -93,7 +93,7 @@ class PollSession:
         self._deadline = context.clock() + request.timeout
         self._claim: Claim | None = None
         self._claimed = 0.0
-        self._reserved: Reservation | None = None
+        self._memory = AnswerMemory(context.unsent)
 
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""
@@ -119,12 +119,12 @@ class PollSession:
                     raise
                 found = None
             if found is not None:
-                if not found or self._reserve(size := answer_size(found)):
+                if not found or self._memory.reserve(size := answer_size(found)):
                     return found
                 # Kept, it would take the memory that there is not. It is received again.
                 del found
                 self._release(Outcome.REFUSED)
-                self._reserved = yield from context.unsent.reserve(size, 0, self._deadline)
+                yield from self._memory.wait_for(size, self._deadline)
                 continue
             # The broker went away, and with it all that was held: claim again, while there is time.
             self._drop()
@@ -132,20 +132,6 @@ class PollSession:
                 if self._partitions.unacknowledged:
                     raise BackendUnavailableError("the node's broker went away")
                 return []
-
-    def _reserve(self, size: int) -> bool:
-        """Reserve the memory of an answer until it is sent; return False if there is none."""
-        if self._reserved is not None and self._reserved.shrink(size):
-            return True
-        self._release_memory()
-        self._reserved = self._context.unsent.try_reserve(size)
-        return self._reserved is not None
-
-    def _release_memory(self) -> None:
-        """Give back the memory of the answer; callable twice."""
-        if self._reserved is not None:
-            self._reserved.release()
-            self._reserved = None
 
     def _wait(self, claim: Claim) -> Steps[list[Stored] | None]:
         """Return messages, none when the time is over, or None when the claim was lost."""
@@ -261,9 +247,7 @@ class PollSession:
         if self._claim is None:
             return
         last = self._partitions.still_held(self._claim)
-        size = sum(len(stored.message.value) for stored in messages)
-        strange = sum(UNDECODED in stored.message.properties for stored in messages)
-        self._context.figures.answers.append((len(messages), size, strange))
+        self._context.figures.note_answer(messages)
         pending = tuple(last.values()) if self._request.ack is AckMode.NEXT else ()
         if self._request.ack is AckMode.WRITTEN:
             for partition, position in last.items():
@@ -274,7 +258,7 @@ class PollSession:
         """Close and release everything; callable twice."""
         if outcome is Outcome.EMPTY and not self._request.limited:
             outcome = Outcome.REFUSED
-        self._release_memory()
+        self._memory.release()
         if self._release(outcome, pending):
             self._context.figures.outcomes.append(outcome.value)
 
@@ -435,7 +419,5 @@ class _AnswerReader(PollReader):
                 break
         size = sum(stored.message.size() for stored in some)
         if size > bytes_left and (self._max_bytes is not None or not first):
-            raise MessageOverMaxBytesError(
-                f"the next message has {size} bytes, maxBytes is {self._max_bytes}"
-            )
+            raise over_max_bytes(size, self._max_bytes or bytes_left)
         return some, size

@@ -29,6 +29,7 @@ from router.metrics import Sample
 from router.model import (
     GroupMembers,
     Member,
+    Outcome,
     PartitionLease,
     PartitionStats,
     Policies,
@@ -47,6 +48,14 @@ from router.wire.pulsar import schemas
 T = TypeVar("T")
 M = TypeVar("M", bound=Message)
 Convert = Callable[[Any], Any]
+
+
+OUTCOMES: Final = {
+    Outcome.REFUSED: npb.CommandRelease.REFUSED,
+    Outcome.EMPTY: npb.CommandRelease.EMPTY,
+    Outcome.DELIVERED: npb.CommandRelease.DELIVERED,
+}
+"""How a poll ended, in the protocol's words."""
 
 
 def to_pairs(properties: Mapping[str, str]) -> list[pb.KeyValue]:

@@ -9,18 +9,13 @@ from router.broker.consume.engine import PollEngine
 from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import StartPosition
 from router.errors import NotAllowedError, RouterError
-from router.model import Outcome
 from router.wire import node
+from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
-from router.wire.node.conversions import from_message_id
 
 MAX_FRAME_PAYLOAD: Final = 1 << 20
 """An answer of more than one entry that has more bytes takes several frames."""
-OUTCOMES: Final = {
-    npb.CommandRelease.REFUSED: Outcome.REFUSED,
-    npb.CommandRelease.EMPTY: Outcome.EMPTY,
-    npb.CommandRelease.DELIVERED: Outcome.DELIVERED,
-}
+OUTCOMES: Final = {number: outcome for outcome, number in conversions.OUTCOMES.items()}
 
 
 class PollingConnection(Protocol):
@@ -96,7 +91,9 @@ class PollSession:
                 command.poll_id,
                 OUTCOMES[command.outcome],
                 keep=command.keep,
-                upto=[from_message_id(place) for place in command.upto] if command.upto else (),
+                upto=[conversions.from_message_id(place) for place in command.upto]
+                if command.upto
+                else (),
             )
 
     def close(self) -> None:
