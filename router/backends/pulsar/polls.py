@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from router.backends import GroupPoll, Start
+from router.backends import Start
+from router.backends.polling import GroupPoll
 from router.backends.pulsar.consumer import Taking
 from router.backends.pulsar.entries import is_oversized, read_entry
 from router.errors import (

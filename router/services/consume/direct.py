@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from router.backends import GroupPoll, PendingPoll, Polling
+from router.backends.polling import GroupPoll, PendingPoll, Polling
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
 from router.model import Outcome, Position, Stored
 from router.services.consume.ack_tokens import AckTokens

@@ -12,7 +12,8 @@ from typing import Final
 
 import structlog
 
-from router.backends import Backend, Polling
+from router.backends import Backend
+from router.backends.polling import Polling
 from router.errors import (
     BackendUnavailableError,
     ConflictError,

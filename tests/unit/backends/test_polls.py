@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.backends import GroupPoll
+from router.backends.polling import GroupPoll
 from router.backends.pulsar.polls import BrokerPoll, BrokerPolls
 from router.errors import (
     BackendUnavailableError,

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from router.backends import Batch, GroupPoll
+from router.backends import Batch
+from router.backends.polling import GroupPoll
 from router.errors import BackendUnavailableError, ReadFailedError, RouterError
 from router.model import Message, Outcome, TopicInfo, TopicName
 from router.node import Mailbox

@@ -1,0 +1,69 @@
+"""What a backend has besides if its store serves polls itself: one request, one end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from router.backends import Start
+from router.model import Outcome, Position, Stored, Subscription
+from router.node import Mailbox
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPoll:
+    """A poll of a consumer group; `timeout` in seconds.
+
+    `strict`: a first message of more than `max_bytes` is refused, else it is answered alone.
+    `start` is for a group that does not exist yet; a number is a time in ms since 1970. An entry
+    that has more than `max_inflated` bytes without its compression is answered alone, as stored.
+    `is_limited`: if it ends empty, it counts against the limit on empty polls.
+    """
+
+    subscription: Subscription
+    consumer: str
+    limit: int
+    max_bytes: int
+    timeout: float
+    strict: bool = False
+    start: Start | int = Start.LATEST
+    max_inflated: int = 0
+    is_limited: bool = True
+
+
+class PendingPoll(Protocol):
+    """A poll that a store serves: its partitions are held until it is done."""
+
+    @property
+    def is_held(self) -> bool:
+        """Return whether the store holds something that it answered until the poll is done."""
+        ...
+
+    def answer(self) -> list[Stored] | None:
+        """Return the messages, none: the time is over; None: there is no answer yet.
+
+        Raises TopicNotFoundError, SubscriptionBusyError, TooManyRequestsError,
+        MessageOverMaxBytesError, CoordinationUnavailableError, ReadFailedError, and
+        BackendUnavailableError if the store went away, and with it all that was held.
+        """
+        ...
+
+    def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
+        """End the poll: delivered messages are acknowledged, or only those up to these positions.
+
+        With `keep` the next poll of the same consumer id acknowledges them. Callable twice.
+        """
+        ...
+
+
+@runtime_checkable
+class Polling(Protocol):
+    """A store that serves polls itself: claims, takes and acknowledges in one place."""
+
+    def poll(self, poll: GroupPoll, mailbox: Mailbox, timeout: float) -> PendingPoll:
+        """Begin a poll; its answer wakes the mailbox. `timeout` bounds the sending.
+
+        Raises BackendUnavailableError.
+        """
+        ...
