@@ -216,7 +216,7 @@ class RepetitionFilter(logging.Filter):
             return True
         if (known := record.__dict__.get(_WRITTEN)) is not None:  # by another handler
             return bool(known)
-        left_out = self._admit(hash((record.name, record.levelno, _said(record))))
+        left_out = self._admit(hash((record.name, record.levelno, _content(record))))
         record.__dict__[_WRITTEN] = left_out is not None
         if left_out and isinstance(record.msg, dict):
             record.msg = {**record.msg, "left_out": record.msg.get("left_out", 0) + left_out}
@@ -242,7 +242,7 @@ class RepetitionFilter(logging.Filter):
             return left_out
 
 
-def _said(record: logging.LogRecord) -> tuple[str, ...]:
+def _content(record: logging.LogRecord) -> tuple[str, ...]:
     """Return what a line says, without what tells equal ones apart."""
     if isinstance(record.msg, dict):
         return tuple(f"{name}={record.msg[name]}" for name in record.msg if name not in _VARYING)
