@@ -119,7 +119,7 @@ def test_body_that_is_too_large_or_no_form_is_a_problem(site: Site) -> None:
 def test_failure_of_a_view_is_a_problem(
     site: Site, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int
 ) -> None:
-    def fail(*_: object) -> None:
+    def fail(*_: object, **__: object) -> None:
         raise error
 
     monkeypatch.setattr(Topics, "listed", fail)
