@@ -12,6 +12,8 @@ with `--wrk` the posts are measured with both, and rates of wrk's lines say more
 from __future__ import annotations
 
 import argparse
+import http.client
+import json
 import re
 import statistics
 import subprocess
@@ -38,6 +40,7 @@ BACKLOG_ENTRIES = 4_000
 MANY_TOPICS = 1_000
 WAITING_MESSAGES = 16_000
 PUBLISHED_TOGETHER = 500
+STREAM_MESSAGES = 60_000
 
 Measure = Callable[[Server], int]
 """Puts a router under load and returns how many operations that were."""
@@ -122,6 +125,56 @@ class Polls:
         return len(run(server.port, polls, self.groups, SECONDS, own=True).latencies)
 
 
+@dataclass
+class Acks:
+    """Fetches of so many messages of a stream, each followed by a request that acknowledges them.
+
+    One connection; the consumer is another one in each turn, so that the messages are there again.
+    """
+
+    batch: int
+    consumer: str = ""
+    filled: set[int] = field(default_factory=set)
+
+    def prepare(self, server: Server) -> None:
+        """Fill the stream before the first turn, and make the consumer of this one."""
+        self.consumer = f"c{next(_topics)}"
+        config = {"durable_name": self.consumer, "ack_policy": "explicit"}
+        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        if server.port not in self.filled:
+            self.filled.add(server.port)
+            _call(client, "STREAM.CREATE.ACKED", {"name": "ACKED", "subjects": ["acked"]})
+            publish, stored = request("POST", "/jetstream/publish/acked", KIB[:128]), 0
+            while stored < STREAM_MESSAGES:
+                stored += len(run(server.port, [publish], 128, 1.0).latencies)
+        call = f"CONSUMER.CREATE.ACKED.{self.consumer}"
+        _call(client, call, {"stream_name": "ACKED", "config": config})
+
+    def __call__(self, server: Server) -> int:
+        """Fetch and acknowledge; return the number of pairs."""
+        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        fetch = f"/jetstream/fetch/ACKED/{self.consumer}?batch={self.batch}&expires=0"
+        done, until = 0, time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            tokens = re.findall(rb"\$JS\.ACK\.[^\"]+", _post(client, fetch))
+            if not tokens:
+                break
+            if (said := _post(client, "/jetstream/ack", b"\n".join(tokens))) != b"+OK":
+                raise RuntimeError(said.decode())
+            done += 1
+        return done
+
+
+def _call(client: http.client.HTTPConnection, subject: str, body: object) -> None:
+    """Make a call of the JetStream API; what it makes may be there already."""
+    _post(client, f"/jetstream/api/{subject}", json.dumps(body).encode())
+
+
+def _post(client: http.client.HTTPConnection, path: str, body: bytes = b"") -> bytes:
+    client.request("POST", path, body)
+    return client.getresponse().read()
+
+
 def _sends(load: wire.Load) -> Measure:
     def measure(server: Server) -> int:
         url = f"pulsar://127.0.0.1:{server.pulsar}"
@@ -150,6 +203,8 @@ MEASURES: dict[str, Measure] = {
     "poll of 1 single message, 1 consumer": Polls(1, 1, 1),
     "poll of 1 single message, 32 groups": Polls(32, 1, 1),
     "poll of 500 messages, 1 consumer": Polls(1, 500, PUBLISHED_TOGETHER),
+    "fetch and acknowledge 1 message": Acks(1),
+    "fetch and acknowledge 100 messages": Acks(100),
     "single SENDs of 1 KiB": _sends(SINGLES),
     "SENDs of 100 x 1 KiB, a message": _sends(LARGER),
     "singles published and drained": _backlog(SINGLES),
@@ -211,7 +266,7 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         # The order changes, so that neither always runs behind the other.
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
-            if isinstance(measure, Polls):
+            if isinstance(measure, Polls | Acks):
                 measure.prepare(server)
             before, began = server.processor_seconds(), time.perf_counter()
             done = measure(server)

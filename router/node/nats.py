@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import Final
 
 from router.errors import BackendTimeoutError, MessageTooLargeError, RouterError, from_code
@@ -11,7 +12,7 @@ from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
 from router.steps import Event
 from router.wire import node
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import MAX_MESSAGE_SIZE, encode
 
@@ -25,36 +26,51 @@ class NatsCall(Event):
     Other things may wake it too: `is_done` says whether it was the answer.
     """
 
-    __slots__ = ("_connection", "_done", "_error", "_messages", "_request_id")
+    __slots__ = ("_answer", "_connection", "_error", "_request_id")
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
-        self._done = False
         self._connection = connection
         self._request_id = connection.next_id()
-        self._messages: list[NatsMessage] = []
+        self._answer: npb.CommandAdminResponse | None = None
         self._error: RouterError | None = None
 
     def is_done(self) -> bool:
-        """Return whether the answer is there."""
-        return self._done
+        """Return whether the answer is there, or a failure instead."""
+        return self._answer is not None or self._error is not None
 
-    def send(self, asked: npb.NatsRequest) -> None:
-        """Send the request; raise LostError."""
-        command = npb.CommandAdmin(request_id=self._request_id, nats_request=asked)
+    def send(
+        self,
+        *,
+        nats_request: npb.NatsRequest | None = None,
+        nats_acknowledge: npb.NatsAcknowledge | None = None,
+    ) -> None:
+        """Send the request, one of both; raise LostError."""
+        command = npb.CommandAdmin(
+            request_id=self._request_id,
+            nats_request=nats_request,
+            nats_acknowledge=nats_acknowledge,
+        )
         frame = encode(node.extension(admin=command))
         self._connection.ask_for(self._request_id, frame, self)
 
-    def result(self) -> list[NatsMessage]:
+    def messages(self) -> list[NatsMessage]:
         """Return the messages of the answer; raise what it says.
 
         Raises LostError, and BackendTimeoutError if it is not there.
         """
-        if not self._done:
-            raise BackendTimeoutError
-        if self._error is not None:
-            raise self._error
-        return self._messages
+        answer = self._received()
+        if (failure := _failure(answer)) is not None:
+            raise failure
+        return [
+            NatsMessage(one.subject, one.reply, one.headers, one.payload)
+            for one in answer.nats_messages
+        ]
+
+    def acknowledged(self) -> AckResult:
+        """Return what the answer says of acknowledgements; raise as `messages` does."""
+        answer = self._received()
+        return AckResult(answer.acknowledged, _failure(answer))
 
     def cancel(self) -> None:
         """Wait no longer: a request under way ends at the broker as well. Callable twice."""
@@ -65,23 +81,24 @@ class NatsCall(Event):
 
     def put(self, value: npb.CommandAdminResponse) -> None:
         """Take the answer."""
-        if value.HasField("code"):
-            self._error = from_code(value.code, value.message)
-        else:
-            self._messages = [
-                NatsMessage(one.subject, one.reply, one.headers, one.payload)
-                for one in value.nats_messages
-            ]
-        self._end()
+        self._answer = value
+        self.wake()
 
     def fail(self, error: RouterError) -> None:
         """Take a failure instead."""
         self._error = error
-        self._end()
-
-    def _end(self) -> None:
-        self._done = True
         self.wake()
+
+    def _received(self) -> npb.CommandAdminResponse:
+        if self._error is not None:
+            raise self._error
+        if self._answer is None:
+            raise BackendTimeoutError
+        return self._answer
+
+
+def _failure(answer: npb.CommandAdminResponse) -> RouterError | None:
+    return from_code(answer.code, answer.message) if answer.HasField("code") else None
 
 
 class NatsRoad:
@@ -107,8 +124,6 @@ class NatsRoad:
         """
         if len(message.payload) + len(message.headers) > MAX_MESSAGE_BYTES:
             raise MessageTooLargeError(f"The limit is {MAX_MESSAGE_BYTES} bytes.")
-        deadline = time.monotonic() + self._timeout
-        call = NatsCall(self._link.connection(deadline))
         asked = npb.NatsRequest(
             message=npb.NatsMessage(
                 subject=message.subject,
@@ -123,5 +138,28 @@ class NatsRoad:
             admin=principal.admin,
             administers=administers,
         )
-        call.send(asked)
+        call = self._call()
+        call.send(nats_request=asked)
         return call
+
+    def acknowledge(
+        self, principal: Principal, subjects: Sequence[str], payload: bytes, timeout: float
+    ) -> NatsCall:
+        """Send acknowledgements that all say the same, as `NatsAcknowledge` in node.proto says.
+
+        Raises BackendUnavailableError, BackendTimeoutError.
+        """
+        asked = npb.NatsAcknowledge(
+            subjects=subjects,
+            payload=payload,
+            timeout_ms=max(0, round(timeout * 1000)),
+            principal=principal.name,
+            key=principal.key,
+            admin=principal.admin,
+        )
+        call = self._call()
+        call.send(nats_acknowledge=asked)
+        return call
+
+    def _call(self) -> NatsCall:
+        return NatsCall(self._link.connection(time.monotonic() + self._timeout))

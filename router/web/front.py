@@ -76,6 +76,9 @@ PUBLISH: Final = "POST", "/events/<topic>"
 POLL: Final = "GET", "/events/<topic>/<group>/<consumer>"
 JETSTREAM_PUBLISH: Final = "POST", "/jetstream/publish/<subject>"
 JETSTREAM_FETCH: Final = "POST", "/jetstream/fetch/<stream>/<consumer>"
+JETSTREAM_ACKS: Final = {
+    word: ("POST", f"/jetstream/{word}") for word in ("ack", "nak", "term", "in-progress")
+}
 ELAPSED: Final = "router.elapsed"
 """Where the environment has what returns the seconds since the request began."""
 Note: TypeAlias = Callable[[float], None]
@@ -83,7 +86,7 @@ Note: TypeAlias = Callable[[float], None]
 NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
-_JETSTREAM: Final = re.compile(r"/jetstream/(?:publish/([^/%]+)|fetch/([^/%]+)/([^/%]+))")
+_JETSTREAM: Final = re.compile(r"/jetstream/(?:publish/([^/%]+)|fetch/([^/%]+)/([^/%]+)|([a-z-]+))")
 _NO_RULE: Final = "", ""
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
@@ -359,6 +362,8 @@ def _direct_rule(path: str) -> tuple[tuple[str, str], tuple[str, ...]]:
     if (plain := _PLAIN.fullmatch(path)) is not None:
         return (POLL, plain.groups()) if plain[2] else (PUBLISH, plain.groups()[:1])
     if (found := _JETSTREAM.fullmatch(path)) is not None:
-        subject, *names = found.groups()
+        subject, *names, word = found.groups()
+        if word:
+            return JETSTREAM_ACKS.get(word, _NO_RULE), ()
         return (JETSTREAM_PUBLISH, (subject,)) if subject else (JETSTREAM_FETCH, tuple(names))
     return _NO_RULE, ()

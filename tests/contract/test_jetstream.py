@@ -188,3 +188,13 @@ def test_a_time_that_is_too_short_and_a_bad_name_are_bad_requests(site: Site) ->
         found = site.call(f"STREAM.CREATE.{config['name']}", config)
         assert (found["error"]["kind"], found["error"]["code"]) == ("JetStreamBadRequest", 10052)
     assert name not in site.call("STREAM.LIST")["streams"]
+
+
+@pytest.mark.parametrize("word", ["ack", "nak", "term", "in-progress"])
+def test_acknowledgements_need_the_node_s_broker(site: Site, word: str) -> None:
+    token = f"$JS.ACK.{site.stream()}.c.1.1.1.1700000000000000000.0"
+    reply = site.client.post(f"/jetstream/{word}", data=token)
+    if site.kind == "embedded":
+        assert (reply.status_code, "done=0" in reply.text) == (404, True)
+    else:
+        assert (reply.status_code, "code=10076" in reply.text) == (503, True)

@@ -1,27 +1,44 @@
 """What clients answer to what consumers sent: acknowledgements and answers to flow control.
 
-They come as messages to `$JS.ACK.>` and `$JS.FC.>`, whose subjects name stream and consumer.
+They come as messages to `$JS.ACK.>` and `$JS.FC.>`, whose subjects name stream and consumer, or
+many in one request of HTTP, which is answered once when all of them are durable.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 import structlog
 
 from router.access.permissions import Right
-from router.broker.nats.acks import read_subject
+from router.broker.nats.acks import AckSubject, read_ack, read_subject
+from router.broker.nats.authorization import Caller
+from router.broker.nats.consumer import Consumer
+from router.broker.nats.consumer_log import ConsumerLog
+from router.broker.nats.failures import FAILURES
 from router.broker.nats.hub import Hub, Request
 from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.storage import StoreError
-from router.errors import RouterError
+from router.errors import (
+    BackendUnavailableError,
+    BadRequestError,
+    ConflictError,
+    RouterError,
+    SubscriptionNotFoundError,
+)
 from router.wire.nats.jetstream.errors import JetStreamError
+from router.wire.nats.message import AckResult
 
 _FLOW_TOKENS: Final = 5
 """Of `$JS.FC.<stream>.<consumer>.<id>`."""
+
+_NO_CONSUMER: Final = "the consumer of this token does not exist any more"
+_NOT_DELIVERED: Final = (
+    "this delivery is not known since the broker was started again: the message is given again"
+)
 
 MAX_KNOWN: Final = 10_000
 """Streams that are remembered by their names."""
@@ -48,6 +65,46 @@ class ClientAnswers:
             task.cancel()
         if self._tasks:
             await asyncio.wait(set(self._tasks))
+
+    async def acknowledge(
+        self, caller: Caller, subjects: Sequence[str], payload: bytes
+    ) -> AckResult:
+        """Take acknowledgements that all say the same, in order and up to the first that fails.
+
+        Those that were taken are durable on return.
+        """
+        kind = read_ack(payload)
+        permitted: set[Stream] = set()
+        logs: dict[ConsumerLog, None] = {}
+        done, failure = 0, None
+        try:
+            for subject in subjects:
+                if (ack := read_subject(subject)) is None:
+                    raise BadRequestError("The subject is none of an acknowledgement.")
+                stream = await self._opened_stream(ack.stream)
+                if stream not in permitted:
+                    _authorize(caller, stream)
+                    permitted.add(stream)
+                consumer = _consumer(stream, ack)
+                if not consumer.take(ack, kind):
+                    raise ConflictError(_NOT_DELIVERED)
+                logs[consumer.log] = None
+                done += 1
+        except RouterError as error:
+            failure = error
+        await _durable(logs)
+        return AckResult(done, failure)
+
+    async def _opened_stream(self, name: str) -> Stream:
+        stream = self._find_stream(name)
+        if stream is not None and not stream.opened:
+            try:
+                await stream.open()
+            except FAILURES as failure:
+                raise BackendUnavailableError(f"Stream {name} is not open: {failure}") from failure
+        if stream is None or stream.closed:
+            raise SubscriptionNotFoundError(_NO_CONSUMER)
+        return stream
 
     def _acknowledge(self, request: Request) -> None:
         """Serve `$JS.ACK.>`."""
@@ -107,3 +164,29 @@ class ClientAnswers:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+def _authorize(caller: Caller, stream: Stream) -> None:
+    """Raise ForbiddenError without the right to read a stream, or as if there were no stream."""
+    if caller.unrestricted:
+        return
+    if not caller.may(stream.topic_name, Right.VIEW):
+        raise SubscriptionNotFoundError(_NO_CONSUMER)
+    caller.authorize(stream.topic_name, Right.SUBSCRIBE)
+
+
+def _consumer(stream: Stream, ack: AckSubject) -> Consumer:
+    consumer: Consumer | None = stream.consumers.get(ack.consumer)
+    if consumer is None:
+        raise SubscriptionNotFoundError(_NO_CONSUMER)
+    return consumer
+
+
+async def _durable(logs: Iterable[ConsumerLog]) -> None:
+    """Return when all acknowledgements so far are durable; those of all consumers share a sync."""
+    waits = []
+    for log in logs:
+        waits.append(stored := asyncio.Event())
+        log.after(stored.set)
+    for stored in waits:
+        await stored.wait()

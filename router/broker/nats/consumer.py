@@ -206,9 +206,22 @@ class Consumer:
     def acknowledge(self, ack: AckSubject, payload: bytes, reply: str) -> None:
         """Take an acknowledgement of any kind; a requested one is answered once it is durable."""
         kind = read_ack(payload)
-        if kind.name != "+NXT" and ack.sequence >= self.state.next_sequence:
-            return  # not delivered, as far as is known after a crash: it will be, again
-        if kind.name in ("+ACK", "+TERM", "+NXT"):
+        if kind.name == "+NXT":
+            self._settle(ack)
+            self.log.changed()
+            self.request(reply, kind.argument)
+        elif self.take(ack, kind) and reply:
+            self.log.after(lambda: self._hub.publish(NatsMessage(reply)))
+
+    def take(self, ack: AckSubject, kind: AckKind) -> bool:
+        """Take an acknowledgement that asks for no message; `log.after` says when it is durable.
+
+        Returns False if the message was not delivered, as far as is known after a crash: it will
+        be, again.
+        """
+        if ack.sequence >= self.state.next_sequence:
+            return False
+        if kind.name in ("+ACK", "+TERM"):
             self._settle(ack)
         elif kind.name == "-NAK":
             self._refuse(ack, kind)
@@ -216,11 +229,7 @@ class Consumer:
         elif kind.name == "+WPI":
             self.state.extend(ack.sequence, self._context.now_ns())
         self.log.changed()
-        if kind.name == "+NXT":
-            self.request(reply, kind.argument)
-            return
-        if reply:
-            self.log.after(lambda: self._hub.publish(NatsMessage(reply)))
+        return True
 
     def confirm_flow(self, subject: str) -> None:
         """Take the answer to a flow control request."""

@@ -72,7 +72,7 @@ class Consumers:
         self._context = ConsumerContext(
             self._hub, self.now_ns, self._expire, self._exhausted, self._tally
         )
-        self._answers = ClientAnswers(hub, streams)
+        self.answers = ClientAnswers(hub, streams)
 
     def now_ns(self) -> int:
         """Return the time since 1970 on a clock that does not go back while the process lives."""
@@ -190,7 +190,7 @@ class Consumers:
 
     async def close_all(self) -> None:
         """End what is under way."""
-        await self._answers.close()
+        await self.answers.close()
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -12,6 +12,7 @@ import hashlib
 import secrets
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -20,7 +21,6 @@ from urllib.parse import urlsplit
 from router.access.authorizer import Authorizer
 from router.access.permissions import Right
 from router.broker.entries import Transcoder
-from router.broker.nats.acks import read_subject
 from router.broker.nats.api import JetStreamApi
 from router.broker.nats.authorization import Caller, SubjectRights
 from router.broker.nats.client import PrincipalCaller
@@ -35,14 +35,14 @@ from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
-from router.errors import ForbiddenError
+from router.errors import ForbiddenError, OutcomeUnknownError
 from router.model import Principal
 from router.registry import AsyncRegistry
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
 from router.wire.nats.encode import msg_parts
 from router.wire.nats.headers import status, status_code
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 
 PROTOCOL_VERSION: Final = "2.10.0"
 """The version of nats-server whose features clients may use."""
@@ -186,13 +186,27 @@ class NatsServer:
             message.subject
         ):
             raise ForbiddenError(f"Access denied: no right to publish to {message.subject}.")
-        if not caller.unrestricted and (name := _receives_of(message.subject)):
+        if not caller.unrestricted and (name := _pulled_stream(message.subject)):
             # What serves these subjects does not answer a client without rights.
             topic = self.streams.topic_name(name)
             if topic is None or not caller.may(topic, Right.VIEW):
                 return [NatsMessage("", headers=status(NO_RESPONDERS))]
             caller.authorize(topic, Right.SUBSCRIBE)
         return await self.request(caller, message, max_replies, seconds)
+
+    async def acknowledge_for(
+        self, principal: Principal, subjects: Sequence[str], payload: bytes, seconds: float
+    ) -> AckResult:
+        """Take acknowledgements of a principal of HTTP; see `ClientAnswers.acknowledge`.
+
+        Raises OutcomeUnknownError if they are not durable within some seconds.
+        """
+        caller = PrincipalCaller(principal, False, self.authorizer)
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.consumers.answers.acknowledge(caller, subjects, payload)
+        except TimeoutError:
+            raise OutcomeUnknownError from None
 
     async def request(
         self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
@@ -223,12 +237,9 @@ class NatsServer:
         return replies.received
 
 
-def _receives_of(subject: str) -> str:
-    """Return the stream whose messages a subject pulls or acknowledges, "" if it is neither."""
-    if subject.startswith(_NEXT):
-        return subject.removeprefix(_NEXT).partition(".")[0]
-    ack = read_subject(subject) if subject.startswith(_ACK) else None
-    return "" if ack is None else ack.stream
+def _pulled_stream(subject: str) -> str:
+    """Return the stream whose messages a subject pulls, "" if it pulls none."""
+    return subject.removeprefix(_NEXT).partition(".")[0] if subject.startswith(_NEXT) else ""
 
 
 def _ignore() -> None:

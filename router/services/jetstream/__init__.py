@@ -7,7 +7,7 @@ a store that is another server's, `topics.TopicStreams` serves what a store of t
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from router.errors import OutcomeUnknownError
@@ -16,7 +16,7 @@ from router.node.nats import NatsCall, NatsRoad
 from router.pulsar_client.connection import LostError
 from router.services.consume import Client, ClientGoneError, ConnectedClient
 from router.steps import Steps
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 
 API_PREFIX: Final = "$JS.API."
 ACK_PREFIX: Final = "$JS.ACK."
@@ -37,6 +37,15 @@ class JetStreamRequest(NamedTuple):
     seconds: float = 5.0
     long_poll: bool = False
     reads: bool = False
+
+
+class AckRequest(NamedTuple):
+    """Acknowledgements that all say the same: their subjects in order, and whose they are."""
+
+    principal: Principal
+    subjects: Sequence[str]
+    payload: bytes
+    seconds: float = 5.0
 
 
 class WatchedClient(Client, Protocol):
@@ -74,6 +83,14 @@ class JetStream(Protocol):
         Without a receiver the reply is the status 503. Raises ForbiddenError, what the store
         raises, OutcomeUnknownError where the broker went away, and ClientGoneError if the client
         leaves meanwhile.
+        """
+        ...
+
+    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+        """Take acknowledgements in order, up to the first that fails; those taken are durable.
+
+        Raises what the store raises, and OutcomeUnknownError where no answer came in time, or the
+        broker went away.
         """
         ...
 
@@ -125,11 +142,26 @@ class BrokerStreams:
             yield from self._wait(call, client, until)
             if not (call.is_done() or asked.reads or asked.long_poll):
                 raise OutcomeUnknownError.because("The broker did not answer in time.")
-            return call.result() if call.is_done() or not asked.long_poll else []
+            return call.messages() if call.is_done() or not asked.long_poll else []
         finally:
             self._long_polls.discard(call)
             client.close()
             call.cancel()
+
+    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+        """Take acknowledgements; see the protocol."""
+        until = time.monotonic() + asked.seconds + self._timeout
+        try:
+            call = self._road.acknowledge(*asked)
+            try:
+                yield from self._wait(call, _Unwatched(), until)
+                if not call.is_done():
+                    raise OutcomeUnknownError.because("The broker did not answer in time.")
+                return call.acknowledged()
+            finally:
+                call.cancel()
+        except LostError as error:
+            raise OutcomeUnknownError.because(error) from error
 
     def stop(self) -> None:
         """End long polls; see the protocol."""

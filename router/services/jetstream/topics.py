@@ -28,7 +28,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Policies, Position, Principal, TopicInfo, TopicName, TopicStats
-from router.services.jetstream import ACK_PREFIX, API_PREFIX, JetStreamRequest, Watch, unwatched
+from router.services.jetstream import API_PREFIX, AckRequest, JetStreamRequest, Watch, unwatched
 from router.services.jetstream.calls import Call, call_of
 from router.services.manage import NewTopic, Topics
 from router.services.producing import Outgoing, Sender
@@ -60,7 +60,7 @@ from router.wire.nats.jetstream.requests import (
     StreamPageRequest,
 )
 from router.wire.nats.jetstream.stream_rules import checked_stream
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.nats.router_messages import read_message, write_message
 from router.wire.nats.subjects import matches
 
@@ -132,9 +132,13 @@ class TopicStreams:
         if message.subject.startswith(API_PREFIX):
             call = call_of(message.subject)
             return [NatsMessage("", payload=self._answer(principal, call, message.payload))]
-        if message.subject.startswith(ACK_PREFIX):
-            raise NotSupportedError(self._lacks("consumers of JetStream"))
         return [self._published(principal, message)]
+
+    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+        """Raise NotSupportedError: there are no consumers."""
+        del asked
+        yield from ()  # a generator, as the protocol has it
+        raise NotSupportedError(self._lacks("consumers of JetStream"))
 
     def stop(self) -> None:
         """Do nothing: no request waits."""

@@ -64,6 +64,7 @@ class JetStreamRoutes:
         direct = {
             JETSTREAM_PUBLISH: self._publish.published,
             JETSTREAM_FETCH: self._fetch.fetched,
+            **self._acks.direct(),
         }
         calls.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
         failed = {JETSTREAM: self._failures.failed}

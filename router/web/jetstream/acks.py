@@ -2,33 +2,38 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
 
 import orjson
 from flask import Response, request
 
-from router.errors import BadRequestError, OutcomeUnknownError
+from router.errors import BadRequestError
 from router.quoting import quoted
+from router.services.jetstream import AckRequest
 from router.steps import Steps, run_blocking
+from router.web.front import JETSTREAM_ACKS, Answer, Direct
 from router.web.jetstream import light, shapes
-from router.web.jetstream.context import (
-    FAILED,
-    MAX_BODY_BYTES,
-    FaultError,
-    JetStreamContext,
-    status_of,
-)
-from router.web.jetstream.fetch import ack_fields
+from router.web.jetstream.context import FAILED, MAX_BODY_BYTES, JetStreamContext
 from router.web.openapi import description as api
 from router.web.requests import MILLISECONDS, Query
-from router.wire.nats.headers import NO_RESPONDERS
-from router.wire.nats.message import NatsMessage
+
+Payload = Callable[[WSGIEnvironment], bytes]
+"""Returns what the acknowledgements of a request say."""
 
 MAX_TOKENS: Final = 1_000
 MAX_DELAY_MS: Final = 30 * 86_400_000
 MAX_REASON_BYTES: Final = 500
 _FAILS: Final = (*api.STORE, "bad-json", "outcome-unknown")
+# Behind `$JS.ACK` stream and consumer, before which there may be a domain and an account; then how
+# often it was delivered, both sequences, the time and what is left. See `fetch.ack_fields`.
+_TOKEN: Final = re.compile(
+    r"\$JS\.ACK(?:(?:\.[^\0- .]+){2}(?:\.[0-9]{1,20}){5}"
+    r"|(?:\.[^\0- .]+){4}(?:\.[0-9]{1,20}){5}(?:\.[^\0- ]*)?)"
+)
 
 
 class AckViews:
@@ -46,7 +51,7 @@ class AckViews:
     )
     def ack(self) -> Response:
         """Acknowledge messages: they are not given again."""
-        return self._acknowledge(b"+ACK")
+        return self._acknowledge("ack")
 
     @api.operation(
         "POST /jetstream/nak",
@@ -58,8 +63,7 @@ class AckViews:
     )
     def nak(self) -> Response:
         """Give messages back: they are given again."""
-        delay = Query(request.environ).number("delay", 0, MAX_DELAY_MS, MILLISECONDS)
-        return self._acknowledge(b'-NAK {"delay": %d}' % (delay * 1_000_000) if delay else b"-NAK")
+        return self._acknowledge("nak")
 
     @api.operation(
         "POST /jetstream/term",
@@ -71,8 +75,7 @@ class AckViews:
     )
     def term(self) -> Response:
         """End messages that cannot be handled: they are not given again."""
-        reason = (Query(request.environ).text("reason") or "").encode()
-        return self._acknowledge(b"+TERM " + reason[:MAX_REASON_BYTES] if reason else b"+TERM")
+        return self._acknowledge("term")
 
     @api.operation(
         "POST /jetstream/in-progress",
@@ -83,28 +86,51 @@ class AckViews:
     )
     def in_progress(self) -> Response:
         """Say that messages are being handled: their `ack_wait` begins anew."""
-        return self._acknowledge(b"+WPI")
+        return self._acknowledge("in-progress")
 
-    def _acknowledge(self, kind: bytes) -> Response:
-        line = run_blocking(self._acknowledged(request.environ, kind))
-        return Response(line, content_type=light.KIND)
+    def direct(self) -> Mapping[tuple[str, str], Direct]:
+        """Return what answers each of the routes as its view does."""
+        return {
+            route: partial(self._acknowledged, payload=_PAYLOADS[word])
+            for word, route in JETSTREAM_ACKS.items()
+        }
 
-    def _acknowledged(self, environ: WSGIEnvironment, kind: bytes) -> Steps[str]:
+    def _acknowledge(self, word: str) -> Response:
+        body, headers = run_blocking(self._acknowledged(request.environ, _PAYLOADS[word]))
+        return Response(body, headers=headers)
+
+    def _acknowledged(self, environ: WSGIEnvironment, payload: Payload) -> Steps[Answer]:
         context = self._context
-        asked = context.principal(environ)
-        for done, token in enumerate(_tokens(context.body(environ, MAX_BODY_BYTES))):
+        principal, _ = context.principal(environ)
+        said = payload(environ)
+        tokens = _tokens(context.body(environ, MAX_BODY_BYTES))
+        environ[FAILED] = {"token": tokens[0], "done": 0}
+        asked = AckRequest(principal, tokens, said, context.options.timeout)
+        done, failure = yield from context.streams.acknowledge(asked)
+        if failure is not None:
             # What was done before a failure stands; the client learns how much that is.
-            environ[FAILED] = {"token": token, "done": done}
-            message = NatsMessage(token, payload=kind)
-            _check((yield from context.ask(environ, asked, message)))
-        return light.ok()
+            environ[FAILED] = {"token": tokens[done], "done": done}
+            raise failure
+        return (_OK,), [("Content-Type", light.KIND), ("Content-Length", str(len(_OK)))]
 
 
-def _check(replies: list[NatsMessage]) -> None:
-    if not replies:
-        raise OutcomeUnknownError
-    if status_of(replies[0])[0] == NO_RESPONDERS:
-        raise FaultError.of_status(404, "the consumer of this token does not exist any more")
+def _delayed(environ: WSGIEnvironment) -> bytes:
+    delay = Query(environ).number("delay", 0, MAX_DELAY_MS, MILLISECONDS)
+    return b'-NAK {"delay": %d}' % (delay * 1_000_000) if delay else b"-NAK"
+
+
+def _reasoned(environ: WSGIEnvironment) -> bytes:
+    reason = (Query(environ).text("reason") or "").encode()
+    return b"+TERM " + reason[:MAX_REASON_BYTES] if reason else b"+TERM"
+
+
+_OK: Final = light.ok().encode()
+_PAYLOADS: Final[Mapping[str, Payload]] = {
+    "ack": lambda _: b"+ACK",
+    "nak": _delayed,
+    "term": _reasoned,
+    "in-progress": lambda _: b"+WPI",
+}
 
 
 def _tokens(body: bytes) -> list[str]:
@@ -127,6 +153,6 @@ def _tokens(body: bytes) -> list[str]:
     if len(found) > MAX_TOKENS:
         raise BadRequestError(f"The limit is {MAX_TOKENS} tokens.")
     for token in found:
-        if not isinstance(token, str) or any(c <= " " for c in token) or not ack_fields(token):
+        if not isinstance(token, str) or _TOKEN.fullmatch(token) is None:
             raise BadRequestError(f"{quoted(str(token), 80)} is no token of a fetched message.")
     return found

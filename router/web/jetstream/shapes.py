@@ -78,7 +78,7 @@ ACKNOWLEDGED: Final = {200: api.Reply("`+OK`.", {"text/plain": str})}
 REFUSED: Final = {
     400: "what JetStream refuses, and subjects that are no call",
     404: "no such stream, consumer or message, and no stream with the subject",
-    409: "the consumer takes no pull",
+    409: "the consumer takes no pull, or does not know the delivery that is acknowledged",
     412: "a condition does not hold",
     429: "too many requests",
     500: "JetStream failed",

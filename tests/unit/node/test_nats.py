@@ -16,9 +16,9 @@ from router.model import Principal
 from router.node.nats import NatsCall, NatsRoad
 from router.pulsar_client.connection import LostError, Waiting
 from router.services.consume import ClientGoneError
-from router.services.jetstream import BrokerStreams, JetStreamRequest
+from router.services.jetstream import AckRequest, BrokerStreams, JetStreamRequest
 from router.wire import node
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import MAX_MESSAGE_SIZE, FrameReader
 
@@ -110,6 +110,47 @@ def test_request_says_who_asks_and_what_is_waited_for(wire: Wire, streams: Broke
     wire.answer(1, nats_messages=[reply])
     assert ended(steps) == [NatsMessage("_INBOX.x", payload=b"{}")]
     assert len(wire.sent) == 1
+
+
+TOKENS = [f"$JS.ACK.S.c.1.{number}.{number}.1700.0" for number in range(1, 1_001)]
+ACKS = AckRequest(Principal("anna"), TOKENS, b"-NAK", 5.0)
+
+
+def test_acknowledgements_of_one_request_are_one_frame(wire: Wire, streams: BrokerStreams) -> None:
+    steps = streams.acknowledge(ACKS)
+    next(steps)
+    (command,) = wire.sent
+    sent = command.nats_acknowledge
+    assert (list(sent.subjects), sent.payload) == (TOKENS, b"-NAK")
+    assert (sent.principal, sent.key, sent.admin, sent.timeout_ms) == ("anna", False, False, 5_000)
+    wire.answer(1, acknowledged=1_000)
+    assert ended(steps) == AckResult(1_000)
+    assert len(wire.sent) == 1
+
+
+def test_a_failure_of_acknowledgements_says_how_many_are_done(
+    wire: Wire, streams: BrokerStreams
+) -> None:
+    steps = streams.acknowledge(ACKS)
+    next(steps)
+    wire.answer(1, acknowledged=7, code="forbidden", message="no right")
+    done, failure = ended(steps)
+    assert (done, type(failure), str(failure)) == (7, ForbiddenError, "no right")
+
+
+def test_acknowledgements_without_an_answer_may_be_taken(
+    wire: Wire, streams: BrokerStreams
+) -> None:
+    steps = streams.acknowledge(ACKS)
+    next(steps)
+    wire.waiting.pop(1).fail(LostError("gone"))
+    with pytest.raises(OutcomeUnknownError, match="gone"):
+        next(steps)
+    late = BrokerStreams(streams._road, -10.0).acknowledge(ACKS)
+    with pytest.raises(OutcomeUnknownError, match="in time"):
+        next(late)
+    assert wire.sent[-1].cancel_nats_request == 2
+    assert wire.waiting == {}
 
 
 def test_failure_of_the_broker_is_raised(wire: Wire, streams: BrokerStreams) -> None:

@@ -93,7 +93,7 @@ def pair(
         "auth_failures_per_minute": "0",
     }
     direct, through_flask = Site(settings), Site(settings)
-    assert len(through_flask.app.extensions[DIRECT]) == 4
+    assert len(through_flask.app.extensions[DIRECT]) == 8
     through_flask.app.extensions[DIRECT] = {}
     yield direct, through_flask
     direct.close()

@@ -40,7 +40,7 @@ from router.wire.pulsar import Frame
 from router.wire.pulsar.pulsar_pb2 import BaseCommand
 
 _REFUSAL: Final = "administration is served on the node's socket and to administrators"
-NATS_REQUESTS: Final = ("nats_request", "cancel_nats_request")
+NATS_REQUESTS: Final = ("nats_request", "nats_acknowledge", "cancel_nats_request")
 """Those that a session serves, because they end with it."""
 BACKUPS: Final = ("begin_backup", "end_backup")
 """Those that hold something for the session."""
@@ -296,6 +296,8 @@ class NodeSession:
             self._respond(response)
         elif asked.HasField("nats_request"):
             self._nats.begin(self._rpc.nats, asked.request_id, asked.nats_request)
+        elif asked.HasField("nats_acknowledge"):
+            self._nats.begin(self._rpc.nats, asked.request_id, asked.nats_acknowledge)
         elif asked.HasField("cancel_nats_request"):
             self._nats.cancel(asked.cancel_nats_request)
         elif (now := self._rpc.answer_now(self, asked)) is not None:

@@ -1,5 +1,7 @@
 """NATS requests of HTTP: each is published for a principal, with an inbox whose messages answer it.
 
+Acknowledgements are requests too, of many at once, and need no inbox.
+
 Theory of operation. Any number of polls may wait here, each for one request, so they are tasks of
 their own and no requests of the connection, of which it may have few at once. A client that no
 longer waits (its own client left) says so by `cancel_nats_request`; the request then ends in the
@@ -10,7 +12,7 @@ of a connection end with it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -24,13 +26,14 @@ from router.errors import (
     RouterError,
 )
 from router.model import Principal
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 
 MAX_NATS_REQUESTS: Final = 20_000
 """Of one worker at once; it has at most half as many connections."""
 MAX_REPLIES: Final = 10_000
+MAX_ACKNOWLEDGEMENTS: Final = 1_000
 MAX_TIMEOUT_SECONDS: Final = 3_600.0
 
 _log = structlog.get_logger(__name__)
@@ -55,8 +58,19 @@ class NatsService(Protocol):
         """
         ...
 
+    async def acknowledge_for(
+        self, principal: Principal, subjects: Sequence[str], payload: bytes, seconds: float
+    ) -> AckResult:
+        """Take acknowledgements of a principal in order, up to the first that fails.
+
+        Those that were taken are durable on return. Raises OutcomeUnknownError after so many
+        seconds.
+        """
+        ...
+
 
 Respond = Callable[[npb.CommandAdminResponse], None]
+Asked = npb.NatsRequest | npb.NatsAcknowledge
 
 
 class NatsRequests:
@@ -66,7 +80,7 @@ class NatsRequests:
         self._respond = respond
         self._tasks: dict[int, asyncio.Task[None]] = {}
 
-    def begin(self, service: NatsService | None, request_id: int, asked: npb.NatsRequest) -> None:
+    def begin(self, service: NatsService | None, request_id: int, asked: Asked) -> None:
         """Serve a request; its answer is sent when it is there."""
         if service is None:
             self._refuse(request_id, NotAllowedError("This broker has no streams."))
@@ -86,10 +100,13 @@ class NatsRequests:
         for request_id in list(self._tasks):
             self.cancel(request_id)
 
-    async def _serve(self, service: NatsService, request_id: int, asked: npb.NatsRequest) -> None:
+    async def _serve(self, service: NatsService, request_id: int, asked: Asked) -> None:
         response = npb.CommandAdminResponse(request_id=request_id)
         try:
-            _fill(response, await _answers(service, asked))
+            if isinstance(asked, npb.NatsAcknowledge):
+                await _acknowledge(service, asked, response)
+            else:
+                _fill(response, await _answers(service, asked))
         except RouterError as failure:
             _fail(response, request_id, failure)
         except StoreError as failure:
@@ -115,6 +132,19 @@ async def _answers(service: NatsService, asked: npb.NatsRequest) -> list[NatsMes
     most = max(1, min(asked.max_replies, MAX_REPLIES))
     timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
     return await service.request_for(principal, asked.administers, message, most, timeout)
+
+
+async def _acknowledge(
+    service: NatsService, asked: npb.NatsAcknowledge, response: npb.CommandAdminResponse
+) -> None:
+    if len(asked.subjects) > MAX_ACKNOWLEDGEMENTS:
+        raise BadRequestError(f"The limit is {MAX_ACKNOWLEDGEMENTS} acknowledgements.")
+    principal = Principal(asked.principal, asked.key, asked.admin)
+    timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
+    result = await service.acknowledge_for(principal, asked.subjects, asked.payload, timeout)
+    response.acknowledged = result.done
+    if (failure := result.failure) is not None:
+        response.code, response.message = failure.code, str(failure)
 
 
 def _fill(response: npb.CommandAdminResponse, messages: list[NatsMessage]) -> None:

@@ -10,9 +10,9 @@ import pytest
 from router.broker.node.rpc import nats as rpc
 from router.broker.node.rpc.nats import NatsRequests
 from router.broker.storage import StoreError
-from router.errors import ForbiddenError
+from router.errors import ForbiddenError, OutcomeUnknownError
 from router.model import Principal
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 
@@ -28,13 +28,23 @@ ASKED = npb.NatsRequest(
 class Service:
     """Answers what a test says; `open` is set when it may."""
 
-    def __init__(self, answer: list[NatsMessage] | Exception) -> None:
+    def __init__(self, answer: list[NatsMessage] | AckResult | Exception) -> None:
         self.answer = answer
         self.open = asyncio.Event()
         self.asked: list[tuple[object, ...]] = []
         self.cancelled = 0
 
     async def request_for(self, *asked: object) -> list[NatsMessage]:
+        found = await self._answered(*asked)
+        assert isinstance(found, list)
+        return found
+
+    async def acknowledge_for(self, *asked: object) -> AckResult:
+        found = await self._answered(*asked)
+        assert isinstance(found, AckResult)
+        return found
+
+    async def _answered(self, *asked: object) -> list[NatsMessage] | AckResult:
         self.asked.append(asked)
         try:
             await self.open.wait()
@@ -92,6 +102,41 @@ def test_replies_are_the_answer() -> None:
 def test_failures_are_answers(failure: list[NatsMessage] | Exception, code: str) -> None:
     response = answered(failure)
     assert (response.code, len(response.nats_messages)) == (code, 0)
+
+
+def acknowledged(answer: AckResult | Exception, count: int = 3) -> npb.CommandAdminResponse:
+    subjects = [f"$JS.ACK.S.c.1.{number}.1.1.1" for number in range(count)]
+    asked = npb.NatsAcknowledge(
+        subjects=subjects, payload=b"+ACK", timeout_ms=1_500, principal="anna", key=True
+    )
+
+    async def scene(requests: NatsRequests, responses: list[npb.CommandAdminResponse]) -> None:
+        service = Service(answer)
+        service.open.set()
+        requests.begin(service, 7, asked)
+        await asyncio.wait_for(asyncio.gather(*requests._tasks.values()), 5)
+        for principal, found, payload, seconds in service.asked:
+            assert principal == Principal("anna", key=True)
+            assert (list(found), payload, seconds) == (subjects, b"+ACK", 1.5)  # type: ignore[call-overload]
+
+    (response,) = play(scene)
+    assert response.request_id == 7
+    return response
+
+
+def test_acknowledgements_are_answered_by_how_many_were_taken() -> None:
+    response = acknowledged(AckResult(3))
+    assert (response.acknowledged, response.HasField("code")) == (3, False)
+    response = acknowledged(AckResult(2, ForbiddenError("no")))
+    assert (response.acknowledged, response.code, response.message) == (2, "forbidden", "no")
+    response = acknowledged(OutcomeUnknownError())
+    assert (response.HasField("acknowledged"), response.code) == (False, "outcome-unknown")
+
+
+def test_acknowledgements_of_a_request_are_bounded() -> None:
+    assert acknowledged(AckResult(1_000), rpc.MAX_ACKNOWLEDGEMENTS).acknowledged == 1_000
+    refused = acknowledged(AckResult(1_001), rpc.MAX_ACKNOWLEDGEMENTS + 1)
+    assert (refused.code, refused.HasField("acknowledged")) == ("bad-request", False)
 
 
 def test_a_request_that_is_cancelled_ends_and_is_not_answered() -> None:

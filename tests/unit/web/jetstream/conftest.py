@@ -23,6 +23,8 @@ def streams(all_streams: FakeStreams) -> FakeStreams:
     """Streams that were asked nothing yet, and answer nothing."""
     all_streams.asked.clear()
     all_streams.rules.clear()
+    all_streams.acked.clear()
+    all_streams.result = None
     return all_streams
 
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import orjson
 
-from router.services.jetstream import JetStreamRequest, Watch, unwatched
+from router.services.jetstream import AckRequest, JetStreamRequest, Watch, unwatched
 from router.steps import Steps
 from router.wire.nats.headers import status
-from router.wire.nats.message import NatsMessage
+from router.wire.nats.message import AckResult, NatsMessage
 from tests.http import jetstream
 from tests.unit.web.applications import Site
 
@@ -20,13 +20,16 @@ Answer = Callable[[JetStreamRequest], list[NatsMessage]]
 class FakeStreams:
     """Answers each request by the first rule whose subject it begins with, else by the status 503.
 
-    `asked` has the requests in their order.
+    `asked` has the requests in their order. Acknowledgements are in `acked`, and all of them are
+    taken unless `result` says otherwise.
     """
 
     def __init__(self) -> None:
         self.asked: list[JetStreamRequest] = []
         self.rules: dict[str, list[Answer | Exception]] = {}
         self.watched: list[Any] = []
+        self.acked: list[AckRequest] = []
+        self.result: AckResult | Exception | None = None
 
     def answers(self, subject: str, *answers: object) -> None:
         """Answer requests in turn, the last answer again and again.
@@ -50,6 +53,14 @@ class FakeStreams:
                     raise answer
                 return answer(asked)
         return [NatsMessage("", headers=status(503))]
+
+    def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
+        """Take acknowledgements; see the protocol."""
+        yield from ()
+        self.acked.append(asked)
+        if isinstance(self.result, Exception):
+            raise self.result
+        return AckResult(len(asked.subjects)) if self.result is None else self.result
 
     def stop(self) -> None:
         """End long polls."""

@@ -11,9 +11,16 @@ import pytest
 from hypothesis import given as holds
 from hypothesis import strategies as st
 
-from router.errors import BackendUnavailableError, ForbiddenError, OutcomeUnknownError
+from router.errors import (
+    BackendUnavailableError,
+    ForbiddenError,
+    OutcomeUnknownError,
+    SubscriptionNotFoundError,
+)
 from router.web.jetstream import light
+from router.web.jetstream.acks import MAX_TOKENS
 from router.wire.nats.headers import read
+from router.wire.nats.message import AckResult
 from tests.unit.web.applications import Site
 from tests.unit.web.jetstream.conftest import Open
 from tests.unit.web.jetstream.streams import FakeStreams, given
@@ -203,25 +210,45 @@ KINDS = {
 
 @pytest.mark.parametrize("path", sorted(KINDS))
 def test_acknowledgements_go_to_the_token(site: Site, streams: FakeStreams, path: str) -> None:
-    streams.answers("$JS.ACK.", {})
     bodies = [TOKEN, f"{TOKEN}\n", json.dumps({"token": TOKEN}), json.dumps({"tokens": [TOKEN]})]
     for body in bodies:
         answer = site.client.post(path, data=body)
         assert (answer.status_code, answer.text) == (200, "+OK")
-        message = streams.asked[-1].message
-        assert (message.subject, message.payload) == (TOKEN, KINDS[path])
-    assert len(streams.asked) == len(bodies)
+        asked = streams.acked[-1]
+        assert (asked.subjects, asked.payload) == ([TOKEN], KINDS[path])
+    assert len(streams.acked) == len(bodies)
 
 
 def test_of_several_tokens_a_failure_says_how_many_are_done(
     site: Site, streams: FakeStreams
 ) -> None:
     tokens = [given(number, b"").reply for number in (1, 2, 3)]
-    streams.answers("$JS.ACK.", {}, 503)
+    streams.result = AckResult(1, SubscriptionNotFoundError("no consumer"))
     answer = site.client.post("/jetstream/ack", data="\n".join(tokens))
     fields = dict(parse_qsl(answer.text.removeprefix("-ERR ")))
-    assert (answer.status_code, fields["token"], fields["done"]) == (404, tokens[1], "1")
-    assert len(streams.asked) == 2
+    assert answer.status_code == 404
+    assert fields == {"reason": "no consumer", "token": tokens[1], "done": "1"}
+
+
+def test_of_acknowledgements_without_an_answer_none_counts_as_done(
+    site: Site, streams: FakeStreams
+) -> None:
+    streams.result = OutcomeUnknownError()
+    answer = site.client.post("/jetstream/ack", data=f"{TOKEN}\n{TOKEN}")
+    fields = dict(parse_qsl(answer.text.removeprefix("-ERR ")))
+    assert (answer.status_code, fields["token"], fields["done"]) == (504, TOKEN, "0")
+
+
+def test_all_tokens_of_a_request_are_one_request_of_the_store(
+    site: Site, streams: FakeStreams
+) -> None:
+    tokens = [given(number, b"").reply for number in range(1, MAX_TOKENS + 2)]
+    answer = site.client.post("/jetstream/ack", data="\n".join(tokens[:-1]))
+    assert (answer.status_code, answer.text) == (200, "+OK")
+    assert [asked.subjects for asked in streams.acked] == [tokens[:-1]]
+    answer = site.client.post("/jetstream/ack", json={"tokens": tokens})
+    assert (answer.status_code, answer.text[:4]) == (400, "-ERR")
+    assert len(streams.acked) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,11 +256,19 @@ def test_of_several_tokens_a_failure_says_how_many_are_done(
     [
         *("", "x", "{", "{}", '{"tokens":[]}', '{"token":1}', '{"tokens":"x"}'),
         *("$JS.API.STREAM.DELETE.S", "orders.new", "$JS.ACK.a.b.c", "$JS.ACK.S.c.x.1.1.1.1"),
-        f"{TOKEN} x",
+        *(f"{TOKEN} x", f"{TOKEN}.1", f"{TOKEN.rpartition('.')[0]}.", f"{TOKEN}9".ljust(140, "9")),
+        json.dumps({"token": TOKEN.replace("ORDERS", "ORD\x00ERS")}),
     ],
 )
 def test_what_is_no_token_is_sent_nowhere(site: Site, streams: FakeStreams, body: str) -> None:
-    streams.answers("", {})
     answer = site.client.post("/jetstream/ack", data=body)
     assert (answer.status_code, answer.text[:4]) == (400, "-ERR")
-    assert not streams.asked
+    assert not streams.acked
+
+
+def test_a_token_may_name_a_domain_and_an_account(site: Site, streams: FakeStreams) -> None:
+    tokens = [
+        f"$JS.ACK.hub.account.{TOKEN.removeprefix('$JS.ACK.')}{more}" for more in ("", ".x", ".x.y")
+    ]
+    assert site.client.post("/jetstream/ack", data="\n".join(tokens)).text == "+OK"
+    assert streams.acked[-1].subjects == tokens
