@@ -168,7 +168,9 @@ def router_on(
     environ |= {f"ROUTER_{name.upper()}": value for name, value in settings.items()}
     environ["PYTHONPATH"] = str(root)
     command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
-    command += ["--data", str(folder), "--pulsar", f"127.0.0.1:{pulsar}"]
+    command += ["--data", str(folder)]
+    if "backend_url" not in settings:  # only the embedded store has a listener
+        command += ["--pulsar", f"127.0.0.1:{pulsar}"]
     with _running(command, environ, port, ready, pulsar, root) as server:
         yield server
 

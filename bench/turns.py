@@ -1,4 +1,4 @@
-"""Two source trees in turns: `python -m bench.turns OLD_TREE [--only TEXT] [--wrk PROGRAM]`.
+"""Two source trees in turns: `python -m bench.turns OLD_TREE [--only TEXT] [--kafka] [--wrk FILE]`.
 
 Both routers run all the time and one of them is under load: what else the machine does falls on
 both. Processor time is that of all processes of a router; the load generator's is not counted.
@@ -14,13 +14,14 @@ from __future__ import annotations
 import argparse
 import http.client
 import json
+import os
 import re
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
@@ -31,6 +32,7 @@ from bench import wire
 from bench.load import Shuffled, request, run
 from bench.pulsar import LARGER, SINGLES
 from bench.servers import ROOT, Server, router
+from tests.servers.kafka import Kafka
 
 TURNS = 6
 SECONDS = 2.5
@@ -237,6 +239,7 @@ def main() -> None:
     options.add_argument("old", type=Path, help="the source tree to compare with")
     options.add_argument("--only", default="", help="measure what has this in its title")
     options.add_argument("--wrk", metavar="PROGRAM", help="measure posts with wrk, too")
+    options.add_argument("--kafka", action="store_true", help="measure HTTP over Apache Kafka")
     given = options.parse_args()
     measures = dict(MEASURES)
     if given.wrk:
@@ -244,10 +247,27 @@ def main() -> None:
             title = f"POST 1 KiB, c={connections}, by wrk"
             measures[title] = _posts_by_wrk(given.wrk, connections)
     with ExitStack() as stack:
-        servers = [stack.enter_context(router(tree)) for tree in (given.old.resolve(), ROOT)]
+        settings = (
+            {"backend_url": f"kafka://{stack.enter_context(_kafka())}"} if given.kafka else {}
+        )
+        trees = given.old.resolve(), ROOT
+        servers = [stack.enter_context(router(tree, **settings)) for tree in trees]
         for title, measure in measures.items():
             if given.only in title:
                 print(f"{title:<42} {_line(*_in_turns(servers, measure))}", flush=True)
+
+
+@contextmanager
+def _kafka() -> Iterator[str]:
+    """Run an Apache Kafka; yield its address."""
+    parent = os.environ.get("BENCH_DIR")
+    with tempfile.TemporaryDirectory(prefix="bench-", dir=parent) as folder:
+        kafka = Kafka(Path(folder) / "kafka")
+        try:
+            kafka.start()
+            yield kafka.address
+        finally:
+            kafka.close()
 
 
 def _line(old: Figures, new: Figures) -> str:

@@ -333,6 +333,7 @@ def _reload(blacklist: Blacklist) -> None:
 def _close(blacklist: Blacklist, owner: MetricsOwner, services: Services) -> None:
     blacklist.stop()
     owner.stop()
+    services.subscriber.close()
     if services.spans is not None:
         services.spans.close()
 

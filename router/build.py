@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 
 VERSION: Final = "1.0.0"
-NODE_PROTOCOL: Final = 9
+NODE_PROTOCOL: Final = 10
 """Version of the commands between the processes of a node (`wire/node/node.proto`, APPENDS).
 
 It grows with each change that a process of the older version would misread or not answer.

@@ -162,6 +162,26 @@ class Consumer(Protocol):
         ...
 
 
+@runtime_checkable
+class DeferringConsumer(Consumer, Protocol):
+    """A consumer that acknowledges beside the calls, and that polls one after the other may use.
+
+    `close` waits for what is under way, within the store's timeout.
+    """
+
+    def acknowledge_soon(self, upto: Position) -> bool:
+        """Have everything up to this message acknowledged within milliseconds; never waits.
+
+        If the store refuses it later, `receive` raises ConsumerClosedError. Returns False if it has
+        to be acknowledged by `acknowledge`.
+        """
+        ...
+
+    def resume(self) -> None:
+        """Go on for the next poll: receive what a consumer opened now would, without waiting."""
+        ...
+
+
 class Reader(Protocol):
     """A reader of one partition that leaves no trace: no subscription, no acknowledgements.
 

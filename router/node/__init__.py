@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription
+from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription, TopicName
 from router.registry import Registry
 
 
@@ -64,6 +64,25 @@ class Claim(Protocol):
         """Give these partitions back; their consumers must be closed."""
         ...
 
+    def recalled(self) -> bool:
+        """Return whether another needs what this retained claim holds.
+
+        Release it at once; if a poll uses it, say so by `in_use` and release it with the poll.
+        """
+        ...
+
+    def retain(self) -> None:
+        """Tell the node that the poll has ended with messages, and that the claim stands.
+
+        It does for the id's next poll at this worker, which does not tell the node, until it is
+        recalled or released. Callable twice.
+        """
+        ...
+
+    def in_use(self) -> None:
+        """Answer a recall: a poll uses the claim, and ends it. Callable twice."""
+        ...
+
     def release(self, outcome: Outcome, pending: Sequence[Position] = ()) -> None:
         """End the claim; callable twice. The id's next claim is handed `pending` back."""
         ...
@@ -79,6 +98,18 @@ class Node(Protocol):
 
         For backends that cannot refuse a late acknowledgement themselves: ask directly before it.
         Raises FencedError, BackendUnavailableError, BackendTimeoutError.
+        """
+        ...
+
+    def confirm_all(self, grants: Sequence[Grant], timeout: float) -> list[bool]:
+        """Return for each grant whether `confirm` would return; raise what it raises else."""
+        ...
+
+    def recall(self, topic: TopicName, subscription: str | None, timeout: float) -> None:
+        """Return when claims of a subscription, None: of the topic, that are retained are released.
+
+        Claims that polls use are not waited for, nor is a worker that stands still. Raises
+        BackendUnavailableError, BackendTimeoutError.
         """
         ...
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 from router.clocks import seconds_left
 from router.errors import BackendTimeoutError, BackendUnavailableError, from_code
 from router.metrics import Sample
-from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription
+from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription, TopicName
 from router.node import Mailbox
 from router.node.requests import ask
 from router.node.spawn import open_link
@@ -103,6 +103,8 @@ class BrokerClaim:
         "_lost",
         "_mailbox",
         "_pending",
+        "_recalled",
+        "_retained",
         "_revoked",
         "_unavailable_reason",
         "_waiting",
@@ -121,6 +123,7 @@ class BrokerClaim:
         self._limited: float | None = None
         self._unavailable_reason: str | None = None
         self._waiting = False
+        self._retained = self._recalled = False
         self._lost = False
         self._ended = False
 
@@ -173,6 +176,23 @@ class BrokerClaim:
         """Return what keeps the node from holding leases at all, while that lasts."""
         return self._unavailable_reason
 
+    def recalled(self) -> bool:
+        """Return whether another needs what this retained claim holds."""
+        return self._recalled
+
+    def retain(self) -> None:
+        """Tell the node that the poll has ended with messages, and that the claim stands."""
+        if not (self._retained or self._ended or self._lost):
+            self._retained = True
+            self._connection.send(node.frame(retain=npb.CommandRetain(claim_id=self.number)))
+
+    def in_use(self) -> None:
+        """Answer a recall: a poll uses the claim, and ends it."""
+        if self._retained and not self._ended and not self._lost:
+            self._retained = False
+            retain = npb.CommandRetain(claim_id=self.number, in_use=True)
+            self._connection.send(node.frame(retain=retain))
+
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back; their consumers must be closed."""
         if self._ended or self._lost:
@@ -211,6 +231,7 @@ class BrokerClaim:
             self._granted[grant.partition] = grant.generation
         self._revoked.update(command.revoked)
         self._waiting = command.waiting
+        self._recalled |= command.recalled
         self._holder = command.holder if command.HasField("holder") else None
         self._unavailable_reason = (
             command.unavailable_reason if command.HasField("unavailable_reason") else None
@@ -285,13 +306,19 @@ class BrokerNode:
 
     def confirm(self, grant: Grant, timeout: float) -> None:
         """Return if this is the newest grant of the partition and its lease certainly stands."""
-        command = npb.ConfirmLease(
-            topic=str(grant.subscription.topic),
-            subscription=grant.subscription.name,
-            partition=grant.partition,
-            generation=grant.generation,
-        )
-        ask(self.link, npb.CommandAdmin(confirm=command), time.monotonic() + timeout)
+        ask(self.link, npb.CommandAdmin(confirm=_lease(grant)), time.monotonic() + timeout)
+
+    def confirm_all(self, grants: Sequence[Grant], timeout: float) -> list[bool]:
+        """Return for each grant whether it is confirmed."""
+        leases = npb.ConfirmLeases(grants=map(_lease, grants))
+        command, deadline = npb.CommandAdmin(confirm_all=leases), time.monotonic() + timeout
+        fenced = set(ask(self.link, command, deadline).fenced)
+        return [place not in fenced for place in range(len(grants))]
+
+    def recall(self, topic: TopicName, subscription: str | None, timeout: float) -> None:
+        """Return when retained claims are released; see the protocol."""
+        claims = npb.RecallClaims(topic=str(topic), subscription=subscription)
+        ask(self.link, npb.CommandAdmin(recall=claims), time.monotonic() + timeout)
 
     def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
         """Return who polls a group, and who holds its partitions; see the protocol."""
@@ -336,6 +363,15 @@ class BrokerNode:
     def close(self) -> None:
         """End this worker's part: the connection goes, and with it claims and gauges."""
         self.link.close()
+
+
+def _lease(grant: Grant) -> npb.ConfirmLease:
+    return npb.ConfirmLease(
+        topic=str(grant.subscription.topic),
+        subscription=grant.subscription.name,
+        partition=grant.partition,
+        generation=grant.generation,
+    )
 
 
 def open_node(settings: Settings) -> BrokerNode:

@@ -25,6 +25,7 @@ from router.model import (
     PartitionLease,
     Position,
     Subscription,
+    TopicName,
 )
 from router.node import Mailbox
 from router.registry import (
@@ -97,6 +98,7 @@ class MemoryClaim:
         self.left: dict[int, Position] = {}
         self.is_revoked: set[int] = set()
         self.is_lost = False
+        self.is_retained = self.is_recalled = False
         self._node = node
         self._limited = limited
 
@@ -135,6 +137,18 @@ class MemoryClaim:
         """Return what keeps the node from holding leases."""
         return self._node.unavailable_reason
 
+    def recalled(self) -> bool:
+        """Return whether another needs what this retained claim holds."""
+        return self.is_recalled
+
+    def retain(self) -> None:
+        """Let the claim stand after its poll."""
+        self._node.retain(self)
+
+    def in_use(self) -> None:
+        """Answer a recall: a poll uses the claim, and ends it."""
+        self._node.in_use(self)
+
     def give_up(self, partitions: Sequence[int]) -> None:
         """Give these partitions back."""
         self._node.give_up(self, partitions)
@@ -162,6 +176,7 @@ class MemoryNode:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.lock = threading.Lock()
+        self._claims_changed = threading.Condition(self.lock)
         self.registry: Registry = MemoryRegistry()
         self.clock = clock
         self._idle = idle
@@ -196,8 +211,51 @@ class MemoryNode:
             self._claims.add(claim)
             assignor.claim(consumer.name, claim, self.clock())
             woken = self._settle(subscription, assignor)
+            if (first := assignor.waiting_behind(claim)) is not None:
+                woken |= self._recall({first})
         _wake(woken - {claim})
         return claim
+
+    def retain(self, claim: MemoryClaim) -> None:
+        """Let a claim stand after its poll, until it is recalled or released."""
+        with self.lock:
+            if claim not in self._claims or claim.is_retained:
+                return
+            claim.is_retained = True
+            self._empty_polls.delivered((claim.subscription, claim.consumer))
+            behind = self._assignors[claim.subscription].queued(claim.consumer)[1:]
+            woken = self._recall({claim} if behind else set())
+        _wake(woken)
+
+    def in_use(self, claim: MemoryClaim) -> None:
+        """Note that a recalled claim has a poll, and ends with it."""
+        with self.lock:
+            claim.is_retained = False
+            self._claims_changed.notify_all()
+
+    def recall(self, topic: TopicName, subscription: str | None, timeout: float) -> None:
+        """Return when claims that are retained are released; see the protocol."""
+        with self.lock:
+            found = {
+                claim
+                for claim in self._claims
+                if claim.is_retained
+                and claim.subscription.topic == topic
+                and subscription in {None, claim.subscription.name}
+            }
+            woken = self._recall(found)
+        _wake(woken)
+        with self.lock:
+            self._claims_changed.wait_for(
+                lambda: not any(one.is_retained for one in found & self._claims), timeout
+            )
+
+    def _recall(self, claims: set[MemoryClaim]) -> set[MemoryClaim]:
+        """Recall those of the claims that are retained; return them. The lock is held."""
+        recalled = {claim for claim in claims if claim.is_retained}
+        for claim in recalled:
+            claim.is_recalled = True
+        return recalled
 
     def holder(self, claim: MemoryClaim) -> str | None:
         """Say who polls under the same id, when this claim waits for that poll."""
@@ -223,6 +281,7 @@ class MemoryNode:
             if claim not in self._claims:
                 return
             self._claims.remove(claim)
+            self._claims_changed.notify_all()
             poller = claim.subscription, claim.consumer
             if outcome is Outcome.DELIVERED:
                 self._empty_polls.delivered(poller)
@@ -248,6 +307,18 @@ class MemoryNode:
                 for claim in self._claims
             ):
                 raise FencedError
+
+    def confirm_all(self, grants: Sequence[Grant], timeout: float) -> list[bool]:
+        """Return for each grant whether it stands."""
+        confirmed = []
+        for grant in grants:
+            try:
+                self.confirm(grant, timeout)
+            except FencedError:
+                confirmed.append(False)
+            else:
+                confirmed.append(True)
+        return confirmed
 
     def members(self, subscription: Subscription, timeout: float) -> GroupMembers:
         """Return who polls a group, and who holds its partitions."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -255,3 +256,70 @@ def test_members_are_told_with_what_they_hold(with_node: Opened) -> None:
     (member,) = with_node.node.members(group.subscription, WAIT).members
     assert (member.consumer, member.polls, member.polling_ms) == ("a", 0, None)
     assert member.idle_ms is not None
+
+
+def test_a_retained_claim_stands_until_another_poll_of_its_id_comes(
+    with_node: Opened, bell: Bell
+) -> None:
+    group, own = Group(with_node), Bell()
+    first = group.claim("a", own)
+    first.retain()
+    first.retain()
+    second = group.claim("a", bell)
+    own.until(first.recalled)
+    assert first.granted()
+    first.release(Outcome.DELIVERED)
+    bell.until(second.granted)
+    assert not second.recalled()
+    second.release(Outcome.EMPTY)
+
+
+def test_a_claim_that_is_retained_while_another_poll_waits_is_recalled(with_node: Opened) -> None:
+    group, own = Group(with_node), Bell()
+    first, second = group.claim("a", own), group.claim("a")
+    assert not first.recalled()
+    first.retain()
+    own.until(first.recalled)
+    first.release(Outcome.DELIVERED)
+    second.release(Outcome.EMPTY)
+
+
+@pytest.mark.parametrize("whole_topic", [False, True])
+def test_retained_claims_are_recalled_for_an_administrator_who_waits_for_their_end(
+    with_node: Opened, whole_topic: bool
+) -> None:
+    group, own = Group(with_node), Bell()
+    topic, name = group.subscription.topic, group.subscription.name
+    claim = group.claim("a", own)
+    claim.retain()
+    with ThreadPoolExecutor(1) as pool:
+        recall = pool.submit(with_node.node.recall, topic, None if whole_topic else name, WAIT)
+        own.until(claim.recalled)
+        assert not recall.done()
+        claim.release(Outcome.DELIVERED)
+        recall.result(WAIT)
+
+
+def test_an_administrator_does_not_wait_for_a_retained_claim_that_a_poll_uses(
+    with_node: Opened,
+) -> None:
+    group, own = Group(with_node), Bell()
+    claim = group.claim("a", own)
+    claim.retain()
+    with ThreadPoolExecutor(1) as pool:
+        recall = pool.submit(with_node.node.recall, group.subscription.topic, None, WAIT)
+        own.until(claim.recalled)
+        claim.in_use()
+        recall.result(WAIT)
+    assert claim.granted()
+    claim.release(Outcome.DELIVERED)
+
+
+def test_grants_are_confirmed_together_each_by_itself(with_node: Opened) -> None:
+    group = Group(with_node, 2)
+    claim = group.claim("a")
+    grants = [Grant(group.subscription, *one) for one in claim.granted().items()]
+    stale = Grant(group.subscription, 0, 1)
+    assert with_node.node.confirm_all([stale, *grants], WAIT) == [False, True, True]
+    claim.release(Outcome.EMPTY)
+    assert with_node.node.confirm_all(grants, WAIT) == [False, False]

@@ -32,6 +32,7 @@ from router.backends.kafka.offsets import (
     LATEST,
     UNCOMMITTED_TOO,
     Commit,
+    GroupPartition,
     Offsets,
     epoch_of,
     new_epoch,
@@ -62,16 +63,6 @@ POLL_SECONDS: Final = 0.5
 _ID: Final = "commit"
 
 Confirm = Callable[[float], None]
-
-
-@dataclass(frozen=True, slots=True)
-class GroupPartition:
-    """A group on one partition: the topic in the router, the names in Kafka, its number there."""
-
-    topic: TopicName
-    group: str
-    name: str
-    number: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ from router.backends import (
 from router.backends.kafka.acknowledging import GroupTopic, SharedCommits
 from router.backends.kafka.admin import Admin
 from router.backends.kafka.cluster import Cluster, shown_id
+from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer, KafkaReader
 from router.backends.kafka.groups import Groups
 from router.backends.kafka.known_topics import KnownTopics
@@ -91,6 +92,7 @@ class KafkaBackend:
             lambda of, deadline: self._groups.outlast(of.group, of.name, (of.number,), deadline),
         )
         strategy = Strategy(options.compatibility)
+        self._commits = CommitQueue(node, self._offsets)
         self._kept = KafkaSchemas(
             self._cluster, self._offsets, self._producers, self._names, strategy, options.replicas
         )
@@ -159,12 +161,14 @@ class KafkaBackend:
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
         deadline = time.monotonic() + timeout
+        self._node.recall(subscription.topic, subscription.name, timeout)
         whole = self._whole(subscription, deadline)
         self._groups.reset(whole, to if isinstance(to, tuple) else _time(to), deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
         deadline = time.monotonic() + timeout
+        self._node.recall(subscription.topic, subscription.name, timeout)
         whole = self._whole(subscription, deadline)
         topic_id = self._cluster.topic_id(whole.name)
         self._groups.unsubscribe(whole, subscription.name, topic_id, deadline)
@@ -182,6 +186,7 @@ class KafkaBackend:
             consumer = KafkaConsumer(
                 self._node,
                 self._together,
+                self._commits,
                 (grant, group),
                 reader,
                 lambda: self._closed(key, reader),
@@ -294,6 +299,7 @@ class KafkaBackend:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         name, deadline = self._names.topic(topic), time.monotonic() + timeout
         topic_id = self._kept.topic_id(topic, deadline)
+        self._node.recall(topic, None, timeout)
         self._admin().delete(name, deadline)
         self._kept.forget(topic_id, deadline)
         self._pool.end(name, None, BackendUnavailableError(f"topic {name} was deleted"))

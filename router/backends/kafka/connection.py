@@ -16,6 +16,7 @@ import math
 import socket
 import ssl
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final
 
@@ -109,25 +110,39 @@ class Connection:
 
         Raises LostError, LateError; the connection is of no use after either.
         """
-        version = self._version(request)
-        self._last = (self._last + 1) & 0x7FFFFFFF
+        return self.ask_all((request,), deadline)[0]
+
+    def ask_all(self, requests: Sequence[apis.Request], deadline: float) -> list[Any]:
+        """Send requests at once and return their answers, in their order; raise as `ask` does.
+
+        Together they are smaller than the buffers of a socket: the broker reads on as it answers.
+        """
         sent = False
         try:
-            frame = request.api.frame(request, version, self._last, self._client_id)
+            frames = []
+            for place, request in enumerate(requests, 1):
+                number = (self._last + place) & 0x7FFFFFFF
+                version = self._version(request)
+                frames.append(request.api.frame(request, version, number, self._client_id))
             self._socket.settimeout(_left(deadline, self.name, sent=False))
             sent = True
-            self._socket.sendall(frame)
-            head = self._read(4, deadline)
-            if head[:2] == _TLS_ALERT:
-                raise LostError(f"{self.name} expects TLS: set kafka.tls", sent=True)
-            size = int.from_bytes(head)
-            if not 4 <= size <= MAX_FRAME_BYTES:
-                raise LostError(f"{self.name} sent a frame of {size} bytes", sent=True)
-            correlation_id, answer = request.api.answer(self._read(size, deadline), version)
+            self._socket.sendall(frames[0] if len(frames) == 1 else b"".join(frames))
+            return [self._answer(request, deadline) for request in requests]
         except TimeoutError as error:
             raise LateError(f"no answer from {self.name}", sent=sent) from error
         except (OSError, KafkaMessageError) as error:
             raise LostError(f"{self.name}: {said(error)}", sent=sent) from error
+
+    def _answer(self, request: apis.Request, deadline: float) -> Any:
+        head = self._read(4, deadline)
+        if head[:2] == _TLS_ALERT:
+            raise LostError(f"{self.name} expects TLS: set kafka.tls", sent=True)
+        size = int.from_bytes(head)
+        if not 4 <= size <= MAX_FRAME_BYTES:
+            raise LostError(f"{self.name} sent a frame of {size} bytes", sent=True)
+        found = request.api.answer(self._read(size, deadline), self._version(request))
+        correlation_id, answer = found
+        self._last = (self._last + 1) & 0x7FFFFFFF
         if correlation_id != self._last:
             raise LostError(f"{self.name} answered another request", sent=True)
         self._used = time.monotonic()

@@ -15,6 +15,9 @@ still commit late (`kafka.fencing` = deadline). With `transactions` the commit g
 whose name belongs to group and partition, and Kafka itself refuses it once another consumer opened.
 Where single messages of the group are acknowledged too, commits are made in turns: `acknowledging`.
 
+A consumer may serve the polls of one consumer id one after the other. It then commits beside them,
+together with the others of this worker (`committing`); closing it commits what is left.
+
 A `KafkaReader` reads a partition for no group: it leaves no trace.
 """
 
@@ -26,11 +29,22 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import dropwhile
 from threading import Lock
+from typing import Final
 
-from router.backends.kafka.acknowledging import GroupPartition, SharedCommits
+import structlog
+
+from router.backends.kafka.acknowledging import SharedCommits
+from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.group_progress import Progress
 from router.backends.kafka.names import kafka_partition
-from router.backends.kafka.offsets import Commit, Offsets, epoch_of, note_of
+from router.backends.kafka.offsets import (
+    Commit,
+    GroupCommit,
+    GroupPartition,
+    Offsets,
+    epoch_of,
+    note_of,
+)
 from router.backends.kafka.reader import Reader
 from router.backends.kafka.transactions import Transaction
 from router.clocks import seconds_left
@@ -44,6 +58,11 @@ from router.errors import (
 from router.model import Grant, Position, Stored
 from router.node import Mailbox, Node
 
+CLOSE_SECONDS: Final = 5.0
+"""How long a consumer that is closed waits for its last commit."""
+
+_log = structlog.get_logger(__name__)
+
 
 class KafkaConsumer:
     """An exclusive reader of one partition of a subscription; see `Consumer`."""
@@ -52,6 +71,7 @@ class KafkaConsumer:
         self,
         node: Node,
         together: SharedCommits,
+        commits: CommitQueue,
         opened_for: tuple[Grant, str],
         reader: Reader,
         let_go: Callable[[], None],
@@ -60,9 +80,10 @@ class KafkaConsumer:
         self.partition = grant.partition
         self._node = node
         self._together = together
+        self._commits = commits
         self._offsets = together.offsets
-        self._grant = grant
-        self._of = GroupPartition(
+        self.grant = grant
+        self.of = GroupPartition(
             grant.subscription.topic, self._group, reader.topic, kafka_partition(grant.partition)
         )
         self._reader = reader
@@ -73,6 +94,9 @@ class KafkaConsumer:
         self._epoch = 0
         self._acknowledging = Lock()
         self._caught_up = False
+        # Acknowledged by `acknowledge_soon`, and how much of it is committed: offsets.
+        self._due = self._done = self._committing = -1
+        self._failure: RouterError | None = None
         self._ended = False
         self._closed = False
 
@@ -97,7 +121,7 @@ class KafkaConsumer:
         if committed is not None and self._reader.stale():
             with suppress(RouterError), self._acknowledging:
                 # Should it fail, the next consumer does it, days before it matters.
-                self._node.confirm(self._grant, seconds_left(deadline))
+                self._node.confirm(self.grant, seconds_left(deadline))
                 if not self._ended and self._progress.shared:
                     self._change(committed.offset, deadline)
                 elif not self._ended:
@@ -105,7 +129,7 @@ class KafkaConsumer:
 
     def receive(self, limit: int, max_bytes: int, timeout: float) -> list[Stored]:
         """Return what is stored now and not yet acknowledged; see the protocol."""
-        if self._closed or self._ended:
+        if self._closed or self._ended or isinstance(self._failure, FencedError):
             raise ConsumerClosedError("this consumer is closed")
         found: list[Stored] = []
         try:
@@ -143,24 +167,102 @@ class KafkaConsumer:
         with self._acknowledging:
             if self._closed or self._ended or (upto.epoch and upto.epoch != self._epoch):
                 raise FencedError
-            self._acknowledge(upto.entry + 1, deadline)
+            target = upto.entry + 1
+            self._acknowledge(target, deadline)
+            self._done = max(self._done, target)
+
+    def acknowledge_soon(self, upto: Position) -> bool:
+        """Have everything up to this message committed with others' commits; see the protocol."""
+        target = upto.entry + 1
+        if (
+            self._closed
+            or self._ended
+            or self._failure is not None
+            or self._progress.shared
+            or target <= self._due
+            or (upto.epoch and upto.epoch != self._epoch)
+        ):
+            return False
+        self._due = target
+        self._commits.add(self)
+        return True
+
+    def resume(self) -> None:
+        """Go on for the next poll: what is stored now is received."""
+        self._caught_up = False
+
+    # What the queue of commits calls.
+
+    def begin_commit(self) -> bool:
+        """Keep all others from committing; False: there is nothing to commit, or one commits."""
+        if self._closed or self._ended or self._due <= self._done or self._failure is not None:
+            return False
+        if not self._acknowledging.acquire(blocking=False):
+            self._commits.add(self)
+            return False
+        self._committing = self._due
+        return True
+
+    def next_commit(self, found: Commit | None, *, is_confirmed: bool) -> GroupCommit | None:
+        """Return what to commit where the group has committed this; None: that goes alone.
+
+        Raises FencedError if the grant is not confirmed, or the group was moved.
+        """
+        if not is_confirmed:
+            raise FencedError
+        if self._transaction is not None or not self._may_commit(self._committing, found):
+            return None
+        note = note_of(self._epoch)
+        return GroupCommit(self.of.group, self.of.name, self.of.number, self._committing, note)
+
+    def commit_alone(self, deadline: float) -> None:
+        """Commit by requests of its own; raise what prevents it."""
+        self._acknowledge(self._committing, deadline)
+
+    def end_commit(self, failure: RouterError | None) -> None:
+        """Note that it is committed, or what prevented it, and let others commit."""
+        target = self._committing
+        self._failure = failure
+        if failure is None:
+            self._done = target
+            self._reader.refreshed()
+        self._acknowledging.release()
+        if failure is not None:
+            _log.info("acknowledgement failed", reason=str(failure), group=self._group)
+            self._reader.wake()
+        elif self._due > target:
+            self._commits.add(self)
 
     def _acknowledge(self, target: int, deadline: float) -> None:
-        self._node.confirm(self._grant, seconds_left(deadline))
-        found = self._together.committed(self._of, deadline)
-        current = None if found is None else found.offset
-        back = current == self._reader.behind_end
-        if found is not None and found.progress().shared and not back:
+        self._node.confirm(self.grant, seconds_left(deadline))
+        found = self._together.committed(self.of, deadline)
+        if self._is_shared(found):
             self._change(target, deadline)
-            return
+        elif self._may_commit(target, found):
+            self._commit(Progress(target), deadline)
+            self._committed = {target}
+            self._reader.skip(target)
+
+    def _is_shared(self, found: Commit | None) -> bool:
+        """Return whether single messages are acknowledged beside this consumer."""
+        if found is None or found.offset == self._reader.behind_end:
+            return False
+        return found.progress().shared
+
+    def _may_commit(self, target: int, found: Commit | None) -> bool:
+        """Return whether to commit an offset where the group has committed this.
+
+        False: it goes by turns, or there is nothing to commit. Raises FencedError.
+        """
+        if self._is_shared(found):
+            return False
+        current = None if found is None else found.offset
         if current not in self._committed or epoch_of(found) != self._epoch:
             raise FencedError("The group's position was moved by another client.")
-        if current is not None and target <= current and not back:
-            return
-        self._committed.add(target)  # should the answer get lost, it may be either
-        self._commit(Progress(target), deadline)
-        self._committed = {target}
-        self._reader.skip(target)
+        if current is not None and target <= current != self._reader.behind_end:
+            return False
+        self._committed = {current, target}  # should the answer get lost, it may be either
+        return True
 
     def _change(self, target: int, deadline: float) -> None:
         """Commit in turn with acknowledgements of single messages, which stay."""
@@ -169,15 +271,15 @@ class KafkaConsumer:
             return progress.acknowledge((progress.offset, target))
 
         def commit(progress: Progress) -> None:
-            self._node.confirm(self._grant, seconds_left(deadline))
+            self._node.confirm(self.grant, seconds_left(deadline))
             self._commit(progress, deadline)
 
-        after = self._together.change(self._of, self._epoch, change, commit, deadline)
+        after = self._together.change(self.of, self._epoch, change, commit, deadline)
         self._committed, self._progress = {after.offset}, after
         self._reader.skip(after.offset)
 
     def _commit(self, progress: Progress, deadline: float) -> None:
-        grant, topic, note = self._grant, self._reader.topic, note_of(self._epoch, progress)
+        grant, topic, note = self.grant, self._reader.topic, note_of(self._epoch, progress)
         partition, target = kafka_partition(grant.partition), progress.offset
         transaction = self._transaction
         if transaction is None:
@@ -197,8 +299,25 @@ class KafkaConsumer:
     def close(self) -> None:
         """Let go; see the protocol."""
         if not self._closed:
+            try:
+                self._settle(time.monotonic() + CLOSE_SECONDS)
+            except RouterError as error:
+                _log.info("acknowledgement failed", reason=str(error), group=self._group)
             self._closed = True
             self._let_go()
+
+    def _settle(self, deadline: float) -> None:
+        """Commit what was acknowledged and is not committed, unless that failed already."""
+        if self._due <= self._done or self._ended or self._failure is not None:
+            return
+        if not self._acknowledging.acquire(timeout=seconds_left(deadline)):
+            raise BackendTimeoutError("An acknowledgement under way takes too long.")
+        try:
+            if self._due > self._done and self._failure is None:
+                self._acknowledge(self._due, deadline)
+                self._done = self._due
+        finally:
+            self._acknowledging.release()
 
 
 @dataclass(eq=False, slots=True)

@@ -21,8 +21,9 @@ from typing import Any, Final
 
 from router.backends.kafka import apis
 from router.backends.kafka.cluster import GROUP, Cluster, partition_codes
-from router.backends.kafka.failures import check
+from router.backends.kafka.failures import CodeError, NoAnswerError, check
 from router.backends.kafka.group_progress import Progress
+from router.model import TopicName
 from router.wire.kafka.error_codes import ErrorCode
 
 LATEST: Final = -1
@@ -51,6 +52,27 @@ class Commit:
         if told is None or told[2] is None:
             return Progress(self.offset)
         return Progress.read(self.offset, told[2])
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPartition:
+    """A group on one partition: the topic in the router, the names in Kafka, its number there."""
+
+    topic: TopicName
+    group: str
+    name: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupCommit:
+    """What a group commits on one partition of a topic, by the names in Kafka."""
+
+    group: str
+    topic: str
+    number: int
+    offset: int
+    note: str
 
 
 def new_epoch() -> int:
@@ -88,29 +110,61 @@ class Offsets:
         self, groups: Sequence[str], topic: str, partitions: Iterable[int], deadline: float
     ) -> dict[str, dict[int, Commit]]:
         """Return what each of these groups committed on these partitions, where it did."""
-        wanted = list(partitions)
-        return self._cluster.persist(lambda: self._fetch(groups, topic, wanted, deadline), deadline)
+        numbers = list(partitions)
+        wanted = {group: {topic: numbers} for group in groups}
+        found = self._cluster.persist(lambda: self._fetch(wanted, deadline), deadline)
+        return {
+            group: {number: commit for (_, number), commit in commits.items()}
+            for group, commits in found.items()
+        }
+
+    def committed_by(
+        self, wanted: Sequence[GroupPartition], deadline: float
+    ) -> dict[GroupPartition, Commit]:
+        """Return what groups committed, each on its partition, where they did."""
+        by_group: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for of in wanted:
+            by_group[of.group][of.name].append(of.number)
+        found = self._cluster.persist(lambda: self._fetch(by_group, deadline), deadline)
+        commits = ((of, found[of.group].get((of.name, of.number))) for of in wanted)
+        return {of: commit for of, commit in commits if commit is not None}
 
     def _fetch(
-        self, groups: Sequence[str], topic: str, partitions: list[int], deadline: float
-    ) -> dict[str, dict[int, Commit]]:
-        topics = [{"name": topic, "partition_indexes": partitions}]
-        together: defaultdict[int, list[str]] = defaultdict(list)
-        for group, node in self._cluster.coordinators(GROUP, groups, deadline).items():
-            together[node].append(group)
-        found: dict[str, dict[int, Commit]] = {}
-        for some in together.values():
-            asked = [{"group_id": group, "topics": topics} for group in some]
+        self, wanted: Mapping[str, Mapping[str, list[int]]], deadline: float
+    ) -> dict[str, dict[tuple[str, int], Commit]]:
+        """Return what groups committed by topic and number, of the partitions of topics."""
+        found: dict[str, dict[tuple[str, int], Commit]] = {}
+        for groups in self._by_coordinator(wanted, deadline).values():
+            asked = [
+                {
+                    "group_id": group,
+                    "topics": [
+                        {"name": topic, "partition_indexes": numbers}
+                        for topic, numbers in wanted[group].items()
+                    ],
+                }
+                for group in groups
+            ]
             request = apis.OFFSET_FETCH(groups=asked, require_stable=True)
-            answer = self._cluster.ask_coordinator(GROUP, some[0], request, deadline)
+            answer = self._cluster.ask_coordinator(GROUP, groups[0], request, deadline)
             found |= {one.group_id: self._commits(one) for one in answer.groups}
         return found
 
-    def _commits(self, answer: Any) -> dict[int, Commit]:
+    def _by_coordinator(
+        self, groups: Iterable[str], deadline: float
+    ) -> defaultdict[int, list[str]]:
+        together: defaultdict[int, list[str]] = defaultdict(list)
+        for group, node in self._cluster.coordinators(GROUP, list(groups), deadline).items():
+            together[node].append(group)
+        return together
+
+    def _commits(self, answer: Any) -> dict[tuple[str, int], Commit]:
         for code in (answer.error_code, *partition_codes(answer)):
             self._cluster.check_coordinator(GROUP, answer.group_id, code)
         return {
-            p.partition_index: Commit(p.committed_offset, p.metadata or "")
+            (topic.name, p.partition_index): Commit(p.committed_offset, p.metadata or "")
             for topic in answer.topics
             for p in topic.partitions
             if p.committed_offset >= 0
@@ -122,13 +176,43 @@ class Offsets:
         """Commit offsets of a group, all with one note, whatever it committed before."""
         if not offsets:
             return
-        partitions = [
-            {"partition_index": number, "committed_offset": offset, "committed_metadata": note}
-            for number, offset in offsets.items()
-        ]
+        partitions = [_partition(number, offset, note) for number, offset in offsets.items()]
         topics = [{"name": topic, "partitions": partitions}]
         request = apis.OFFSET_COMMIT(group_id=group, topics=topics)
         self._cluster.ask_until_done(GROUP, group, request, partition_codes, deadline)
+
+    def commit_all(self, commits: Sequence[GroupCommit], deadline: float) -> set[str]:
+        """Try once to commit for many groups, one behind the other; return for which it is done."""
+        by_group: defaultdict[str, defaultdict[str, list[dict[str, Any]]]] = defaultdict(
+            lambda: defaultdict(list)
+        )
+        for one in commits:
+            by_group[one.group][one.topic].append(_partition(one.number, one.offset, one.note))
+        done: set[str] = set()
+        try:
+            for node, groups in self._by_coordinator(by_group, deadline).items():
+                done |= self._commit_at(node, {g: by_group[g] for g in groups}, deadline)
+        except (CodeError, NoAnswerError):
+            pass  # whoever is left commits alone, and hears of it
+        return done
+
+    def _commit_at(
+        self, node: int, groups: Mapping[str, Mapping[str, list[dict[str, Any]]]], deadline: float
+    ) -> set[str]:
+        requests = [
+            apis.OFFSET_COMMIT(
+                group_id=group,
+                topics=[{"name": topic, "partitions": found} for topic, found in topics.items()],
+            )
+            for group, topics in groups.items()
+        ]
+        with self._cluster.lent(node, deadline) as connection:
+            answers = connection.ask_all(requests, deadline)
+        return {
+            group
+            for group, answer in zip(groups, answers, strict=True)
+            if not any(partition_codes(answer))
+        }
 
     def delete(self, group: str, topic: str, partitions: Iterable[int], deadline: float) -> None:
         """Forget what a group committed on these partitions."""
@@ -202,3 +286,7 @@ class Offsets:
     def end(self, topic: str, partition: int, deadline: float) -> int:
         """Return where a partition ends for readers at this moment."""
         return self.at(topic, (partition,), LATEST, deadline)[partition]
+
+
+def _partition(number: int, offset: int, note: str) -> dict[str, Any]:
+    return {"partition_index": number, "committed_offset": offset, "committed_metadata": note}

@@ -248,10 +248,15 @@ class Reader:
         with self._changed:
             self._ended = self._ended or reason
             self._chunks.clear()
-            mailbox = self._mailbox
             if self._connection is not None:
                 self._connection.abort()
             self._changed.notify_all()
+        self.wake()
+
+    def wake(self) -> None:
+        """Wake the poll that has this reader."""
+        with self._changed:
+            mailbox = self._mailbox
         if mailbox is not None:
             mailbox.wake()
 

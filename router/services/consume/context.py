@@ -16,6 +16,7 @@ from router.metrics import Metrics, taken
 from router.model import UNDECODED, Stored, Subscription, TopicName
 from router.node import Node
 from router.services.consume.ack_tokens import AnsweredRange
+from router.services.consume.retained import RetainedClaims
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings import Settings
@@ -210,7 +211,7 @@ class AnswerMemory:
 
 
 class PollContext:
-    """The parts that polls use, the memory of their answers, and which groups exist."""
+    """The parts that polls use, the memory of their answers, what is retained for the next ones."""
 
     def __init__(
         self,
@@ -224,6 +225,7 @@ class PollContext:
         self.figures = PollFigures(metrics, clock)
         self.clock = clock
         self.unsent = MemoryBudget(options.max_unsent, clock)
+        self.retained = RetainedClaims(clock)
         self.stopping = False
         self._known_groups: TTLMap[Subscription, bool] = TTLMap(
             KNOWN_GROUP_SECONDS, MAX_KNOWN_GROUPS, clock

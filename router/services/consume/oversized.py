@@ -1,4 +1,4 @@
-"""What becomes of entries that no poll can answer: they are passed over, counted, kept elsewhere.
+"""What a poll may answer, and what becomes of the entries that none can: counted, kept elsewhere.
 
 An entry that is larger without its compression than any answer would hold up its group for ever. It
 goes to the dead-letter topic, as it is stored, where the settings name one, and is acknowledged.
@@ -8,19 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import Final
 
 import structlog
 
 from router.backends import Backend, Batch, Consumer
-from router.errors import FencedError, RouterError
+from router.errors import FencedError, RouterError, over_max_bytes
 from router.metrics import Metrics
 from router.model import Message, Stored, Subscription, TopicName
+from router.services.consume.context import PollRequest
+from router.services.consume.partitions import OpenPartitions, PollReader
 from router.services.partitioning import partition_of
 from router.services.topic_metadata import TopicMetadataCache
 
 ORIGIN_TOPIC = "router-origin-topic"
 ORIGIN_GROUP = "router-origin-group"
 ORIGIN_POSITION = "router-origin-position"
+_NOTHING: Final[tuple[Sequence[Stored], int]] = (), 0
+_IS_OVERSIZED: Final[Callable[[Stored], bool]] = attrgetter("oversized")
 
 _log = structlog.get_logger(__name__)
 
@@ -101,3 +107,39 @@ class OversizedEntries:
             _log.error("dead-letter-refused", reason=str(error), **names)
             return False
         return True
+
+
+class AnswerReader(PollReader):
+    """Takes what may be answered, and passes over the entries that no answer can hold."""
+
+    __slots__ = ("_max_bytes", "_oversized", "_subscription")
+
+    is_retained = True
+
+    def __init__(self, oversized: OversizedEntries, request: PollRequest) -> None:
+        self._oversized = oversized
+        self._subscription = request.subscription
+        self._max_bytes = request.max_bytes
+
+    def take(
+        self,
+        partitions: OpenPartitions,
+        partition: int,
+        limit: int,
+        bytes_left: int,
+        *,
+        first: bool,
+    ) -> tuple[Sequence[Stored], int]:
+        """Return what is there; one message may be larger where `maxBytes` is not given."""
+        if bytes_left <= 0:
+            return _NOTHING
+        consumer = partitions.consumer(partition)
+        while some := partitions.receive(partition, limit, bytes_left):
+            if any(map(_IS_OVERSIZED, some)):
+                some = self._oversized.pass_over(self._subscription, consumer, some)
+            if some:
+                break
+        size = sum(stored.message.size() for stored in some)
+        if size > bytes_left and (self._max_bytes is not None or not first):
+            raise over_max_bytes(size, self._max_bytes or bytes_left)
+        return some, size

@@ -9,12 +9,12 @@ from __future__ import annotations
 import math
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import ClassVar, Final
 
 import structlog
 
-from router.backends import Consumer
+from router.backends import Consumer, DeferringConsumer
 from router.errors import (
     ConsumerClosedError,
     FencedError,
@@ -25,7 +25,8 @@ from router.errors import (
 from router.model import Grant, Position, Stored
 from router.node import Claim
 from router.services.consume.ack_tokens import MAX_TOKEN_PARTITIONS, AnsweredRange
-from router.services.consume.context import AckMode, PollContext, PollMailbox, PollRequest
+from router.services.consume.context import AckMode, PollContext, PollRequest
+from router.services.consume.retained import ClaimMailbox, RetainedClaim
 
 MAX_REOPENINGS: Final = 10
 """A store that closes whatever is opened is out of order."""
@@ -37,6 +38,9 @@ class PollReader(ABC):
     """What a poll takes of the partitions that it has open."""
 
     __slots__ = ()
+
+    is_retained: ClassVar[bool] = False
+    """Whether consumers that it took from may serve the id's next poll."""
 
     def opened(self, partition: int) -> None:  # noqa: B027 - optional for readers
         """Take note that a partition is open from now on; raise what forbids reading it."""
@@ -75,7 +79,6 @@ class OpenPartitions:
         "_acknowledged",
         "_answered",
         "_context",
-        "_mailbox",
         "_max_partitions",
         "_opened",
         "_reader",
@@ -83,17 +86,18 @@ class OpenPartitions:
         "_request",
         "busy",
         "ever_opened",
+        "mailbox",
         "unacknowledged",
     )
 
     def __init__(
-        self, context: PollContext, request: PollRequest, mailbox: PollMailbox, reader: PollReader
+        self, context: PollContext, request: PollRequest, mailbox: ClaimMailbox, reader: PollReader
     ) -> None:
         self.busy: SubscriptionBusyError | None = None
         self.ever_opened = False
         self._context = context
         self._request = request
-        self._mailbox = mailbox
+        self.mailbox = mailbox
         self._reader = reader
         self._opened: dict[int, tuple[int, Consumer]] = {}
         self._acknowledged: dict[int, Position] = {}
@@ -123,6 +127,26 @@ class OpenPartitions:
                 self._acknowledged[partition] = position
             if (answered := self.unacknowledged.get(partition)) is not None:
                 self._acknowledge_answered(partition, answered)
+
+    def resume(self, retained: RetainedClaim) -> None:
+        """Go on with the consumers of the id's last poll, and acknowledge what that left."""
+        self.mailbox = retained.mailbox
+        self._opened = retained.opened
+        self.ever_opened = True
+        for consumer in self._deferring():
+            consumer.resume()
+        for partition, position in retained.pending.items():
+            if self._acknowledge_soon(partition, position) or self.acknowledge(partition, position):
+                self._acknowledged[partition] = position
+            else:
+                self.reopen(partition)
+
+    def retain(
+        self, claim: Claim, partitions: int, pending: Mapping[int, Position]
+    ) -> RetainedClaim:
+        """Return the claim with the consumers, which this poll uses no more."""
+        opened, self._opened = self._opened, {}
+        return RetainedClaim(claim, partitions, self.mailbox, opened, pending)
 
     def read(self, limit: int, bytes_left: int) -> list[Stored]:
         """Return what the reader takes, beginning with another partition each time.
@@ -190,6 +214,24 @@ class OpenPartitions:
         """Return the generation under which a partition is open, None: it is not."""
         opened = self._opened.get(partition)
         return None if opened is None else opened[0]
+
+    def can_resume(self) -> bool:
+        """Return whether the id's next poll can go on with these consumers."""
+        return len(self._deferring()) == len(self._opened)
+
+    def acknowledge_soon(self, last: Mapping[int, Position]) -> bool:
+        """Have all that was answered acknowledged, waiting for none; False: that cannot be."""
+        return len(last) == len(self._answered) and all(
+            self._acknowledge_soon(partition, position) for partition, position in last.items()
+        )
+
+    def _acknowledge_soon(self, partition: int, position: Position) -> bool:
+        consumer = self.consumer(partition)
+        return isinstance(consumer, DeferringConsumer) and consumer.acknowledge_soon(position)
+
+    def _deferring(self) -> list[DeferringConsumer]:
+        opened = self._opened.values()
+        return [consumer for _, consumer in opened if isinstance(consumer, DeferringConsumer)]
 
     def acknowledge(self, partition: int, position: Position) -> bool:
         """Acknowledge up to a message; return False if the store refused that."""
@@ -264,7 +306,7 @@ class OpenPartitions:
         self._context.check_topic(self._request.subscription)
         self._reopenings += 1
         self.close(partition)
-        self._mailbox.wake()
+        self.mailbox.wake()
         return self._reopenings <= MAX_REOPENINGS
 
     def _open(self, partition: int, generation: int) -> bool:
@@ -273,6 +315,8 @@ class OpenPartitions:
             self._opened[partition] = generation, self._consume(partition, generation)
         except SubscriptionBusyError as error:
             self.busy = error  # its turn may end before the poll does
+            if self._context.retained.end_oldest():  # the store may have no room for more
+                self.mailbox.wake()
             return False
         self.ever_opened = True
         self._reader.opened(partition)
@@ -282,11 +326,11 @@ class OpenPartitions:
         context, timeout = self._context, self._context.options.backend_timeout
         grant = Grant(self._request.subscription, partition, generation)
         try:
-            return context.backend.consume(grant, self._mailbox, timeout)
+            return context.backend.consume(grant, self.mailbox, timeout)
         except SubscriptionNotFoundError:
             # Forgotten for lack of polls, or gone with its topic, since this worker last asked.
             context.ensure_group(self._request, again=True)
-        return context.backend.consume(grant, self._mailbox, timeout)
+        return context.backend.consume(grant, self.mailbox, timeout)
 
     def _names(self) -> dict[str, str]:
         subscription = self._request.subscription

@@ -6,8 +6,7 @@ knows which wait, and ends them when the worker stops.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from operator import attrgetter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -22,7 +21,6 @@ from router.errors import (
     SubscriptionBusyError,
     TooManyRequestsError,
     TopicNotFoundError,
-    over_max_bytes,
 )
 from router.metrics import Metrics
 from router.model import ConsumerId, Outcome, Position, Stored
@@ -40,8 +38,9 @@ from router.services.consume.context import (
     answer_size,
 )
 from router.services.consume.direct import DirectSession
-from router.services.consume.oversized import OversizedEntries
+from router.services.consume.oversized import AnswerReader, OversizedEntries
 from router.services.consume.partitions import OpenPartitions, PollReader
+from router.services.consume.retained import ClaimMailbox
 from router.services.topic_metadata import TopicMetadataCache
 from router.steps import Steps, run_blocking
 
@@ -53,8 +52,6 @@ HANDOVER_SECONDS: Final = 0.5
 STORE_CHECK_SECONDS: Final = 1.0
 """How long a poll that is refused looks whether the store answers."""
 MIN_WAIT_SECONDS: Final = 0.001
-_NOTHING: Final[tuple[Sequence[Stored], int]] = (), 0
-_IS_OVERSIZED: Final[Callable[[Stored], bool]] = attrgetter("oversized")
 
 _log = structlog.get_logger(__name__)
 
@@ -68,6 +65,7 @@ class PollSession:
         "_client",
         "_consumer",
         "_context",
+        "_count",
         "_deadline",
         "_memory",
         "_partitions",
@@ -90,7 +88,8 @@ class PollSession:
         self._request = request
         self._consumer = ConsumerId(request.subscription, request.consumer)
         self._reader = reader
-        self._partitions = OpenPartitions(context, request, self.mailbox, reader)
+        self._partitions = OpenPartitions(context, request, ClaimMailbox(self.mailbox), reader)
+        self._count = 0
         self._deadline = context.clock() + request.timeout
         self._claim: Claim | None = None
         self._claimed = 0.0
@@ -100,11 +99,11 @@ class PollSession:
         """Return messages, or none when the time is over; waits for its mailbox."""
         context, request = self._context, self._request
         while True:
-            partitions = context.ensure_group(request)
-            self._claim = claim = context.node.claim(
+            self._count = context.ensure_group(request)
+            self._claim = claim = self._resume() or context.node.claim(
                 self._consumer,
-                partitions,
-                self.mailbox,
+                self._count,
+                self._partitions.mailbox,
                 context.options.backend_timeout,
             )
             # Only now: making the group may have taken all the time that there was.
@@ -134,6 +133,19 @@ class PollSession:
                     raise BackendUnavailableError("the node's broker went away")
                 return []
 
+    def _resume(self) -> Claim | None:
+        """Return the claim that the id's last poll left here, with its consumers; None: none."""
+        retained = self._context.retained.take(self._consumer, self._count)
+        if retained is None:
+            return None
+        if self._partitions.unacknowledged or not self._reader.is_retained:
+            retained.end()
+            return None
+        retained.mailbox.mailbox = self.mailbox
+        self._claim = retained.claim
+        self._partitions.resume(retained)
+        return retained.claim
+
     def _wait(self, claim: Claim) -> Steps[list[Stored] | None]:
         """Return messages, none when the time is over, or None when the claim was lost."""
         context, request, partitions = self._context, self._request, self._partitions
@@ -151,6 +163,8 @@ class PollSession:
                     return found
             self._check_limit(claim)
             self._give_up(claim)
+            if claim.recalled():
+                claim.in_use()
             if self._client.is_closed():
                 raise ClientGoneError
             left = self._left(claim)
@@ -249,11 +263,32 @@ class PollSession:
             return
         last = self._partitions.still_held(self._claim)
         self._context.figures.note_answer(messages)
+        if self._retain(self._claim, last):
+            return
         pending = tuple(last.values()) if self._request.ack is AckMode.NEXT else ()
         if self._request.ack is AckMode.WRITTEN:
             for partition, position in last.items():
                 self._partitions.acknowledge(partition, position)
         self.end(Outcome.DELIVERED, pending)
+
+    def _retain(self, claim: Claim, last: Mapping[int, Position]) -> bool:
+        """Leave the claim to the id's next poll here; False: it has to be released."""
+        context, partitions, ack = self._context, self._partitions, self._request.ack
+        if not self._reader.is_retained or ack is AckMode.EXPLICIT or context.stopping:
+            return False
+        if not context.retained.polled_lately(self._consumer) or claim.recalled():
+            return False
+        if not partitions.can_resume():
+            return False
+        is_next = ack is AckMode.NEXT
+        if not is_next and not partitions.acknowledge_soon(last):
+            return False
+        self._claim = None
+        retained = partitions.retain(claim, self._count, last if is_next else {})
+        context.retained.put(self._consumer, retained)
+        self._memory.release()
+        context.figures.outcomes.append(Outcome.DELIVERED.value)
+        return True
 
     def end(self, outcome: Outcome, pending: tuple[Position, ...] = ()) -> None:
         """Close and release everything; callable twice."""
@@ -358,7 +393,7 @@ class Subscriber:
                 context, self._store, request, (mailbox, client), self._oversized
             )
         else:
-            reader = reader or _AnswerReader(self._oversized, request)
+            reader = reader or AnswerReader(self._oversized, request)
             session = PollSession(context, request, (mailbox, client), reader)
         figures = context.figures
         figures.waiting.add(mailbox)
@@ -382,43 +417,13 @@ class Subscriber:
         """Return whether the store serves polls itself, and says when their time is over."""
         return self._store is not None
 
+    def close(self) -> None:
+        """End what is retained for polls that may come."""
+        self.context.retained.close()
+
     def stop(self) -> None:
         """Answer all waiting polls now, and those that still come after one reading."""
         self.context.stopping = True
         self.context.unsent.stop()
         for mailbox in list(self.context.figures.waiting):
             mailbox.wake()
-
-
-class _AnswerReader(PollReader):
-    """Takes what may be answered, and passes over the entries that no answer can hold."""
-
-    __slots__ = ("_max_bytes", "_oversized", "_subscription")
-
-    def __init__(self, oversized: OversizedEntries, request: PollRequest) -> None:
-        self._oversized = oversized
-        self._subscription = request.subscription
-        self._max_bytes = request.max_bytes
-
-    def take(
-        self,
-        partitions: OpenPartitions,
-        partition: int,
-        limit: int,
-        bytes_left: int,
-        *,
-        first: bool,
-    ) -> tuple[Sequence[Stored], int]:
-        """Return what is there; one message may be larger where `maxBytes` is not given."""
-        if bytes_left <= 0:
-            return _NOTHING
-        consumer = partitions.consumer(partition)
-        while some := partitions.receive(partition, limit, bytes_left):
-            if any(map(_IS_OVERSIZED, some)):
-                some = self._oversized.pass_over(self._subscription, consumer, some)
-            if some:
-                break
-        size = sum(stored.message.size() for stored in some)
-        if size > bytes_left and (self._max_bytes is not None or not first):
-            raise over_max_bytes(size, self._max_bytes or bytes_left)
-        return some, size

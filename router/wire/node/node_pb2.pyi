@@ -9,7 +9,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class NodeCommand(_message.Message):
-    __slots__ = ("admin", "admin_response", "claim", "claim_update", "release", "poll", "polled", "done")
+    __slots__ = ("admin", "admin_response", "claim", "claim_update", "release", "poll", "polled", "done", "retain")
     ADMIN_FIELD_NUMBER: _ClassVar[int]
     ADMIN_RESPONSE_FIELD_NUMBER: _ClassVar[int]
     CLAIM_FIELD_NUMBER: _ClassVar[int]
@@ -18,6 +18,7 @@ class NodeCommand(_message.Message):
     POLL_FIELD_NUMBER: _ClassVar[int]
     POLLED_FIELD_NUMBER: _ClassVar[int]
     DONE_FIELD_NUMBER: _ClassVar[int]
+    RETAIN_FIELD_NUMBER: _ClassVar[int]
     admin: CommandAdmin
     admin_response: CommandAdminResponse
     claim: CommandClaim
@@ -26,10 +27,11 @@ class NodeCommand(_message.Message):
     poll: CommandPoll
     polled: CommandPolled
     done: CommandDone
-    def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ..., poll: _Optional[_Union[CommandPoll, _Mapping]] = ..., polled: _Optional[_Union[CommandPolled, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ...) -> None: ...
+    retain: CommandRetain
+    def __init__(self, admin: _Optional[_Union[CommandAdmin, _Mapping]] = ..., admin_response: _Optional[_Union[CommandAdminResponse, _Mapping]] = ..., claim: _Optional[_Union[CommandClaim, _Mapping]] = ..., claim_update: _Optional[_Union[CommandClaimUpdate, _Mapping]] = ..., release: _Optional[_Union[CommandRelease, _Mapping]] = ..., poll: _Optional[_Union[CommandPoll, _Mapping]] = ..., polled: _Optional[_Union[CommandPolled, _Mapping]] = ..., done: _Optional[_Union[CommandDone, _Mapping]] = ..., retain: _Optional[_Union[CommandRetain, _Mapping]] = ...) -> None: ...
 
 class CommandAdmin(_message.Message):
-    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "check_space", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request", "begin_backup", "end_backup", "call", "nats_acknowledge")
+    __slots__ = ("request_id", "registry_after", "create_topic", "delete_topic", "list_topics", "describe_topic", "delete_subscription", "reset_subscription", "take_token", "push_metrics", "get_metrics", "check_space", "create_subscription", "registry_get", "registry_put", "registry_delete", "registry_list", "confirm", "confirm_all", "recall", "terminate_topic", "acknowledge", "describe_cursors", "list_tenants", "put_tenant", "delete_tenant", "list_namespaces", "create_namespace", "delete_namespace", "get_namespace", "change_policies", "update_partitions", "skip_messages", "read_entry", "describe_clients", "list_schemas", "put_schema", "delete_schema", "locate_messages", "describe_group", "nats_request", "cancel_nats_request", "begin_backup", "end_backup", "call", "nats_acknowledge")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_AFTER_FIELD_NUMBER: _ClassVar[int]
     CREATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
@@ -48,6 +50,8 @@ class CommandAdmin(_message.Message):
     REGISTRY_DELETE_FIELD_NUMBER: _ClassVar[int]
     REGISTRY_LIST_FIELD_NUMBER: _ClassVar[int]
     CONFIRM_FIELD_NUMBER: _ClassVar[int]
+    CONFIRM_ALL_FIELD_NUMBER: _ClassVar[int]
+    RECALL_FIELD_NUMBER: _ClassVar[int]
     TERMINATE_TOPIC_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGE_FIELD_NUMBER: _ClassVar[int]
     DESCRIBE_CURSORS_FIELD_NUMBER: _ClassVar[int]
@@ -92,6 +96,8 @@ class CommandAdmin(_message.Message):
     registry_delete: RegistryRef
     registry_list: str
     confirm: ConfirmLease
+    confirm_all: ConfirmLeases
+    recall: RecallClaims
     terminate_topic: TopicRef
     acknowledge: AcknowledgePositions
     describe_cursors: DescribeCursors
@@ -118,10 +124,10 @@ class CommandAdmin(_message.Message):
     end_backup: int
     call: AdminCall
     nats_acknowledge: NatsAcknowledge
-    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., check_space: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., nats_request: _Optional[_Union[NatsRequest, _Mapping]] = ..., cancel_nats_request: _Optional[int] = ..., begin_backup: _Optional[_Union[Nothing, _Mapping]] = ..., end_backup: _Optional[int] = ..., call: _Optional[_Union[AdminCall, _Mapping]] = ..., nats_acknowledge: _Optional[_Union[NatsAcknowledge, _Mapping]] = ...) -> None: ...
+    def __init__(self, request_id: _Optional[int] = ..., registry_after: _Optional[str] = ..., create_topic: _Optional[_Union[CreateTopic, _Mapping]] = ..., delete_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., list_topics: _Optional[_Union[ListTopics, _Mapping]] = ..., describe_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., delete_subscription: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., reset_subscription: _Optional[_Union[ResetSubscription, _Mapping]] = ..., take_token: _Optional[_Union[TakeToken, _Mapping]] = ..., push_metrics: _Optional[_Union[PushMetrics, _Mapping]] = ..., get_metrics: _Optional[_Union[Nothing, _Mapping]] = ..., check_space: _Optional[_Union[Nothing, _Mapping]] = ..., create_subscription: _Optional[_Union[CreateSubscription, _Mapping]] = ..., registry_get: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_put: _Optional[_Union[RegistryPut, _Mapping]] = ..., registry_delete: _Optional[_Union[RegistryRef, _Mapping]] = ..., registry_list: _Optional[str] = ..., confirm: _Optional[_Union[ConfirmLease, _Mapping]] = ..., confirm_all: _Optional[_Union[ConfirmLeases, _Mapping]] = ..., recall: _Optional[_Union[RecallClaims, _Mapping]] = ..., terminate_topic: _Optional[_Union[TopicRef, _Mapping]] = ..., acknowledge: _Optional[_Union[AcknowledgePositions, _Mapping]] = ..., describe_cursors: _Optional[_Union[DescribeCursors, _Mapping]] = ..., list_tenants: _Optional[_Union[ListNames, _Mapping]] = ..., put_tenant: _Optional[_Union[PutTenant, _Mapping]] = ..., delete_tenant: _Optional[str] = ..., list_namespaces: _Optional[_Union[ListNames, _Mapping]] = ..., create_namespace: _Optional[_Union[CreateNamespace, _Mapping]] = ..., delete_namespace: _Optional[_Union[DeleteNamespace, _Mapping]] = ..., get_namespace: _Optional[str] = ..., change_policies: _Optional[_Union[ChangePolicies, _Mapping]] = ..., update_partitions: _Optional[_Union[UpdatePartitions, _Mapping]] = ..., skip_messages: _Optional[_Union[SkipMessages, _Mapping]] = ..., read_entry: _Optional[_Union[ReadEntry, _Mapping]] = ..., describe_clients: _Optional[_Union[DescribeClients, _Mapping]] = ..., list_schemas: _Optional[_Union[ListSchemas, _Mapping]] = ..., put_schema: _Optional[_Union[PutSchema, _Mapping]] = ..., delete_schema: _Optional[_Union[TopicRef, _Mapping]] = ..., locate_messages: _Optional[_Union[LocateMessages, _Mapping]] = ..., describe_group: _Optional[_Union[SubscriptionRef, _Mapping]] = ..., nats_request: _Optional[_Union[NatsRequest, _Mapping]] = ..., cancel_nats_request: _Optional[int] = ..., begin_backup: _Optional[_Union[Nothing, _Mapping]] = ..., end_backup: _Optional[int] = ..., call: _Optional[_Union[AdminCall, _Mapping]] = ..., nats_acknowledge: _Optional[_Union[NatsAcknowledge, _Mapping]] = ...) -> None: ...
 
 class CommandAdminResponse(_message.Message):
-    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group", "nats_messages", "backup", "value", "acknowledged")
+    __slots__ = ("request_id", "code", "message", "topics", "stats", "token", "metrics", "records", "deleted", "more", "last_positions", "cursors", "tenants", "namespaces", "entry", "clients", "schemas", "located", "group", "nats_messages", "backup", "value", "acknowledged", "fenced")
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     CODE_FIELD_NUMBER: _ClassVar[int]
     MESSAGE_FIELD_NUMBER: _ClassVar[int]
@@ -145,6 +151,7 @@ class CommandAdminResponse(_message.Message):
     BACKUP_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    FENCED_FIELD_NUMBER: _ClassVar[int]
     request_id: int
     code: str
     message: str
@@ -168,7 +175,8 @@ class CommandAdminResponse(_message.Message):
     backup: BackupCut
     value: bytes
     acknowledged: int
-    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ..., nats_messages: _Optional[_Iterable[_Union[NatsMessage, _Mapping]]] = ..., backup: _Optional[_Union[BackupCut, _Mapping]] = ..., value: _Optional[bytes] = ..., acknowledged: _Optional[int] = ...) -> None: ...
+    fenced: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, request_id: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., topics: _Optional[_Iterable[_Union[TopicInfo, _Mapping]]] = ..., stats: _Optional[_Union[TopicStats, _Mapping]] = ..., token: _Optional[_Union[TokenAnswer, _Mapping]] = ..., metrics: _Optional[str] = ..., records: _Optional[_Iterable[_Union[RegistryRecord, _Mapping]]] = ..., deleted: _Optional[bool] = ..., more: _Optional[bool] = ..., last_positions: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., cursors: _Optional[_Iterable[_Union[CursorState, _Mapping]]] = ..., tenants: _Optional[_Iterable[_Union[Tenant, _Mapping]]] = ..., namespaces: _Optional[_Iterable[_Union[NamespaceInfo, _Mapping]]] = ..., entry: _Optional[_Union[StoredEntry, _Mapping]] = ..., clients: _Optional[_Iterable[_Union[ClientInfo, _Mapping]]] = ..., schemas: _Optional[_Iterable[_Union[SchemaVersion, _Mapping]]] = ..., located: _Optional[_Iterable[_Union[TopicExtents, _Mapping]]] = ..., group: _Optional[_Union[GroupMembers, _Mapping]] = ..., nats_messages: _Optional[_Iterable[_Union[NatsMessage, _Mapping]]] = ..., backup: _Optional[_Union[BackupCut, _Mapping]] = ..., value: _Optional[bytes] = ..., acknowledged: _Optional[int] = ..., fenced: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class AdminCall(_message.Message):
     __slots__ = ("name", "arguments")
@@ -235,6 +243,20 @@ class ConfirmLease(_message.Message):
     partition: int
     generation: int
     def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ..., partition: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class ConfirmLeases(_message.Message):
+    __slots__ = ("grants",)
+    GRANTS_FIELD_NUMBER: _ClassVar[int]
+    grants: _containers.RepeatedCompositeFieldContainer[ConfirmLease]
+    def __init__(self, grants: _Optional[_Iterable[_Union[ConfirmLease, _Mapping]]] = ...) -> None: ...
+
+class RecallClaims(_message.Message):
+    __slots__ = ("topic", "subscription")
+    TOPIC_FIELD_NUMBER: _ClassVar[int]
+    SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    topic: str
+    subscription: str
+    def __init__(self, topic: _Optional[str] = ..., subscription: _Optional[str] = ...) -> None: ...
 
 class GroupMember(_message.Message):
     __slots__ = ("consumer", "node", "polls", "polling_ms", "idle_ms", "client")
@@ -827,7 +849,7 @@ class CommandClaim(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., partitions: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ...) -> None: ...
 
 class CommandClaimUpdate(_message.Message):
-    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message", "withdrawn", "unavailable_reason", "waiting")
+    __slots__ = ("claim_id", "granted", "revoked", "holder", "limited_ms", "code", "message", "withdrawn", "unavailable_reason", "waiting", "recalled")
     CLAIM_ID_FIELD_NUMBER: _ClassVar[int]
     GRANTED_FIELD_NUMBER: _ClassVar[int]
     REVOKED_FIELD_NUMBER: _ClassVar[int]
@@ -838,6 +860,7 @@ class CommandClaimUpdate(_message.Message):
     WITHDRAWN_FIELD_NUMBER: _ClassVar[int]
     UNAVAILABLE_REASON_FIELD_NUMBER: _ClassVar[int]
     WAITING_FIELD_NUMBER: _ClassVar[int]
+    RECALLED_FIELD_NUMBER: _ClassVar[int]
     claim_id: int
     granted: _containers.RepeatedCompositeFieldContainer[Grant]
     revoked: _containers.RepeatedScalarFieldContainer[int]
@@ -848,7 +871,8 @@ class CommandClaimUpdate(_message.Message):
     withdrawn: _containers.RepeatedScalarFieldContainer[int]
     unavailable_reason: str
     waiting: bool
-    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., withdrawn: _Optional[_Iterable[int]] = ..., unavailable_reason: _Optional[str] = ..., waiting: _Optional[bool] = ...) -> None: ...
+    recalled: bool
+    def __init__(self, claim_id: _Optional[int] = ..., granted: _Optional[_Iterable[_Union[Grant, _Mapping]]] = ..., revoked: _Optional[_Iterable[int]] = ..., holder: _Optional[str] = ..., limited_ms: _Optional[int] = ..., code: _Optional[str] = ..., message: _Optional[str] = ..., withdrawn: _Optional[_Iterable[int]] = ..., unavailable_reason: _Optional[str] = ..., waiting: _Optional[bool] = ..., recalled: _Optional[bool] = ...) -> None: ...
 
 class Grant(_message.Message):
     __slots__ = ("partition", "generation", "pending")
@@ -881,6 +905,14 @@ class CommandRelease(_message.Message):
     pending: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.MessageIdData]
     generations: _containers.RepeatedScalarFieldContainer[int]
     def __init__(self, claim_id: _Optional[int] = ..., partitions: _Optional[_Iterable[int]] = ..., outcome: _Optional[_Union[CommandRelease.Outcome, str]] = ..., pending: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ..., generations: _Optional[_Iterable[int]] = ...) -> None: ...
+
+class CommandRetain(_message.Message):
+    __slots__ = ("claim_id", "in_use")
+    CLAIM_ID_FIELD_NUMBER: _ClassVar[int]
+    IN_USE_FIELD_NUMBER: _ClassVar[int]
+    claim_id: int
+    in_use: bool
+    def __init__(self, claim_id: _Optional[int] = ..., in_use: _Optional[bool] = ...) -> None: ...
 
 class CommandPoll(_message.Message):
     __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated")

@@ -18,6 +18,13 @@ turns. When a lease is lost its poll gets `withdrawn` and may not acknowledge an
 place in the assignment, and gets a new grant when the lease is held again. Where a poll left its
 positions to the next one of its id, they go as a note with a lease that another node queues for.
 
+Between polls of an id. A worker may *retain* a claim whose poll delivered messages: it stands, with
+its grants, and the id's next poll at that worker asks nothing here. It is recalled when another
+poll of the id comes, when another node queues for one of its leases, or for an administrator who
+moves or ends the group; the worker then releases it at once, or with the poll that uses it. What is
+assigned to another id is revoked as ever. The alternative, a claim for each poll that the broker
+does not know of, could not be recalled.
+
 Everything here is in memory, lives on the event loop's thread and is bounded. A broker that
 restarts has lost all connections, and with them all claims; nothing is left to be remembered, and
 writing leases to disk, the alternative, would only have delayed the next holder.

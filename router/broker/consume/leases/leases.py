@@ -19,6 +19,7 @@ from router.broker.consume.leases.polls import (
     Share,
     members,
 )
+from router.broker.consume.leases.recalls import Recalls
 from router.coordination import Coordinator, Lease
 from router.errors import BadNameError, BadRequestError, FencedError
 from router.limits import Clock, EmptyPolls
@@ -50,6 +51,7 @@ class Leases:
         self._groups: dict[tuple[str, str], Group] = {}
         self._polls: dict[Peer, dict[int, Poll]] = {}
         self._pending = Pending()
+        self._recalls = Recalls(self._update)
         # What polls have not been told yet: one step of the assignment is one update a poll.
         self._updates: dict[Poll, ClaimUpdate] = {}
         self._flush_armed = False
@@ -73,8 +75,41 @@ class Leases:
         if wait is not None:
             update.limited_ms = max(1, round(wait * 1000))
             self._counters.inc("router_broker_empty_polls_limited_total")
-        poll.group.assignor.claim(poll.consumer, poll, self._clock())
+        assignor = poll.group.assignor
+        assignor.claim(poll.consumer, poll, self._clock())
+        if (first := assignor.waiting_behind(poll)) is not None:
+            self._recalls.recall(first)
         self._tell(poll.group)
+
+    def retain(self, peer: Peer, claim_id: int, *, in_use: bool = False) -> None:
+        """Let a claim stand whose poll delivered messages, for the next poll of the id there.
+
+        It is recalled when another poll, another node or an administrator needs what it holds.
+        `in_use`: a recalled claim has a poll, and ends with it. An unknown claim is ignored.
+        """
+        if (poll := self._polls.get(peer, {}).get(claim_id)) is None:
+            return
+        if in_use:
+            self._recalls.ended(poll)
+            return
+        self._empty_polls.delivered(poll.poller())
+        poll.is_retained = True
+        if poll.group.is_contended(poll):
+            self._recalls.recall(poll)
+            self._flush()
+
+    async def recall(self, topic: str, subscription: str | None = None) -> None:
+        """Return when the retained claims of a subscription are released or in use, or too late.
+
+        Without a subscription, those of all of the topic's.
+        """
+        for polls in self._polls.values():
+            for poll in polls.values():
+                group = poll.group
+                if group.topic == topic and subscription in {None, group.subscription}:
+                    self._recalls.recall(poll)
+        self._flush()
+        await self._recalls.wait(topic, subscription)
 
     def give_up(self, peer: Peer, claim_id: int, partitions: Mapping[int, int]) -> None:
         """Take partitions back from a claim, each by the generation that the client knows of.
@@ -181,6 +216,8 @@ class Leases:
         group, share = self._asked(lease)
         if group is not None and share is not None and share.held:
             share.contended = True
+            if share.poll is not None:
+                self._recalls.recall(share.poll)
             self._follow(group)
             self._flush_soon()
 
@@ -261,6 +298,7 @@ class Leases:
         if not mine:
             del self._polls[poll.peer]
         self._updates.pop(poll, None)
+        self._recalls.ended(poll)
         assignor = poll.group.assignor
         was_first = assignor.first(poll.consumer) is poll
         for partition in assignor.held(poll):

@@ -83,7 +83,7 @@ class ClaimUpdate:
     """What one poll has not been told yet; clients apply it in the order of its fields.
 
     `holder`: what the claim waits for and may be refused for. `waiting`: leases of partitions that
-    are assigned to the claim are on their way.
+    are assigned to the claim are on their way. `recalled`: another needs what the claim holds.
     """
 
     withdrawn: set[int] = field(default_factory=set)
@@ -93,6 +93,7 @@ class ClaimUpdate:
     unavailable_reason: str | None = None
     holder: str | None = None
     waiting: bool = False
+    recalled: bool = False
 
     def grant(self, grant: ClaimGrant) -> None:
         """Add a partition that the poll holds from now on."""
@@ -116,6 +117,9 @@ class Poll:
     group: Group
     empty_limit: int
     since: float
+    # Its worker keeps the claim between polls of the id.
+    is_retained: bool = False
+    is_recalled: bool = False
 
     def poller(self) -> tuple[str, str, str]:
         """Return whose poll it is, for the limit on empty polls."""
@@ -189,6 +193,12 @@ class Group:
             if share.asked and not share.held
             if (poll := self.assignor.holder(partition)) is not None
         }
+
+    def is_contended(self, poll: Poll) -> bool:
+        """Return whether a poll of the same id, or another node, waits for what this poll holds."""
+        return len(self.assignor.queued(poll.consumer)) > 1 or any(
+            self.share(partition).contended for partition in self.assignor.held(poll)
+        )
 
     def missing(self, poll: Poll) -> list[int]:
         """Return the partitions that are assigned to this poll and whose lease is not held."""

@@ -24,7 +24,13 @@ from router.broker.node.rpc.polling import OUTCOMES, PollingConnection, PollSess
 from router.broker.node.rpc.topics import Answer, TopicRequests
 from router.broker.storage import StoreError
 from router.broker.topics.administration import TopicAdmin
-from router.errors import BadRequestError, DiskFullError, NotAllowedError, RouterError
+from router.errors import (
+    BadRequestError,
+    DiskFullError,
+    FencedError,
+    NotAllowedError,
+    RouterError,
+)
 from router.model import GroupMembers, Member, PartitionLease
 from router.registry import AsyncRegistry
 from router.wire import ProtocolError, node
@@ -77,6 +83,7 @@ class NodeRpc:
         self._refusal = None if topics is not None else refusal
         self._at_once: Mapping[str, Callable[[Any, Any, npb.CommandAdminResponse], None]] = {
             "confirm": self._confirm,
+            "confirm_all": self._confirm_all,
             "take_token": self._take_token,
             "push_metrics": self._push_metrics,
         }
@@ -85,6 +92,7 @@ class NodeRpc:
             "registry_put": self._registry_put,
             "registry_delete": self._registry_delete,
             "describe_group": self._describe_group,
+            "recall": self._recall,
             "get_metrics": self._get_metrics,
             **(TopicRequests(topics, transcoder).answers if topics is not None else {}),
         }
@@ -162,6 +170,15 @@ class NodeRpc:
         del response
         self.leases.confirm(asked.topic, asked.subscription, asked.partition, asked.generation)
 
+    def _confirm_all(
+        self, _: object, asked: npb.ConfirmLeases, response: npb.CommandAdminResponse
+    ) -> None:
+        for place, one in enumerate(asked.grants):
+            try:
+                self.leases.confirm(one.topic, one.subscription, one.partition, one.generation)
+            except FencedError:
+                response.fenced.append(place)
+
     def _take_token(
         self, _: object, asked: npb.TakeToken, response: npb.CommandAdminResponse
     ) -> None:
@@ -205,6 +222,11 @@ class NodeRpc:
         if live:
             found = _with_members(found, live)
         response.group.CopyFrom(MEMBERS.encode(found))
+
+    async def _recall(self, asked: npb.RecallClaims, response: npb.CommandAdminResponse) -> None:
+        del response
+        one = asked.subscription if asked.HasField("subscription") else None
+        await self.leases.recall(asked.topic, one)
 
     async def _get_metrics(self, asked: npb.Nothing, response: npb.CommandAdminResponse) -> None:
         del asked
@@ -271,6 +293,9 @@ class NodeSession:
             self._claim(command.claim)
         elif command.HasField("release"):
             self._release(command.release)
+        elif command.HasField("retain"):
+            retain = command.retain
+            self._rpc.leases.retain(self, retain.claim_id, in_use=retain.in_use)
         elif command.HasField("admin"):
             self._administer(command.admin)
         else:
@@ -355,6 +380,7 @@ def _update_message(claim_id: int, update: ClaimUpdate) -> npb.CommandClaimUpdat
         unavailable_reason=update.unavailable_reason,
         holder=update.holder,
         waiting=update.waiting or None,
+        recalled=update.recalled or None,
     )
     for grant in update.granted.values():
         pending = None if grant.pending is None else to_message_id(grant.pending)

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from router.backends.kafka.apis import LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, Request
-from router.backends.kafka.cluster import Cluster
+from router.backends.kafka.cluster import GROUP, Cluster
 from router.backends.kafka.connection import Connection
 from router.backends.kafka.failures import LostError
 from router.backends.kafka.offsets import COMMITTED_ONLY, Commit
@@ -28,7 +28,8 @@ class FakeKafka(Cluster):
 
     `commits` holds what a group committed on a partition of a topic, `committed` counts them.
     `before_commit` is called ahead of each commit, `before_answer` of each answer to a fetch, after
-    which a fetch that is called back has its answer still. Of `lost_answers` commits the answer is
+    which a fetch that is called back has its answer still. `committed_together` has the number of
+    commits that were sent at once, each time. Of `lost_answers` commits the answer is
     lost. `unmarked` says how many messages at the end of a partition readers do not see yet.
     """
 
@@ -39,6 +40,7 @@ class FakeKafka(Cluster):
         self.before_commit: Callable[[], None] = lambda: None
         self.before_answer: Callable[[], None] | None = None
         self.committed = 0
+        self.committed_together: list[int] = []
         self.first: dict[Where, int] = defaultdict(int)
         self.unmarked: dict[Where, int] = defaultdict(int)
         self._batches: dict[Where, list[tuple[int, int, bytes]]] = defaultdict(list)
@@ -107,7 +109,7 @@ class FakeKafka(Cluster):
                         metadata=None if commit is None else commit.note,
                     )
                 )
-            topics.append(SimpleNamespace(partitions=found))
+            topics.append(SimpleNamespace(name=topic.name, partitions=found))
         return SimpleNamespace(group_id=group.group_id, error_code=0, topics=topics)
 
     def ask_leader(self, topic: str, partition: int, request: Request, deadline: float) -> Any:
@@ -156,7 +158,7 @@ class FakeKafka(Cluster):
 
 
 class FakeConnection(Connection):
-    """A connection of one reader."""
+    """A connection of one reader, or of commits."""
 
     def __init__(self, kafka: FakeKafka) -> None:
         self._kafka = kafka
@@ -171,6 +173,12 @@ class FakeConnection(Connection):
         elif self._aborted:
             raise LostError("called back", sent=True)
         return found
+
+    def ask_all(self, requests: Sequence[Request], deadline: float) -> list[Any]:
+        """Commit."""
+        self._kafka.committed_together.append(len(requests))
+        answer = self._kafka.ask_coordinator
+        return [answer(GROUP, one.message.group_id, one, deadline) for one in requests]
 
     def abort(self) -> None:
         """End the fetch under way."""

@@ -9,15 +9,19 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from router.backends.kafka.acknowledging import (
-    GroupPartition,
-    GroupTopic,
-    SharedCommits,
-    commit_turn,
-)
+from router.backends.kafka.acknowledging import GroupTopic, SharedCommits, commit_turn
+from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.group_progress import Progress
-from router.backends.kafka.offsets import LATEST, Commit, Offsets, epoch_of, new_epoch, note_of
+from router.backends.kafka.offsets import (
+    LATEST,
+    Commit,
+    GroupPartition,
+    Offsets,
+    epoch_of,
+    new_epoch,
+    note_of,
+)
 from router.backends.kafka.reader import REFRESH_SECONDS, PartitionNumbers, Reader
 from router.clocks import deadline_in
 from router.errors import (
@@ -68,6 +72,7 @@ class Bench:
     def __post_init__(self) -> None:
         self.offsets = Offsets(self.kafka)
         self.together = SharedCommits(self.offsets, self.node, self._outlast)
+        self.commits = CommitQueue(self.node, self.offsets)
         self.epoch = new_epoch()
         self.kafka.commits["g", "t", 0] = Commit(0, note_of(self.epoch))
 
@@ -90,7 +95,8 @@ class Bench:
         reader = reader or self.reader()
         (generation,) = claim.granted().values()
         grant = Grant(GROUP, NOT_PARTITIONED, generation), "g"
-        consumer = KafkaConsumer(self.node, self.together, grant, reader, lambda: None)
+        parts = self.node, self.together, self.commits
+        consumer = KafkaConsumer(*parts, grant, reader, lambda: None)
         commit = self.commit()
         consumer.start(Silent(), commit.offset, commit, None, time.monotonic() + WAIT)
         return consumer
@@ -531,7 +537,8 @@ def test_a_position_is_not_committed_again_under_a_claim_that_another_poll_has_s
     claim, reader = bench.claim(), bench.reader()
     reader._refreshed = time.monotonic() - REFRESH_SECONDS
     grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED]), "g"
-    consumer = KafkaConsumer(bench.node, bench.together, grant, reader, lambda: None)
+    parts = bench.node, bench.together, bench.commits
+    consumer = KafkaConsumer(*parts, grant, reader, lambda: None)
     claim.release(Outcome.DELIVERED)
     bench.claim()
     consumer.start(Silent(), 0, bench.commit(), None, time.monotonic() + WAIT)

@@ -1,0 +1,138 @@
+"""Commits that follow polls: those of all consumers of a worker go together.
+
+Theory of operation. A poll that retains its consumer does not wait for its acknowledgement. The
+consumer notes how far it is, and one thread commits for all of them INTERVAL_SECONDS later: one
+request asks the node whether their grants stand, one request for each coordinator what the groups
+have committed, and the commits, which Kafka takes for one group each, follow each other over one
+connection without waiting. Each consumer decides by itself, as for a commit of its own
+(`consumer`). Where one of these requests fails, commits are made one by one, so that a group that
+cannot commit holds up no other.
+
+A consumer is closed when its last commit is done, which hands its group over. After a kill of the
+worker the messages of at most INTERVAL_SECONDS and one commit come again.
+
+One lock guards the queue; it is never held over I/O.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final, Protocol
+
+import structlog
+
+from router.backends.kafka.offsets import Commit, GroupCommit, GroupPartition, Offsets
+from router.errors import BackendUnavailableError, FencedError, RouterError
+from router.model import Grant
+from router.node import Node
+from router.quoting import said
+
+INTERVAL_SECONDS: Final = 0.01
+COMMIT_SECONDS: Final = 10.0
+IDLE_SECONDS: Final = 5.0
+"""The thread ends when nothing was committed for so long."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Committing(Protocol):
+    """A consumer whose acknowledgements are committed here."""
+
+    grant: Grant
+    of: GroupPartition
+
+    def begin_commit(self) -> bool:
+        """Keep all others from committing; False: there is nothing to commit, or one commits."""
+        ...
+
+    def next_commit(self, found: Commit | None, *, is_confirmed: bool) -> GroupCommit | None:
+        """Return what to commit where the group has committed this; None: that goes alone.
+
+        Raises FencedError if the grant is not confirmed, or the group was moved.
+        """
+        ...
+
+    def commit_alone(self, deadline: float) -> None:
+        """Commit by requests of its own; raise what prevents it."""
+        ...
+
+    def end_commit(self, failure: RouterError | None) -> None:
+        """Note that it is committed, or what prevented it, and let others commit."""
+        ...
+
+
+class CommitQueue:
+    """Commits for the consumers of a worker; calls may be made from many threads."""
+
+    def __init__(self, node: Node, offsets: Offsets) -> None:
+        self._node = node
+        self._offsets = offsets
+        self._lock = threading.Lock()
+        self._queue: dict[Committing, None] = {}
+        self._wakeup = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def add(self, consumer: Committing) -> None:
+        """Have a consumer commit soon; never waits."""
+        with self._lock:
+            self._queue[consumer] = None
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name="kafka-commits", daemon=True)
+                self._thread.start()
+        self._wakeup.set()
+
+    def _run(self) -> None:
+        while True:
+            self._wakeup.wait(IDLE_SECONDS)
+            time.sleep(INTERVAL_SECONDS)
+            self._wakeup.clear()
+            with self._lock:
+                consumers, self._queue = list(self._queue), {}
+                if not consumers:
+                    self._thread = None
+                    return
+            self.commit([consumer for consumer in consumers if consumer.begin_commit()])
+
+    def commit(self, consumers: list[Committing]) -> None:
+        """Commit for consumers that have begun to."""
+        if not consumers:
+            return
+        left = dict.fromkeys(consumers)
+        try:
+            self._together(left, time.monotonic() + COMMIT_SECONDS)
+        except RouterError as error:
+            _log.info("commits are made one by one", reason=str(error))
+        except Exception as error:  # noqa: BLE001 - the thread's rim: the consumers get the failure
+            _log.exception("committing failed")
+            for consumer in left:
+                consumer.end_commit(BackendUnavailableError(f"committing failed: {said(error)}"))
+            return
+        for consumer in left:
+            try:
+                consumer.commit_alone(time.monotonic() + COMMIT_SECONDS)
+            except RouterError as error:
+                consumer.end_commit(error)
+            else:
+                consumer.end_commit(None)
+
+    def _together(self, left: dict[Committing, None], deadline: float) -> None:
+        """Commit what can be together, and take it out of what is left."""
+        consumers = list(left)
+        confirmed = self._node.confirm_all([one.grant for one in consumers], COMMIT_SECONDS)
+        found = self._offsets.committed_by([one.of for one in consumers], deadline)
+        commits: dict[Committing, GroupCommit] = {}
+        for one, is_confirmed in zip(consumers, confirmed, strict=True):
+            try:
+                commit = one.next_commit(found.get(one.of), is_confirmed=is_confirmed)
+            except FencedError as error:
+                del left[one]
+                one.end_commit(error)
+            else:
+                if commit is not None:
+                    commits[one] = commit
+        done = self._offsets.commit_all([*commits.values()], deadline)
+        for one, commit in commits.items():
+            if commit.group in done:
+                del left[one]
+                one.end_commit(None)
