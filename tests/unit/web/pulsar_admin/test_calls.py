@@ -45,7 +45,9 @@ def anna(sites: Site, tmp_path: Path) -> Callable[[str, str], Any]:
     users, permissions = tmp_path / "users", tmp_path / "permissions"
     users.write_text(f"ops:{HASHES['argon2']}\nanna:{HASHES['argon2']}\n")
     permissions.write_text("ops * manage subscribe\nanna * subscribe\n")
-    site = sites(auth__users=str(users), auth__permissions=str(permissions))
+    # Each test has an application of its own, which checks her password again.
+    settings = {"auth__users": str(users), "auth__permissions": str(permissions)}
+    site = sites(auth__attempts_per_minute="0", **settings)
 
     def ask(method: str, path: str) -> Any:
         return site.open(path, method=method, headers={"Authorization": header("anna", "secret")})
@@ -233,7 +235,9 @@ def test_permissions_are_those_of_the_owner_and_the_lists(
     users, permissions = tmp_path / "users", tmp_path / "permissions"
     users.write_text(f"ops:{HASHES['argon2']}\n")
     permissions.write_text("ops * manage subscribe publish\n")
-    site = sites(auth__users=str(users), auth__permissions=str(permissions))
+    # Each test has an application of its own, which checks her password again.
+    settings = {"auth__users": str(users), "auth__permissions": str(permissions)}
+    site = sites(auth__attempts_per_minute="0", **settings)
     as_ops = {"headers": {"Authorization": header("ops", "secret")}}
     path = f"{BASE}/persistent/{namespace}/{uuid4().hex}"
     assert site.put(path, **as_ops).status_code == 204
