@@ -139,6 +139,13 @@ class Client(Protocol):
         """Run a job, which may wait, in a greenlet soon."""
         ...
 
+    def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
+        """Run a job, which may wait, in a greenlet when the wait is over.
+
+        An end of the connection ends the wait: then the job is not run.
+        """
+        ...
+
     def is_closed(self) -> bool:
         """Return whether the client closed its connection."""
         ...

@@ -18,7 +18,7 @@ from router.services.appending import Append
 from router.services.batches import PublishBatch
 from router.services.memory_budget import Reservation
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
-from router.steps import Client, Steps
+from router.steps import Client, Steps, Wait
 from router.web import bodies
 from router.web.addresses import USER
 from router.web.front import ELAPSED, Answer, Marks
@@ -78,7 +78,7 @@ class PreparedPublish:
             return None
         begun.user = principal.name
         if begun.is_leader:
-            client.go_on()
+            begun.called()
         return begun
 
     def _enters(self, begun: BegunPublish) -> bool:
@@ -90,9 +90,22 @@ class PreparedPublish:
 
 
 class BegunPublish(Append):
-    """A publish that is in a batch."""
+    """A publish that is in a batch.
 
-    __slots__ = ("_client", "_prepared", "_reserved", "began", "user")
+    One that leads takes its steps here. If they fail, the application answers that in steps.
+    """
+
+    __slots__ = (
+        "_client",
+        "_failure",
+        "_is_left",
+        "_is_stepping",
+        "_prepared",
+        "_reserved",
+        "_steps",
+        "began",
+        "user",
+    )
 
     def __init__(
         self,
@@ -106,25 +119,69 @@ class BegunPublish(Append):
         self._prepared = prepared
         self._client = client
         self._reserved = reserved
+        self._steps: Steps[PublishResult] | None = None
+        self._failure: Exception | None = None
+        self._is_left = self._is_stepping = False
         self.began = began
         self.user = ""
 
     def called(self) -> None:
-        """Answer what is stored; have the application go on with what leads or has failed."""
-        if self.is_leader or self.error is not None:
+        """Lead, or answer what is stored; have the application go on with what has failed."""
+        if self.is_leader:
+            self._client.soon(self._lead)
+        elif self.error is not None:
             self._client.go_on()
-            return
+        else:
+            self._end()
+
+    def _lead(self) -> None:
+        """Store what is in the batch, in a greenlet, unless its client left meanwhile."""
+        if not self._is_left:
+            prepared = self._prepared
+            self._steps = prepared.publisher.finish_steps(prepared.name, self)
+            self._take_step()
+
+    def _take_step(self) -> None:
+        """Take the next step of one that leads, in a greenlet."""
+        assert self._steps is not None
+        wait: Wait | None = None
+        self._is_stepping = True
+        try:
+            wait = next(self._steps)
+        except StopIteration:
+            pass
+        except Exception as error:  # noqa: BLE001 - raised again where there is a handler for it
+            self._failure = error
+        finally:
+            self._is_stepping = False
+        if self._is_left:
+            self.leave()
+        elif wait is not None:
+            self._client.wait_for(wait, self._take_step)
+        elif self._failure is not None:
+            self._client.go_on()
+        else:
+            self._end()
+
+    def _end(self) -> None:
+        """Answer that it is stored."""
         self._reserved.release()
         marks = self._prepared.marks
         took = marks.clock() - self.began
         self._client.answered(marks.answer(stored(len(self.batch.messages), took), took))
 
     def finish(self, environ: WSGIEnvironment) -> Steps[Answer]:
-        """Go on with a publish that leads or has failed, as `Events.published` does."""
+        """Go on with a publish that has failed, as `Events.published` does."""
         prepared = self._prepared
         if self.user:
             environ[USER] = self.user
         with self._reserved, timeouts_of_publish():
+            failure, self._failure = self._failure, None
+            if failure is not None:
+                try:
+                    raise failure
+                finally:
+                    del failure  # whose traceback leads here
             published = yield from prepared.publisher.finish_steps(prepared.name, self)
         return answer(environ, published)
 
@@ -132,6 +189,12 @@ class BegunPublish(Append):
         """Do nothing: it is stored whether its client is there or not."""
 
     def leave(self) -> None:
-        """Give it up."""
-        self._prepared.publisher.leave(self)
+        """Give it up: what is not on its way is not stored."""
+        self._is_left = True
+        if self._is_stepping:
+            return
+        if self._steps is None:
+            self._prepared.publisher.leave(self)
+        else:
+            self._steps.close()
         self._reserved.release()

@@ -166,6 +166,11 @@ class Connection:
         """Run a job in a greenlet soon; see `router.steps.Client`."""
         self._worker.greenlets.add(job)
 
+    def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
+        """Run a job in a greenlet when a wait is over; see `router.steps.Client`."""
+        if self.suspended is not None:
+            self.suspended.wait_for(wait, job)
+
     def is_closed(self) -> bool:
         """Return whether the client closed its connection."""
         return is_closed(self._client)

@@ -82,6 +82,7 @@ class SuspendedConnection:
         "_event",
         "_idle",
         "_idle_watcher",
+        "_job",
         "_owner",
         "_received",
         "_steps",
@@ -111,6 +112,7 @@ class SuspendedConnection:
         self._watched = False
         self._idle = False
         self._event: Event | None = None
+        self._job = self.resume
         self._timer: Any = None
         self._idle_watcher: Any = None
 
@@ -152,7 +154,14 @@ class SuspendedConnection:
             return
         if wait is None:
             self.rest()
+        else:
+            self.wait_for(wait, self.resume)
+
+    def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
+        """Run a job in a greenlet when the wait is over; an end of the connection ends the wait."""
+        if self._watcher is None:
             return
+        self._job = job
         self._event, seconds = wait
         if seconds is not None:
             self._timer = get_hub().loop.timer(max(0.0, seconds))
@@ -193,10 +202,10 @@ class SuspendedConnection:
             self._early()
 
     def _called(self) -> None:
-        """Resume: the event was set, or the time is over."""
+        """Go on: the event was set, or the time is over."""
         if self._event is not None:
             self._stop_waiting()
-            self._owner.greenlets.add(self.resume)
+            self._owner.greenlets.add(self._job)
 
     def _stop_waiting(self) -> None:
         event, self._event = self._event, None

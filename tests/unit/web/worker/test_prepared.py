@@ -21,10 +21,14 @@ from router.errors import (
     PartialPublishError,
     RouterError,
     TooManyRequestsError,
+    TopicNotFoundError,
 )
+from router.steps import Wait
 from router.web.addresses import USER
 from router.web.dmaap.prepared import PreparedPublish
 from router.web.worker.bounds import Bounds
+from router.web.worker.connection import Connection
+from router.web.worker.suspended import SuspendedConnection
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.worker.greenlets import under_gevent
 from tests.unit.web.worker.prepared import (
@@ -267,10 +271,11 @@ class Held(House):
         for _ in range(3):
             self.exchange(dict.fromkeys(range(clients), PUBLISH))
         self.stored()
-        self.go = gevent.event.Event()
+        self.go, self.publishing = gevent.event.Event(), gevent.event.Event()
         publish = self.site.backend.publish
 
         def wait_and_publish(batch: Any, timeout: float) -> Any:
+            self.publishing.set()
             assert self.go.wait(20)
             return publish(batch, timeout)
 
@@ -323,14 +328,99 @@ def test_what_is_under_way_when_its_connection_is_ended_is_stored_and_answered_t
     house.go.clear()
     for at in range(3):
         house.send(at)
-    until(lambda: house.served[0]._begun is None)
-    gevent.sleep(0.05)
+    assert house.publishing.wait(20)
     house._suspended[1].end()
     house.go.set()
     assert count_of(whole_answer(house.clients[0])) == 1
     assert count_of(whole_answer(house.clients[2])) == 1
     assert house.clients[1].recv(1) == b""
     house.finish()
+
+
+@under_gevent
+def test_what_leads_is_stored_when_its_connection_is_ended_meanwhile() -> None:
+    house = Held(3)
+    house.send(0)
+    assert house.publishing.wait(20)
+    for at in (1, 2):
+        house.send(at)
+    house._suspended[0].end()
+    house.go.set()
+    assert [count_of(whole_answer(client)) for client in house.clients[1:]] == [1, 1]
+    assert house.clients[0].recv(1) == b""
+    assert len(house.stored()) == 3
+    house.finish()
+
+
+@under_gevent
+def test_another_leads_when_the_connection_of_what_leads_is_ended_before() -> None:
+    house = Held(3)
+    house.go.set()
+    for client in house.clients:
+        client.sendall(PUBLISH)
+    waits = SuspendedConnection.wait_for
+    ended: list[SuspendedConnection] = []
+    stored: list[str] = []
+
+    def end_first(self: SuspendedConnection, wait: Wait, job: Callable[[], None]) -> None:
+        waits(self, wait, job)
+        if not ended:
+            ended.append(self)
+            self.end()
+
+    SuspendedConnection.wait_for = end_first  # type: ignore[method-assign]
+    while len(stored) < 2:
+        stored += house.stored()
+        gevent.sleep(0.001)
+    SuspendedConnection.wait_for = waits  # type: ignore[method-assign]
+    assert len(ended) == 1
+    for at, client in enumerate(house.clients):
+        if house._suspended[at] is ended[0]:
+            assert client.recv(1) == b""
+        else:
+            assert count_of(whole_answer(client)) == 1
+    house.finish()
+
+
+@under_gevent
+def test_nothing_is_stored_of_a_connection_that_is_ended_before_its_first_step() -> None:
+    house = Held(1)
+    house.go.set()
+    soon = Connection.soon
+
+    def end_at_once(self: Connection, job: Callable[[], None]) -> None:
+        soon(self, job)
+        house._suspended[0].end()
+
+    Connection.soon = end_at_once  # type: ignore[method-assign]
+    house.clients[0].sendall(PUBLISH)
+    assert house.clients[0].recv(1) == b""
+    Connection.soon = soon  # type: ignore[method-assign]
+    gevent.sleep(0.01)
+    assert house.stored() == []
+    house.finish()
+
+
+@under_gevent
+def test_failure_of_what_leads_is_answered_as_in_steps() -> None:
+    house = House(prepares=True)
+    house.connect("10.0.0.1")
+    for _ in range(3):
+        house.exchange({0: PUBLISH})
+    left, publish = [0], house.site.backend.publish
+
+    def fail(batch: Any, timeout: float) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise TopicNotFoundError("deleted meanwhile")
+        return publish(batch, timeout)
+
+    house.site.backend.publish = fail  # type: ignore[method-assign]
+    for left[0], status in ((1, 200), (2, 404), (0, 200)):
+        answer = house.exchange({0: PUBLISH})[0]
+        assert answer.startswith(b"HTTP/1.1 %d " % status)
+    assert (house.reserved(), house.log.failures) == (0, [])
+    house.close()
 
 
 @under_gevent
