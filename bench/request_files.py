@@ -1,17 +1,18 @@
-"""The files of `router/` that one warm request crosses: `python -m bench.request_files [TREE]`.
+"""What a warm request crosses of `router/`, files and calls: `python -m bench.request_files [TREE]`.
 
 The tool runs `router serve` of a source tree, this checkout's by default, with the embedded
-backend, one worker and a users file. Every process of it records by `sys.setprofile` in which files
-of `router/` functions are called while a request is under way: the worker that reads HTTP, the
-application, and the broker. Three operations are measured after WARMING of the same:
+backend, one worker and a users file. Every process of it records by `sys.setprofile` each call of a
+function of `router/` while a request is under way: the worker that reads HTTP, the application, and
+the broker. Three operations are measured after WARMING of the same:
 
 - POST: a message of text/plain to `/events/<topic>`, with Basic authentication;
 - poll: a GET of `/events/<topic>/<group>/<consumer>` that finds a message;
 - SEND: a message from the official Pulsar client.
 
-Each is done ROUNDS times, and a file counts if most of these cross it: timers and maintenance run
-now and then at the same time. The processes are told by a byte of a mapped file which request is
-under way, 0 for none, and append what they see first to a file that the tool reads at the end.
+Each is done ROUNDS times. A file counts if most of these cross it, and of the numbers of calls the
+median: timers and maintenance run now and then at the same time. The processes are told by a byte
+of a mapped file which request is under way, 0 for none, and append what they see to a file that the
+tool reads at the end.
 """
 
 from __future__ import annotations
@@ -23,12 +24,14 @@ import mmap
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -47,24 +50,29 @@ def record() -> None:
         mark = mmap.mmap(file.fileno(), 1)
     package = os.environ[PACKAGE]
     output = os.open(os.environ[SEEN], os.O_WRONLY | os.O_APPEND)
-    seen: set[tuple[int, int, str]] = set()
 
     def note(frame: FrameType, event: str, _argument: object) -> None:
         request = mark[0]
         if not request or event != "call":
             return
         path = frame.f_code.co_filename
-        if not path.startswith(package):
-            return
-        found = os.getpid(), request, path
-        if found not in seen:
-            seen.add(found)
-            os.write(output, f"{found[0]} {request} {path.removeprefix(package)}\n".encode())
+        if path.startswith(package):
+            line = f"{os.getpid()} {request} {path.removeprefix(package)}\n"
+            os.write(output, line.encode())
 
     import threading  # noqa: PLC0415 - gevent has to patch it before it is imported elsewhere
 
     threading.setprofile(note)
     sys.setprofile(note)
+
+
+@dataclass(frozen=True)
+class Crossed:
+    """The files that an operation crossed, of the front and of the broker, and its calls."""
+
+    front: set[str]
+    broker: set[str]
+    calls: int
 
 
 class Tree:
@@ -132,26 +140,28 @@ class Tree:
             finally:
                 self._mark[0] = 0
 
-    def files(self) -> dict[str, dict[str, set[str]]]:
-        """Return the files that each operation crossed, of the front and of the broker."""
-        counts: defaultdict[int, Counter[tuple[int, str]]] = defaultdict(Counter)
-        brokers = set()
+    def crossed(self) -> dict[str, Crossed]:
+        """Return what each operation crossed."""
+        calls: list[Counter[int]] = [Counter() for _ in OPERATIONS]
+        rounds: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
+        brokers: set[int] = set()
         for line in (self._folder / "seen").read_text().splitlines():
             pid, request, path = line.split(" ", 2)
-            counts[(int(request) - 1) // ROUNDS][int(pid), path] += 1
+            operation, turn = divmod(int(request) - 1, ROUNDS)
+            calls[operation][turn] += 1
+            rounds[operation, int(pid), path].add(turn)
             if path.startswith("broker/"):
                 brokers.add(int(pid))
-        return {
-            name: {
-                side: {
-                    path
-                    for (pid, path), count in counts[at].items()
-                    if 2 * count > ROUNDS and (pid in brokers) == (side == "broker")
-                }
-                for side in ("front", "broker")
-            }
+        found = {
+            name: Crossed(set(), set(), round(statistics.median(calls[at].values())))
             for at, name in enumerate(OPERATIONS)
         }
+        for (operation, pid, path), turns in rounds.items():
+            if 2 * len(turns) > ROUNDS:
+                crossed = found[OPERATIONS[operation]]
+                side = crossed.broker if pid in brokers else crossed.front
+                side.add(path)
+        return found
 
 
 def _free_port() -> int:
@@ -229,11 +239,8 @@ def sending(port: int) -> Iterator[Callable[[], object]]:
         client.close()
 
 
-def measure(root: Path, folder: Path) -> dict[str, dict[str, set[str]]]:
-    """Return the files that each operation crosses in a source tree, of the front and the broker.
-
-    `folder` is an empty one.
-    """
+def measure(root: Path, folder: Path) -> dict[str, Crossed]:
+    """Return what each operation crosses in a source tree; `folder` is an empty one."""
     tree = Tree(root, folder)
     with tree.serving(), contextlib.closing(Requests(tree.port)) as requests:
         for _ in range(WARMING):
@@ -242,7 +249,7 @@ def measure(root: Path, folder: Path) -> dict[str, dict[str, set[str]]]:
         tree.measure(1, requests.poll)
         with sending(tree.pulsar) as send:
             tree.measure(2, send)
-    return tree.files()
+    return tree.crossed()
 
 
 def main() -> None:
@@ -250,13 +257,13 @@ def main() -> None:
     root = Path(sys.argv[1] if len(sys.argv) > 1 else ROOT).resolve()
     with tempfile.TemporaryDirectory(prefix="request-files-") as folder:
         found = measure(root, Path(folder))
-    for operation, sides in found.items():
-        front, broker = sides["front"], sides["broker"]
+    for operation, crossed in found.items():
+        front, broker = crossed.front, crossed.broker
         print(
-            f"\n## {operation}: {len(front | broker)} files"
+            f"\n## {operation}: {crossed.calls} calls, {len(front | broker)} files"
             f" (front {len(front)}, broker {len(broker)}, both {len(front & broker)})"
         )
-        for side, files in sides.items():
+        for side, files in (("front", front), ("broker", broker)):
             for path in sorted(files):
                 print(f"  {side:<6}  router/{path}")
 

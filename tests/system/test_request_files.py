@@ -1,4 +1,4 @@
-"""How many files of `router/` a warm request crosses: a reader has to follow it through them."""
+"""How many files and calls of `router/` a warm request crosses: what a reader has to follow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from bench.request_files import ROOT, measure
 pytestmark = [pytest.mark.system, pytest.mark.timeout(180)]
 MOST_FILES = {"POST": 31, "poll": 59, "SEND": 13}
 """Of front and broker together. A module that joins the path takes the place of another."""
+MOST_CALLS = {"POST": 190, "poll": 420, "SEND": 110}
 
 
 def test_requests_cross_few_files(tmp_path: Path) -> None:
     crossed = measure(ROOT, tmp_path)
     # Both processes were seen, and what they do for a POST.
-    assert {"web/dmaap/prepared.py", "services/publish.py"} <= crossed["POST"]["front"]
+    assert {"web/dmaap/prepared.py", "services/publish.py"} <= crossed["POST"].front
     for operation in ("POST", "poll", "SEND"):
-        assert "broker/storage/journal.py" in crossed[operation]["broker"]
+        assert "broker/storage/journal.py" in crossed[operation].broker
     for operation, most in MOST_FILES.items():
-        files = crossed[operation]["front"] | crossed[operation]["broker"]
+        files = crossed[operation].front | crossed[operation].broker
         assert len(files) <= most, "\n".join([f"{operation}: {len(files)}", *sorted(files)])
+        assert crossed[operation].calls <= MOST_CALLS[operation], operation
