@@ -1,4 +1,4 @@
-"""What a warm request crosses of `router/`, files and calls: `python -m bench.request_files [TREE]`.
+"""What a warm request crosses of `router/`: `python -m bench.request_files [TREE]`.
 
 The tool runs `router serve` of a source tree, this checkout's by default, with the embedded
 backend, one worker and a users file. Every process of it records by `sys.setprofile` each call of a
@@ -156,10 +156,10 @@ class Tree:
             name: Crossed(set(), set(), round(statistics.median(calls[at].values())))
             for at, name in enumerate(OPERATIONS)
         }
-        for (operation, pid, path), turns in rounds.items():
+        for (operation, process, path), turns in rounds.items():
             if 2 * len(turns) > ROUNDS:
                 crossed = found[OPERATIONS[operation]]
-                side = crossed.broker if pid in brokers else crossed.front
+                side = crossed.broker if process in brokers else crossed.front
                 side.add(path)
         return found
 
