@@ -8,6 +8,7 @@ task of theirs reads again every few seconds, because other nodes change it as w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from ipaddress import (
     IPv4Address,
     IPv4Network,
@@ -31,6 +32,7 @@ MAX_REMEMBERED_ADDRESSES: Final = 10_000
 # A network gives this much to one client in IPv6, which then has all of its addresses.
 CLIENT_PREFIX_BITS: Final = 64
 _MAPPED_BITS: Final = 96
+_MAX_ADDRESS_CHARACTERS: Final = 45
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -40,8 +42,15 @@ _log = structlog.get_logger(__name__)
 
 def parse_address(text: str) -> Address | None:
     """Return an address, IPv4 if it is one written as IPv6; None for what is no address."""
+    address = text.partition("%")[0]
+    return _parsed(address) if len(address) <= _MAX_ADDRESS_CHARACTERS else None
+
+
+@lru_cache(maxsize=1_024)
+def _parsed(text: str) -> Address | None:
+    # Requests come from a few addresses, and each of them is looked at several times.
     try:
-        found = ip_address(text.partition("%")[0])
+        found = ip_address(text)
     except ValueError:
         return None
     if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:

@@ -11,7 +11,7 @@ from wsgiref.types import WSGIEnvironment
 
 from router.errors import BadRequestError
 from router.model import Principal
-from router.services.jetstream import JetStream, JetStreamRequest
+from router.services.jetstream import JetStream, JetStreamRequest, unwatched
 from router.services.memory_budget import MemoryBudget
 from router.settings.options import SettingsOptions, from_setting
 from router.steps import Steps
@@ -107,12 +107,13 @@ class JetStreamContext:
         *,
         max_replies: int = 1,
         seconds: float | None = None,
+        waits: bool = True,
         reads: bool = False,
     ) -> Steps[list[NatsMessage]]:
         """Send a message and return its replies.
 
-        `seconds`: those of a long poll; `reads`: it changes nothing.
-        Raises what `JetStream.request` raises.
+        `seconds`: those of a long poll; without `waits` its answer comes at once, so that the
+        client is not watched; `reads`: it changes nothing. Raises what `JetStream.request` raises.
         """
         principal, administers = asked
         request = JetStreamRequest(
@@ -124,7 +125,7 @@ class JetStreamContext:
             long_poll=seconds is not None,
             reads=reads,
         )
-        watch = partial(offload.Watch, environ.get("gunicorn.socket"))
+        watch = partial(offload.Watch, environ.get("gunicorn.socket")) if waits else unwatched
         return (yield from self.streams.request(request, watch))
 
 

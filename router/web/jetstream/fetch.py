@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
 
@@ -117,15 +118,11 @@ class _Pull:
         stream: str,
         consumer: str,
     ) -> None:
-        # The subject of any call that names both tells whether they can be names.
-        call = call_of(f"CONSUMER.INFO.{stream}.{consumer}")
-        if call.fault is not None:
-            raise BadNameError(f"stream or consumer: {call.fault.description}")
         self._context = context
         self._environ = environ
         self._asked = asked
+        self._info = _info_call(stream, consumer)
         self._subject = f"{API_PREFIX}CONSUMER.MSG.NEXT.{stream}.{consumer}"
-        self._info = API_PREFIX + call.subject
         self._stream = stream
 
     def messages(self, batch: int, max_bytes: int, expires: float) -> Steps[list[NatsMessage]]:
@@ -153,7 +150,12 @@ class _Pull:
         message = NatsMessage(self._subject, payload=orjson.dumps(body))
         seconds = expires if expires > 0 else self._context.options.timeout
         replies = yield from self._context.ask(
-            self._environ, self._asked, message, max_replies=batch, seconds=seconds
+            self._environ,
+            self._asked,
+            message,
+            max_replies=batch,
+            seconds=seconds,
+            waits=expires > 0,
         )
         status, text = status_of(replies[-1]) if replies else (0, "")
         # Headers of a stored message may have a status as well; it has what acknowledges it.
@@ -178,6 +180,15 @@ class _Pull:
         if found.get("config", {}).get("deliver_subject"):
             return FaultError.of_status(409, "the consumer pushes its messages", self._stream)
         return FaultError.of_code(ErrorCode.CONSUMER_NOT_FOUND, self._stream)
+
+
+@lru_cache(maxsize=256)
+def _info_call(stream: str, consumer: str) -> str:
+    """Return the call that describes a consumer; raise BadNameError for what can be no names."""
+    call = call_of(f"CONSUMER.INFO.{stream}.{consumer}")
+    if call.fault is not None:
+        raise BadNameError(f"stream or consumer: {call.fault.description}")
+    return API_PREFIX + call.subject
 
 
 def _size(message: NatsMessage) -> int:

@@ -9,7 +9,6 @@ that answers at all.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, Final, NamedTuple
 from wsgiref.types import WSGIEnvironment
@@ -20,6 +19,7 @@ from router.services.jetstream.calls import UNKNOWN, ZERO_BODIES, Call
 from router.web.requests import Query
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError
 from router.wire.nats.jetstream.replies import ERROR_MEMBERS
+from router.wire.nats.jetstream.times import format_second
 
 TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
 FORM_HEADER: Final = "HTTP_NATS_API_FORM"
@@ -165,8 +165,7 @@ class Writer:
 
     def _head(self, call: Call) -> dict[str, Any]:
         seconds, fraction = divmod(self._wall_ns(), 1_000_000_000)
-        at = datetime.fromtimestamp(seconds, UTC)
-        time = f"{at:%Y-%m-%dT%H:%M:%S}.{fraction // 1000:06d}Z"
+        time = f"{format_second(seconds)}.{fraction // 1000:06d}Z"
         return {"type": type_of(call.type, Form.SEED), "time": time}
 
 

@@ -36,7 +36,7 @@ def parts(command: NodeCommand, payload: Sequence[bytes]) -> tuple[bytes, ...]:
 def read(content: bytes, *, trusted: bool = False) -> NodeCommand:
     """Return the command that an EXTENSION carries; raise ProtocolError unless it is exactly one.
 
-    The fields of a `trusted` peer, such as a broker that this process chose, are not counted.
+    Fields and text of a `trusted` peer, such as a broker that this process chose, are not checked.
     """
     return _READER.read(content, trusted=trusted)
 

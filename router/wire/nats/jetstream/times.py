@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Final
 
 from router.quoting import quoted
@@ -47,12 +48,17 @@ def parse_time(text: str) -> int:
 def format_time(time_ns: int) -> str:
     """Return a time as RFC 3339 in UTC; the fraction has no zeros at its end, as in Go."""
     seconds, fraction = divmod(time_ns, NANOSECONDS)
+    digits = f".{fraction:09}".rstrip("0") if fraction else ""
+    return f"{format_second(seconds)}{digits}Z"
+
+
+@lru_cache(maxsize=256)
+def format_second(seconds: int) -> str:
+    """Return the time of a whole second since 1970 as RFC 3339, without the `Z` at the end."""
     days, second = divmod(seconds, _DAY_SECONDS)
     year, month, day = _date_of(days)
-    digits = f".{fraction:09}".rstrip("0") if fraction else ""
     return (
-        f"{year:04}-{month:02}-{day:02}"
-        f"T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}{digits}Z"
+        f"{year:04}-{month:02}-{day:02}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
     )
 
 
