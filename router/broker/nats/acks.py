@@ -54,10 +54,9 @@ def read_subject(subject: str) -> AckSubject | None:
     else:
         return None
     try:
-        attempt, sequence, consumer_sequence = (int(token) for token in tokens[2:5])
+        return AckSubject(tokens[0], tokens[1], int(tokens[2]), int(tokens[3]), int(tokens[4]))
     except ValueError:
         return None
-    return AckSubject(tokens[0], tokens[1], attempt, sequence, consumer_sequence)
 
 
 def read_ack(payload: bytes) -> AckKind:

@@ -200,7 +200,7 @@ class Consumer:
             return
         available = self.num_pending + self.state.num_queued
         if self._pull.add(reply, body, self._context.now_ns(), available):
-            self._deliveries.wake()
+            self._deliveries.wake_for_request()
         self._schedule()
 
     def acknowledge(self, ack: AckSubject, payload: bytes, reply: str) -> None:

@@ -121,6 +121,17 @@ class MessageSource:
                 stream.acknowledged(sequence)
         return await self._next_in_order()
 
+    def next_at_once(self) -> StoredMessage | None:
+        """Return what `next` returns if that was read ahead; None: `next` finds out."""
+        state = self._state
+        if not self._ahead or state.num_queued or state.listed or not state.may_deliver_new:
+            return None
+        message = self._ahead[0]
+        is_new = message.sequence >= state.next_sequence
+        if not is_new or not self._stream.contains(message.sequence):
+            return None
+        return None if self._log.is_acknowledged(message) else message
+
     def taken(self, message: StoredMessage) -> None:
         """Go on behind a new message that is delivered."""
         if self._ahead and self._ahead[0].sequence == message.sequence:

@@ -103,6 +103,17 @@ class Deliveries:
         elif self._is_ready():
             self._task = asyncio.get_running_loop().create_task(self._serve())
 
+    def wake_for_request(self) -> None:
+        """Deliver as `wake` does, without a task if what is asked for was read ahead."""
+        if self._task is None:
+            for _ in range(MESSAGES_PER_YIELD):
+                if not self._is_ready():
+                    return
+                message = self.source.next_at_once()
+                if message is None or self._wait_ns(message) > 0 or not self._send(message):
+                    break
+        self.wake()
+
     def close(self) -> None:
         """Deliver no more."""
         self.closed = True

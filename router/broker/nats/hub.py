@@ -4,6 +4,9 @@ Theory of operation. One trie has the subscriptions, another the members of queu
 what they found for the subjects that were used last. A member of a queue group is chosen at random,
 among those whose client takes what it is sent.
 
+An inbox of the broker's own is an entry of a table: its name is not known to clients, so that only
+those that subscribe to all inboxes receive what it receives.
+
 A service is called for the subjects under a prefix, before subscribers, and only for what a caller
 publishes: what the broker itself sends to a reply subject never calls one.
 
@@ -104,7 +107,8 @@ class Hub:
         self._plain: SubjectTrie[Subscription] = SubjectTrie()
         self._members: SubjectTrie[Subscription] = SubjectTrie()
         self._services: list[tuple[str, Service]] = []
-        self._may_see_services = 0
+        self._inboxes: dict[str, Subscriber] = {}
+        self._may_see_services = self._may_see_inboxes = 0
         self._size = 0
         self._watches: dict[str, dict[str, list[_Watch]]] = {}
         self.pattern_observer: PatternObserver | None = None
@@ -112,7 +116,7 @@ class Hub:
     @property
     def subscriptions(self) -> int:
         """Return how many subscriptions there are."""
-        return len(self._plain) + len(self._members)
+        return len(self._plain) + len(self._members) + len(self._inboxes)
 
     @property
     def full(self) -> bool:
@@ -130,6 +134,7 @@ class Hub:
         (self._members if queue else self._plain).insert(subject, subscription)
         self._size += subscription.size
         self._may_see_services += _may_match_service(subject)
+        self._may_see_inboxes += _may_match_inbox(subject)
         self._changed(subject, added=True)
         return subscription
 
@@ -139,7 +144,16 @@ class Hub:
         trie.remove(subscription.subject, subscription)
         self._size -= subscription.size
         self._may_see_services -= _may_match_service(subscription.subject)
+        self._may_see_inboxes -= _may_match_inbox(subscription.subject)
         self._changed(subscription.subject, added=False)
+
+    def open_inbox(self, subject: str, subscriber: Subscriber) -> None:
+        """Have a subscriber receive a subject below INBOX that no client knows."""
+        self._inboxes[subject] = subscriber
+
+    def close_inbox(self, subject: str) -> None:
+        """Forget an inbox; again: nothing happens."""
+        self._inboxes.pop(subject, None)
 
     def publish(
         self,
@@ -162,6 +176,11 @@ class Hub:
                 return count
         plain = self._plain
         fresh = subject.startswith(INBOX)
+        if fresh and (inbox := self._inboxes.get(subject)) is not None:
+            inbox.deliver(message)
+            if not self._may_see_inboxes:
+                return 1
+            count = 1
         for one in plain.match_fresh(subject) if fresh else plain.match(subject):
             if one.active and (origin is None or one.owner is not origin):
                 one.subscriber.deliver(message)
@@ -185,6 +204,8 @@ class Hub:
 
         With `exact` only a subscription to this very subject counts.
         """
+        if subject in self._inboxes and not queue:
+            return True
         return any(not exact or one.subject == subject for one in self._receiving(subject, queue))
 
     def writable(self, subject: str) -> bool:
@@ -193,6 +214,8 @@ class Hub:
         One of several receivers is enough: those that take nothing do not hold up the others, and
         are cut off. One that would receive nearly everything says nothing of this subject.
         """
+        if (inbox := self._inboxes.get(subject)) is not None:
+            return inbox.writable
         receiving = self._addressed(subject)
         return not receiving or any(one.subscriber.writable for one in receiving)
 
@@ -200,6 +223,9 @@ class Hub:
         """Call `resume` when a subject is `writable` again; it may be called several times."""
         if self.writable(subject):
             resume()
+            return
+        if (inbox := self._inboxes.get(subject)) is not None:
+            inbox.when_writable(resume)
             return
         for one in self._addressed(subject):
             one.subscriber.when_writable(resume)
@@ -309,3 +335,7 @@ def _prefix(subject: str) -> str:
 
 def _may_match_service(pattern: str) -> bool:
     return pattern.startswith(("$", "*", ">"))
+
+
+def _may_match_inbox(pattern: str) -> bool:
+    return pattern.startswith(("*", ">", f"{INBOX}*", f"{INBOX}>"))

@@ -212,7 +212,8 @@ class PullQueue:
         request = self._waiting[-1]
         if request.batch <= 0:
             self._waiting.pop()
-            if request.max_bytes > 0:
+            # An inbox of the broker's own is closed by the last message.
+            if request.max_bytes > 0 and self._interest.interested(request.reply):
                 self._send(request.status(409, "Batch Completed"))
 
     def expire(self, now_ns: int, *, at_end: bool = False) -> None:

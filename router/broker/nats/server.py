@@ -12,7 +12,7 @@ import hashlib
 import secrets
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
@@ -48,6 +48,7 @@ PROTOCOL_VERSION: Final = "2.10.0"
 """The version of nats-server whose features clients may use."""
 HEARTBEAT: Final = 100
 NO_RESPONDERS: Final = 503
+RepliesTaker = Callable[[list[NatsMessage]], object]
 _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
 _ACK: Final = "$JS.ACK."
 MAX_PENDING_BYTES: Final = 512 << 20
@@ -169,15 +170,16 @@ class NatsServer:
         """Send the acknowledgement of a publish."""
         self.hub.publish(NatsMessage(reply, payload=payload))
 
-    async def request_for(
+    def begin_request_for(
         self,
         principal: Principal,
         administers: bool,
         message: NatsMessage,
         max_replies: int,
         seconds: float,
-    ) -> list[NatsMessage]:
-        """Publish a message for a principal of HTTP and return the replies; see `request`.
+        done: RepliesTaker,
+    ) -> Callable[[], None]:
+        """Publish a message for a principal of HTTP and wait for replies; see `begin_request`.
 
         Raises ForbiddenError for a message that the principal may not publish.
         """
@@ -190,9 +192,10 @@ class NatsServer:
             # What serves these subjects does not answer a client without rights.
             topic = self.streams.topic_name(name)
             if topic is None or not caller.may(topic, Right.VIEW):
-                return [NatsMessage("", headers=status(NO_RESPONDERS))]
+                done([NatsMessage("", headers=status(NO_RESPONDERS))])
+                return _ignore
             caller.authorize(topic, Right.SUBSCRIBE)
-        return await self.request(caller, message, max_replies, seconds)
+        return self.begin_request(caller, message, max_replies, seconds, done)
 
     async def acknowledge_for(
         self, principal: Principal, subjects: Sequence[str], payload: bytes, seconds: float
@@ -211,16 +214,37 @@ class NatsServer:
     async def request(
         self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float
     ) -> list[NatsMessage]:
-        """Publish a message and return the replies that came within some seconds.
+        """Publish a message and return the replies; see `begin_request`."""
+        complete: asyncio.Future[list[NatsMessage]] = asyncio.get_running_loop().create_future()
+
+        def done(found: list[NatsMessage]) -> None:
+            if not complete.done():
+                complete.set_result(found)
+
+        cancel = self.begin_request(caller, message, max_replies, seconds, done)
+        try:
+            return await complete
+        finally:
+            cancel()
+
+    def begin_request(
+        self,
+        caller: Caller,
+        message: NatsMessage,
+        max_replies: int,
+        seconds: float,
+        done: RepliesTaker,
+    ) -> Callable[[], None]:
+        """Publish a message, and call `done` once with the replies that came within some seconds.
 
         The wait ends after `max_replies`, or after a status other than a heartbeat, which is the
         last of the list then; heartbeats are left out. A request that none receives is answered
-        with the status 503. Rights are checked before, but for services.
+        with the status 503. Rights are checked before, but for services. `done` may be called
+        before this returns. What is returned ends the wait without a call of `done`.
         """
         self._inboxes += 1
         inbox = f"{self._inbox}.{self._inboxes}"
-        replies = _Replies(max_replies)
-        subscription = self.hub.subscribe(inbox, replies)
+        replies = _Replies(self.hub, inbox, max_replies, seconds, done)
         request = message._replace(reply=inbox)
         try:
             received = self.hub.publish(request, caller=caller)
@@ -231,10 +255,10 @@ class NatsServer:
                 publisher.flush()
             elif not received:
                 self.hub.no_responders(request)
-            await asyncio.wait((replies.complete,), timeout=seconds)
-        finally:
-            subscription.unsubscribe()
-        return replies.received
+        except BaseException:
+            replies.close()
+            raise
+        return replies.close
 
 
 def _pulled_stream(subject: str) -> str:
@@ -247,23 +271,38 @@ def _ignore() -> None:
 
 
 class _Replies(Subscriber):
-    """The replies to a request; `complete` is done after the last."""
+    """The replies that come to an inbox until the last, or for some seconds."""
 
-    __slots__ = ("_max_replies", "complete", "received")
+    __slots__ = ("_done", "_hub", "_inbox", "_max_replies", "_received", "_timer")
 
-    def __init__(self, max_replies: int) -> None:
+    def __init__(
+        self, hub: Hub, inbox: str, max_replies: int, seconds: float, done: RepliesTaker
+    ) -> None:
+        self._hub = hub
+        self._inbox = inbox
         self._max_replies = max_replies
-        self.received: list[NatsMessage] = []
-        self.complete: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._done = done
+        self._received: list[NatsMessage] = []
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._end)
+        hub.open_inbox(inbox, self)
 
     def deliver(self, message: NatsMessage) -> None:
         # Headers of a stored message may have a status as well; it has what acknowledges it.
         code = 0 if message.reply.startswith(_ACK) else status_code(message.headers)
-        if self.complete.done() or code == HEARTBEAT:
+        if code == HEARTBEAT:
             return
-        self.received.append(message)
-        if code or len(self.received) >= self._max_replies:
-            self.complete.set_result(None)
+        self._received.append(message)
+        if code or len(self._received) >= self._max_replies:
+            self._end()
+
+    def close(self) -> None:
+        """Take no more replies; callable twice."""
+        self._timer.cancel()
+        self._hub.close_inbox(self._inbox)
+
+    def _end(self) -> None:
+        self.close()
+        self._done(self._received)
 
 
 def _server_id(place: str) -> str:

@@ -2,8 +2,9 @@
 
 Acknowledgements are requests too, of many at once, and need no inbox.
 
-Theory of operation. Any number of polls may wait here, each for one request, so they are tasks of
-their own and no requests of the connection, of which it may have few at once. A client that no
+Theory of operation. Any number of polls may wait here, each for one request, so they are no
+requests of the connection, of which it may have few at once, and no tasks: a request that can be
+answered at once is answered within the call. A client that no
 longer waits (its own client left) says so by `cancel_nats_request`; the request then ends in the
 broker as well, and a pull of it takes no message that another client could have had. All requests
 of a connection end with it.
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 import structlog
@@ -42,19 +44,21 @@ _log = structlog.get_logger(__name__)
 class NatsService(Protocol):
     """What answers the requests: the part of the broker that has the streams."""
 
-    async def request_for(
+    def begin_request_for(
         self,
         principal: Principal,
         administers: bool,
         message: NatsMessage,
         max_replies: int,
         seconds: float,
-    ) -> list[NatsMessage]:
-        """Publish a message for a principal; return what came to its inbox, in order.
+        done: Callable[[list[NatsMessage]], object],
+    ) -> Callable[[], None]:
+        """Publish a message for a principal; `done` gets what came to its inbox, in order.
 
         It ends with `max_replies` messages, with the first one that has a status other than 100,
         which is the last of the list, or after so many seconds. Without a receiver the answer is
-        the status 503. A message that the principal may not publish raises ForbiddenError.
+        the status 503. A message that the principal may not publish raises ForbiddenError. `done`
+        is called once, maybe before this returns. What is returned ends the wait without it.
         """
         ...
 
@@ -78,79 +82,99 @@ class NatsRequests:
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        # What ends each request that is under way.
+        self._ends: dict[int, Callable[[], object]] = {}
 
     def begin(self, service: NatsService | None, request_id: int, asked: Asked) -> None:
         """Serve a request; its answer is sent when it is there."""
         if service is None:
             self._refuse(request_id, NotAllowedError("This broker has no streams."))
-        elif len(self._tasks) >= MAX_NATS_REQUESTS or request_id in self._tasks:
+        elif len(self._ends) >= MAX_NATS_REQUESTS or request_id in self._ends:
             self._refuse(request_id, OverloadedError("too many NATS requests at once"))
+        elif not isinstance(asked, npb.NatsAcknowledge):
+            self._publish(service, request_id, asked)
+        elif len(asked.subjects) > MAX_ACKNOWLEDGEMENTS:
+            failure = BadRequestError(f"The limit is {MAX_ACKNOWLEDGEMENTS} acknowledgements.")
+            self._refuse(request_id, failure)
         else:
-            work = self._serve(service, request_id, asked)
-            self._tasks[request_id] = asyncio.get_running_loop().create_task(work)
+            work = self._acknowledge(service, request_id, asked)
+            self._ends[request_id] = asyncio.get_running_loop().create_task(work).cancel
 
     def cancel(self, request_id: int) -> None:
         """End a request that is no longer waited for; it is not answered."""
-        if (task := self._tasks.pop(request_id, None)) is not None:
-            task.cancel()
+        if (end := self._ends.pop(request_id, None)) is not None:
+            end()
 
     def close(self) -> None:
         """End all requests: the connection is closed."""
-        for request_id in list(self._tasks):
+        for request_id in list(self._ends):
             self.cancel(request_id)
 
-    async def _serve(self, service: NatsService, request_id: int, asked: Asked) -> None:
-        response = npb.CommandAdminResponse(request_id=request_id)
+    def _publish(self, service: NatsService, request_id: int, asked: npb.NatsRequest) -> None:
+        found = asked.message
+        self._ends[request_id] = _nothing
         try:
-            if isinstance(asked, npb.NatsAcknowledge):
-                await _acknowledge(service, asked, response)
-            else:
-                _fill(response, await _answers(service, asked))
-        except RouterError as failure:
-            _fail(response, request_id, failure)
-        except StoreError as failure:
-            _fail(response, request_id, DiskFullError(str(failure)))
-        except Exception as failure:  # noqa: BLE001 - the rim of a request: its client gets an answer
-            _log.error("nats-request-failed", exc_info=failure)
-            _fail(
-                response, request_id, RouterError("The request failed; the broker's log says why.")
+            end = service.begin_request_for(
+                Principal(asked.principal, asked.key, asked.admin),
+                asked.administers,
+                NatsMessage(found.subject, found.reply, found.headers, found.payload),
+                max(1, min(asked.max_replies, MAX_REPLIES)),
+                min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS),
+                partial(self._replied, request_id),
             )
-        if self._tasks.pop(request_id, None) is not None:
+        except Exception as failure:  # noqa: BLE001 - the rim of a request: its client gets an answer
+            self._failed(request_id, failure)
+            return
+        if request_id in self._ends:
+            self._ends[request_id] = end
+
+    def _replied(self, request_id: int, messages: list[NatsMessage]) -> None:
+        response = npb.CommandAdminResponse(request_id=request_id)
+        response.nats_messages.extend(map(_to_wire, messages))
+        if response.ByteSize() > MAX_MESSAGE_SIZE:
+            self._failed(request_id, BadRequestError("The answer is larger than a frame."))
+        elif self._ends.pop(request_id, None) is not None:
             self._respond(response)
 
+    async def _acknowledge(
+        self, service: NatsService, request_id: int, asked: npb.NatsAcknowledge
+    ) -> None:
+        try:
+            principal = Principal(asked.principal, asked.key, asked.admin)
+            timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
+            done, failure = await service.acknowledge_for(
+                principal, asked.subjects, asked.payload, timeout
+            )
+        except Exception as error:  # noqa: BLE001 - the rim of a request: its client gets an answer
+            self._failed(request_id, error)
+            return
+        response = npb.CommandAdminResponse(request_id=request_id, acknowledged=done)
+        if failure is not None:
+            response.code, response.message = failure.code, str(failure)
+        if self._ends.pop(request_id, None) is not None:
+            self._respond(response)
+
+    def _failed(self, request_id: int, failure: Exception) -> None:
+        if self._ends.pop(request_id, None) is not None:
+            self._refuse(request_id, _as_router_error(failure))
+
     def _refuse(self, request_id: int, failure: RouterError) -> None:
-        response = npb.CommandAdminResponse()
-        _fail(response, request_id, failure)
-        self._respond(response)
+        self._respond(
+            npb.CommandAdminResponse(request_id=request_id, code=failure.code, message=str(failure))
+        )
 
 
-async def _answers(service: NatsService, asked: npb.NatsRequest) -> list[NatsMessage]:
-    principal = Principal(asked.principal, asked.key, asked.admin)
-    found = asked.message
-    message = NatsMessage(found.subject, found.reply, found.headers, found.payload)
-    most = max(1, min(asked.max_replies, MAX_REPLIES))
-    timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
-    return await service.request_for(principal, asked.administers, message, most, timeout)
+def _as_router_error(failure: Exception) -> RouterError:
+    if isinstance(failure, RouterError):
+        return failure
+    if isinstance(failure, StoreError):
+        return DiskFullError(str(failure))
+    _log.error("nats-request-failed", exc_info=failure)
+    return RouterError("The request failed; the broker's log says why.")
 
 
-async def _acknowledge(
-    service: NatsService, asked: npb.NatsAcknowledge, response: npb.CommandAdminResponse
-) -> None:
-    if len(asked.subjects) > MAX_ACKNOWLEDGEMENTS:
-        raise BadRequestError(f"The limit is {MAX_ACKNOWLEDGEMENTS} acknowledgements.")
-    principal = Principal(asked.principal, asked.key, asked.admin)
-    timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
-    result = await service.acknowledge_for(principal, asked.subjects, asked.payload, timeout)
-    response.acknowledged = result.done
-    if (failure := result.failure) is not None:
-        response.code, response.message = failure.code, str(failure)
-
-
-def _fill(response: npb.CommandAdminResponse, messages: list[NatsMessage]) -> None:
-    response.nats_messages.extend(map(_to_wire, messages))
-    if response.ByteSize() > MAX_MESSAGE_SIZE:
-        raise BadRequestError("The answer is larger than a frame.")
+def _nothing() -> None:
+    """Do nothing: the request has not been begun."""
 
 
 def _to_wire(message: NatsMessage) -> npb.NatsMessage:
@@ -160,9 +184,3 @@ def _to_wire(message: NatsMessage) -> npb.NatsMessage:
         headers=message.headers or None,
         payload=message.payload or None,
     )
-
-
-def _fail(response: npb.CommandAdminResponse, request_id: int, failure: RouterError) -> None:
-    response.Clear()
-    response.request_id = request_id
-    response.code, response.message = failure.code, str(failure)

@@ -37,7 +37,7 @@ def decode(body: bytes) -> object:
     if not body.strip(WHITESPACE):
         return {}
     try:
-        return json.loads(body.decode(errors="replace"), parse_constant=_refuse_constant)
+        return _DECODER.decode(body.decode(errors="replace"))
     except RecursionError:
         raise invalid_json("the value is nested too deeply") from None
     except ValueError as reason:
@@ -46,6 +46,9 @@ def decode(body: bytes) -> object:
 
 def _refuse_constant(name: str) -> object:
     raise ValueError(f"{name} is no JSON")
+
+
+_DECODER: Final = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
 class ObjectReader:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from router.access.permissions import Right
 from router.broker.entries import ENTRY_FORMATS
+from router.broker.nats.deliveries import MESSAGES_PER_YIELD
 from router.broker.storage import PULSAR_FORMAT, Commit
 from router.broker.storage.disk import Disk
 from router.broker.topics.maintenance import Maintenance
@@ -71,6 +72,41 @@ def test_state_survives_a_restart(tmp_path: Path) -> None:
         assert payloads(await served.pull("c")) == [b"7", b"8", b"9", b"10"]
 
     run(tmp_path, first, second)
+
+
+def test_what_was_read_ahead_is_delivered_within_the_request(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await ten(served)
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=1)  # reads ahead
+        await inbox.until(1)
+        served.ask("c", "in", batch=3)
+        assert payloads(inbox.messages) == [b"1", b"2", b"3", b"4"]
+        # What was refused goes first, and what is deleted does not go at all.
+        served.say(inbox.messages[1], b"-NAK")
+        await served.call("STREAM.MSG.DELETE.S", seq=5)
+        served.ask("c", "in", batch=3)
+        assert payloads(await inbox.until(7))[4:] == [b"2", b"6", b"7"]
+
+    run(tmp_path, test)
+
+
+def test_a_large_request_goes_on_behind_what_is_delivered_at_once(tmp_path: Path) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream()
+        await served.publish(*(b"%d" % number for number in range(MESSAGES_PER_YIELD * 3)))
+        await served.consumer("c")
+        inbox = Inbox()
+        served.hub.subscribe("in", inbox)
+        served.ask("c", "in", batch=1)
+        await inbox.until(1)
+        served.ask("c", "in", batch=MESSAGES_PER_YIELD * 2)
+        assert len(inbox.messages) == 1 + MESSAGES_PER_YIELD
+        found = payloads(await inbox.until(1 + MESSAGES_PER_YIELD * 2))
+        assert found == [b"%d" % number for number in range(len(found))]
+
+    run(tmp_path, test)
 
 
 def test_a_message_whose_headers_have_a_status_ends_no_request(tmp_path: Path) -> None:

@@ -216,6 +216,45 @@ def test_a_request_without_a_receiver_is_answered_by_the_status_503() -> None:
     assert answer.headers == b"NATS/1.0 503\r\nNats-Subject: no.such\r\n\r\n"
 
 
+OWN = "_INBOX.secret.1"
+
+
+def test_an_inbox_of_the_broker_has_one_receiver() -> None:
+    hub, taker = Hub(), Taker()
+    assert hub.publish(NatsMessage(OWN)) == 0
+    hub.open_inbox(OWN, taker)
+    assert (hub.subscriptions, hub.interested(OWN), hub.writable(OWN)) == (1, True, True)
+    assert not hub.interested(OWN, "q")
+    assert hub.publish(NatsMessage("orders.new"), to=OWN) == 1
+    assert hub.publish(NatsMessage("_INBOX.secret.10")) == 0
+    hub.close_inbox(OWN)
+    hub.close_inbox(OWN)
+    assert (hub.subscriptions, hub.interested(OWN), hub.publish(NatsMessage(OWN))) == (0, False, 0)
+    assert [message.subject for message in taker.taken] == ["orders.new"]
+
+
+@pytest.mark.parametrize("pattern", [">", "*.>", "*.secret.*", "_INBOX.>", "_INBOX.*.1"])
+@pytest.mark.parametrize("queue", ["", "q"])
+def test_who_subscribes_to_all_inboxes_receives_what_the_broker_s_own_receive(
+    pattern: str, queue: str
+) -> None:
+    hub, taker, other = Hub(), Taker(), Taker()
+    hub.open_inbox(OWN, taker)
+    subscription = hub.subscribe(pattern, other, queue)
+    assert hub.publish(NatsMessage(OWN)) == 2
+    subscription.unsubscribe()
+    assert hub.publish(NatsMessage(OWN)) == 1
+    assert (len(taker.taken), len(other.taken)) == (2, 1)
+
+
+def test_an_inbox_that_takes_no_more_holds_up_its_sender() -> None:
+    hub, taker = Hub(), Taker()
+    hub.open_inbox(OWN, taker)
+    taker.ready = False
+    hub.when_writable(OWN, lambda: None)
+    assert (hub.writable(OWN), len(taker.waiting)) == (False, 1)
+
+
 class Clerk(PrincipalCaller):
     """May publish to `a` and read `b`."""
 

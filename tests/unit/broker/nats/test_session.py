@@ -318,21 +318,24 @@ def test_http_asks_with_the_rights_of_its_principal(tmp_path: Path) -> None:
     async def test(server: Serving, connect: Connect) -> None:
         client = connect()
         assert await client.ask(login(), "SUB orders.echo 1") == []
-        asking = server.server.request_for(
-            Principal("anna"), False, NatsMessage("orders.echo", payload=b"q"), 2, DEADLINE
-        )
-        task = asyncio.get_running_loop().create_task(asking)
+        found: list[list[NatsMessage]] = []
+
+        def ask(subject: str, max_replies: int) -> None:
+            message = NatsMessage(subject, payload=b"q")
+            server.server.begin_request_for(
+                Principal("anna"), False, message, max_replies, DEADLINE, found.append
+            )
+
+        ask("orders.echo", 2)
         inbox = (await client.receive("q"))[0].split()[3]
         assert server.server.id not in inbox
         client.send(f"PUB {inbox} 1", "1", f"HPUB {inbox} 16 16", "NATS/1.0 100\r\n\r\n")
         client.send(f"PUB {inbox} 1", "2", f"PUB {inbox} 1", "3")
-        assert [message.payload for message in await task] == [b"1", b"2"]
+        assert [message.payload for message in found.pop()] == [b"1", b"2"]
         with pytest.raises(ForbiddenError):
-            await server.server.request_for(Principal("anna"), False, NatsMessage("no"), 1, 1.0)
-        found = await server.server.request_for(
-            Principal("anna"), False, NatsMessage("orders.none"), 1, DEADLINE
-        )
-        assert found[0].headers.startswith(b"NATS/1.0 503")
+            ask("no", 1)
+        ask("orders.none", 1)
+        assert found[0][0].headers.startswith(b"NATS/1.0 503")
         await server.stream("orders.>")
 
     run(tmp_path, test, **users(tmp_path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -26,25 +27,30 @@ ASKED = npb.NatsRequest(
 
 
 class Service:
-    """Answers what a test says; `open` is set when it may."""
+    """Answers what a test says; `open` is set when it may, before a request or later."""
 
     def __init__(self, answer: list[NatsMessage] | AckResult | Exception) -> None:
         self.answer = answer
         self.open = asyncio.Event()
         self.asked: list[tuple[object, ...]] = []
+        self.waiting: list[Callable[[Any], None]] = []
         self.cancelled = 0
 
-    async def request_for(self, *asked: object) -> list[NatsMessage]:
-        found = await self._answered(*asked)
-        assert isinstance(found, list)
-        return found
+    def begin_request_for(self, *given: Any) -> Callable[[], None]:
+        *asked, done = given
+        self.asked.append(tuple(asked))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        if self.open.is_set():
+            done(self.answer)
+        else:
+            self.waiting.append(done)
+        return self.cancel
+
+    def cancel(self) -> None:
+        self.cancelled += 1
 
     async def acknowledge_for(self, *asked: object) -> AckResult:
-        found = await self._answered(*asked)
-        assert isinstance(found, AckResult)
-        return found
-
-    async def _answered(self, *asked: object) -> list[NatsMessage] | AckResult:
         self.asked.append(asked)
         try:
             await self.open.wait()
@@ -53,6 +59,7 @@ class Service:
             raise
         if isinstance(self.answer, Exception):
             raise self.answer
+        assert isinstance(self.answer, AckResult)
         return self.answer
 
 
@@ -74,7 +81,6 @@ def answered(answer: list[NatsMessage] | Exception) -> npb.CommandAdminResponse:
         service = Service(answer)
         service.open.set()
         requests.begin(service, 7, ASKED)
-        await asyncio.wait_for(asyncio.gather(*requests._tasks.values()), 5)
         message = NatsMessage("a.b", payload=b"x")
         assert service.asked == [(Principal("anna"), True, message, 2, 1.5)]
 
@@ -114,7 +120,9 @@ def acknowledged(answer: AckResult | Exception, count: int = 3) -> npb.CommandAd
         service = Service(answer)
         service.open.set()
         requests.begin(service, 7, asked)
-        await asyncio.wait_for(asyncio.gather(*requests._tasks.values()), 5)
+        async with asyncio.timeout(5):
+            while not responses:  # noqa: ASYNC110 - a task answers
+                await asyncio.sleep(0)
         for principal, found, payload, seconds in service.asked:
             assert principal == Principal("anna", key=True)
             assert (list(found), payload, seconds) == (subjects, b"+ACK", 1.5)  # type: ignore[call-overload]
@@ -144,13 +152,11 @@ def test_a_request_that_is_cancelled_ends_and_is_not_answered() -> None:
         service = Service([])
         for number in (1, 2):
             requests.begin(service, number, ASKED)
-        await asyncio.sleep(0)
         requests.cancel(1)
         requests.cancel(99)
-        await asyncio.sleep(0)
         assert service.cancelled == 1
-        service.open.set()
-        await asyncio.sleep(0.01)
+        for done in service.waiting:
+            done([])
 
     assert [response.request_id for response in play(scene)] == [2]
 
@@ -160,10 +166,11 @@ def test_requests_end_with_their_client() -> None:
         service = Service([])
         for number in range(3):
             requests.begin(service, number, ASKED)
+        requests.begin(service, 3, npb.NatsAcknowledge(payload=b""))
         await asyncio.sleep(0)
         requests.close()
         await asyncio.sleep(0)
-        assert service.cancelled == 3
+        assert service.cancelled == 4
 
     assert play(scene) == []
 
