@@ -3,7 +3,8 @@
 Theory of operation. A table of records, and a counter from which every write takes its version, so
 that a version never returns, not even with a record that was deleted and made again. Writes share
 commits (storage/database.py), and each is on disk before it is answered. Reads stand in one line
-with them, so that a read sees every write that was answered, but fails for no failed write.
+with them, so that a read sees every write that was answered, but fails for no failed write. A
+record that was read is kept in memory until it is written: fetches of REST consumers read one each.
 
 The same file counts the starts of a broker that has no log to count them. It is a file of its own
 beside the log's metadata.db, which says what the disk holds of messages: whatever happens to the
@@ -15,7 +16,9 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,6 +32,9 @@ from router.registry import Record, check_kind, check_name, check_record, check_
 FILE: Final = "registry.db"
 MAX_WAITING_CALLS: Final = 1_000
 MAX_PAGE_BYTES: Final = 1 << 20
+MAX_CACHED_BYTES: Final = 8 << 20
+RECORD_OVERHEAD_BYTES: Final = 300
+"""What a record in memory takes beside its name and value, about."""
 
 _SCHEMA: Final = Schema(
     version=1,
@@ -56,6 +62,7 @@ class FileRegistry:
     def __init__(self, connection: sqlite3.Connection, disk: Disk) -> None:
         self._database = Database(connection, disk, "registry")
         self._waiting = 0
+        self._cache = _Cache()
 
     @classmethod
     async def open(cls, folder: Path, disk: Disk | None = None) -> FileRegistry:
@@ -103,17 +110,28 @@ class FileRegistry:
     async def get(self, kind: str, name: str) -> Record | None:
         """Return a record, None: there is none."""
         check_name(kind, name)
-        return await self._read(lambda connection: _get(connection, kind, name))
+        cache = self._cache
+        if (found := cache.get(kind, name)) is not None:
+            return found
+        writes = cache.writes
+        found = await self._read(lambda connection: _get(connection, kind, name))
+        if found is not None and cache.writes == writes and not cache.writing:
+            cache.put(kind, found)
+        return found
 
     async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         check_record(kind, name, value)
-        return await self._write(lambda connection: _put(connection, kind, name, value, expected))
+        with self._cache.changing(kind, name):
+            return await self._write(
+                lambda connection: _put(connection, kind, name, value, expected)
+            )
 
     async def delete(self, kind: str, name: str) -> bool:
         """Delete a record; return whether there was one."""
         check_name(kind, name)
-        return await self._write(lambda connection: _delete(connection, kind, name))
+        with self._cache.changing(kind, name):
+            return await self._write(lambda connection: _delete(connection, kind, name))
 
     async def list(self, kind: str, after: str = "") -> list[Record]:
         """Return the next records of a kind behind a name, by name; none: there are no more."""
@@ -141,6 +159,53 @@ class FileRegistry:
             raise kind(f"the registry cannot be used: {said(error)}") from error
         finally:
             self._waiting -= 1
+
+
+class _Cache:
+    """Records that were read and not written since, at most MAX_CACHED_BYTES of them.
+
+    `writes` counts those that began, `writing` are under way: what was read beside one is not kept.
+    """
+
+    def __init__(self) -> None:
+        self.writes = self.writing = 0
+        self._records: OrderedDict[tuple[str, str], Record] = OrderedDict()
+        self._size = 0
+
+    def get(self, kind: str, name: str) -> Record | None:
+        """Return a record, None: it is not here."""
+        found = self._records.get((kind, name))
+        if found is not None:
+            self._records.move_to_end((kind, name))
+        return found
+
+    def put(self, kind: str, record: Record) -> None:
+        """Keep a record; drop those that were not read for the longest time."""
+        self._drop(kind, record.name)
+        self._records[kind, record.name] = record
+        self._size += _size(record)
+        while self._size > MAX_CACHED_BYTES:
+            _, oldest = self._records.popitem(last=False)
+            self._size -= _size(oldest)
+
+    @contextmanager
+    def changing(self, kind: str, name: str) -> Iterator[None]:
+        """Write a record: what is known of it is dropped."""
+        self._drop(kind, name)
+        self.writes += 1
+        self.writing += 1
+        try:
+            yield
+        finally:
+            self.writing -= 1
+
+    def _drop(self, kind: str, name: str) -> None:
+        if (dropped := self._records.pop((kind, name), None)) is not None:
+            self._size -= _size(dropped)
+
+
+def _size(record: Record) -> int:
+    return len(record.value) + len(record.name) + RECORD_OVERHEAD_BYTES
 
 
 def _connect(file: Path, disk: Disk) -> sqlite3.Connection:

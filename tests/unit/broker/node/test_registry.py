@@ -10,10 +10,17 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.node.registry import MAX_WAITING_CALLS, FileRegistry, RegistryDamagedError
+from router.broker.node.registry import (
+    MAX_CACHED_BYTES,
+    MAX_WAITING_CALLS,
+    FileRegistry,
+    RegistryDamagedError,
+)
 from router.broker.storage import StoreError
+from router.broker.storage.database import Operation, T
 from router.broker.storage.disk import Disk
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError
+from router.registry import MAX_VALUE_BYTES
 
 Test = Callable[[FileRegistry], Awaitable[None]]
 
@@ -155,3 +162,59 @@ def test_file_of_another_release_is_refused(folder: Path) -> None:
         StoreError, match="has format 9, and this release reads and writes format 1 only"
     ):
         asyncio.run(FileRegistry.open(folder))
+
+
+class CountingDatabase:
+    """What reads of a registry go through, counted."""
+
+    def __init__(self, registry: FileRegistry) -> None:
+        self.reads = 0
+        self._read = registry._database.read
+        registry._database.read = self.read  # type: ignore[method-assign]
+
+    async def read(self, operation: Operation[T]) -> T:
+        self.reads += 1
+        return await self._read(operation)
+
+
+def test_record_is_read_from_memory_until_it_is_written(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        database = CountingDatabase(registry)
+        written = await registry.put("key", "a", b"1", 0)
+        for _ in range(3):
+            assert await registry.get("key", "a") == written
+        assert database.reads == 1
+        written = await registry.put("key", "a", b"2", written.version)
+        assert await registry.get("key", "a") == written
+        await registry.delete("key", "a")
+        assert await registry.get("key", "a") is None
+
+    opened(folder, test)
+
+
+def test_what_is_read_beside_a_write_is_not_kept(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        for name in map(str, range(20)):
+            await registry.put("key", name, b"old", 0)
+            get, put = registry.get("key", name), registry.put("key", name, b"new", None)
+            await asyncio.gather(get, put)
+            found = await registry.get("key", name)
+            assert found is not None
+            assert found.value == b"new"
+
+    opened(folder, test)
+
+
+def test_records_in_memory_are_bounded(folder: Path) -> None:
+    async def test(registry: FileRegistry) -> None:
+        names = [f"{n}" for n in range(2 * MAX_CACHED_BYTES // MAX_VALUE_BYTES)]
+        for name in names:
+            await registry.put("key", name, bytes(MAX_VALUE_BYTES), 0)
+            await registry.get("key", name)
+        database = CountingDatabase(registry)
+        await registry.get("key", names[-1])
+        assert database.reads == 0
+        await registry.get("key", names[0])
+        assert database.reads == 1
+
+    opened(folder, test)
