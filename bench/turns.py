@@ -42,6 +42,7 @@ BACKLOG_ENTRIES = 4_000
 MANY_TOPICS = 1_000
 WAITING_MESSAGES = 16_000
 PUBLISHED_TOGETHER = 500
+FETCHED_MESSAGES = 60_000
 STREAM_MESSAGES = 60_000
 
 Measure = Callable[[Server], int]
@@ -177,6 +178,47 @@ def _post(client: http.client.HTTPConnection, path: str, body: bytes = b"") -> b
     return client.getresponse().read()
 
 
+@dataclass
+class Fetches:
+    """Fetches of so many messages of a REST consumer, each acknowledged, or none of them.
+
+    One connection; the topic is another one in each turn.
+    """
+
+    limit: int
+    acknowledges: bool = True
+    path: str = ""
+
+    def prepare(self, server: Server) -> None:
+        """Publish what fetches are answered, and create their consumer."""
+        topic = f"fetched-{next(_topics)}"
+        together = 1 if self.limit == 1 else PUBLISHED_TOGETHER
+        publish = request("POST", f"/events/{topic}", b"\n".join([KIB] * together))
+        published = 0
+        while published < min(self.limit * 4_000, FETCHED_MESSAGES):
+            published += len(run(server.port, [publish], 32, 0.3).latencies) * together
+        self.path = f"/topics/public/default/{topic}/subscription/s"
+        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        _post(client, self.path, b'{"id":"c","start":"earliest"}')
+
+    def __call__(self, server: Server) -> int:
+        """Fetch, and acknowledge; return the number of fetches."""
+        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        fetch = f"{self.path}/consumer/c/messages?timeout=0&max_messages={self.limit}"
+        done, until = 0, time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            client.request("GET", fetch)
+            ids = re.findall(rb'"messageId":("[^"]+")', client.getresponse().read())
+            if len(ids) != self.limit:
+                break
+            if self.acknowledges:
+                named = b'{"type":"individual","messageIds":[%b]}' % b",".join(ids)
+                if said := _post(client, f"{self.path}/cursor", named):
+                    raise RuntimeError(said.decode())
+            done += 1
+        return done
+
+
 def _sends(load: wire.Load) -> Measure:
     def measure(server: Server) -> int:
         url = f"pulsar://127.0.0.1:{server.pulsar}"
@@ -207,6 +249,9 @@ MEASURES: dict[str, Measure] = {
     "poll of 500 messages, 1 consumer": Polls(1, 500, PUBLISHED_TOGETHER),
     "fetch and acknowledge 1 message": Acks(1),
     "fetch and acknowledge 100 messages": Acks(100),
+    "REST: fetch and acknowledge 1 message": Fetches(1),
+    "REST: fetch and acknowledge 100 messages": Fetches(100),
+    "REST: fetch 1 message, acknowledge none": Fetches(1, acknowledges=False),
     "single SENDs of 1 KiB": _sends(SINGLES),
     "SENDs of 100 x 1 KiB, a message": _sends(LARGER),
     "singles published and drained": _backlog(SINGLES),
@@ -286,7 +331,7 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         # The order changes, so that neither always runs behind the other.
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
-            if isinstance(measure, Polls | Acks):
+            if isinstance(measure, Polls | Acks | Fetches):
                 measure.prepare(server)
             before, began = server.processor_seconds(), time.perf_counter()
             done = measure(server)

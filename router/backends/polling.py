@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -12,13 +12,30 @@ from router.node import Mailbox
 
 
 @dataclass(frozen=True, slots=True)
+class FetchTerms:
+    """How long messages that a fetch takes are in flight, and which consumers there are.
+
+    Until `ack_timeout` seconds have passed without an acknowledgement, or their consumer is gone:
+    `live` are the ids of all consumers at a time in ms since 1970. With more than
+    `max_unacknowledged` messages of a partition that are not acknowledged, a fetch takes only what
+    is due again, and raises TooManyRequestsError if there is none.
+    """
+
+    ack_timeout: float
+    max_unacknowledged: int
+    live: Set[str]
+    live_at_ms: int
+
+
+@dataclass(frozen=True, slots=True)
 class GroupPoll:
     """A poll of a consumer group; `timeout` in seconds.
 
     `strict`: a first message of more than `max_bytes` is refused, else it is answered alone.
     `start` is for a group that does not exist yet; a number is a time in ms since 1970. An entry
     that has more than `max_inflated` bytes without its compression is answered alone, as stored.
-    `is_limited`: if it ends empty, it counts against the limit on empty polls.
+    `is_limited`: if it ends empty, it counts against the limit on empty polls. With terms of
+    `fetch` nothing is acknowledged: what is delivered is in flight.
     """
 
     subscription: Subscription
@@ -30,6 +47,7 @@ class GroupPoll:
     start: Start | int = Start.LATEST
     max_inflated: int = 0
     is_limited: bool = True
+    fetch: FetchTerms | None = None
 
 
 class PendingPoll(Protocol):

@@ -75,6 +75,11 @@ class BrokerPoll:
             command.earliest = True
         elif isinstance(poll.start, int):
             command.timestamp_ms = max(0, poll.start)
+        if (fetch := poll.fetch) is not None:
+            command.fetch.ack_timeout_ms = round(fetch.ack_timeout * 1000)
+            command.fetch.max_unacknowledged = fetch.max_unacknowledged
+            command.fetch.live.extend(fetch.live)
+            command.fetch.live_at_ms = fetch.live_at_ms
         connection.send(node.frame(poll=command))
 
     # What the connection's reader calls.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterable, Sequence
+from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
@@ -30,6 +31,7 @@ HANDOVER_SECONDS: Final = 0.5
 want to wait. A client that read its answer may poll again before its last poll has ended."""
 READ_SECONDS: Final = 10.0
 """Until a read from disk ends, beyond the time of a poll."""
+MIN_WAIT_SECONDS: Final = 0.001
 MAX_REOPENINGS: Final = 10
 """A subscription that is reset all the time is not read."""
 
@@ -210,12 +212,15 @@ class Poll:
     def done(self, outcome: Outcome, *, keep: bool, upto: Sequence[Position]) -> None:
         """End: acknowledge what was answered, or what comes up to these positions, if it is out.
 
-        With `keep` the positions go to the next poll of the same id, which acknowledges them.
+        With `keep` the positions go to the next poll of the same id, which acknowledges them. What
+        a fetch was answered is in flight instead.
         """
         pending: list[Position] = []
         if self.is_answered and outcome is Outcome.DELIVERED:
             for partition, position in self._delivered(upto).items():
-                if keep:
+                if self.request.fetch is not None:
+                    self._held[partition].give(position)
+                elif keep:
                     pending.append(position)
                 else:
                     self._acknowledge(self._held[partition], position)
@@ -271,7 +276,7 @@ class Poll:
             if self._reopenings > MAX_REOPENINGS:
                 raise SubscriptionBusyError("the subscription is reset all the time", retry_after=1)
             try:
-                reader.attach(self, self.request.consumer)
+                reader.attach(self, self.request)
             except SubscriptionBusyError as error:
                 self._busy = error  # its turn may end before the poll does
                 continue
@@ -344,6 +349,9 @@ class Poll:
             if self._busy is not None:
                 left = min(left, BUSY_RETRY_SECONDS)
                 self._stop_timer()
+            elif self.request.fetch is not None:
+                left = min(left, self._seconds_until_due())
+                self._stop_timer()
             if self._timer is None:
                 self._timer = self._engine.later(left, self.timed)
             return
@@ -352,6 +360,11 @@ class Poll:
         else:
             self.end(Outcome.EMPTY)
             self.client.polled(self.poll_id, ())
+
+    def _seconds_until_due(self) -> float:
+        """Return after how many seconds something in flight is due again; infinite: never."""
+        due = (reader.seconds_until_due() for reader in self._held.values())
+        return max(MIN_WAIT_SECONDS, min((one for one in due if one is not None), default=inf))
 
     def _is_settled(self) -> bool:
         """Return whether no read from disk is under way."""

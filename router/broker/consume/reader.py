@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from time import monotonic
 from typing import Any, Final, Protocol
 
+from router.broker.consume.fetching import PartitionFetch
 from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import Consumer, Flow, Kind, Subscription
 from router.broker.delivery.entry_info import UnreadableEntryError
@@ -86,6 +87,8 @@ class PollReader(Exclusive):
         self._opener = opener
         self._poll: ReadingPoll | None = None
         self._opened: OpenedEntry | None = None
+        self._fetch: PartitionFetch | None = None
+        self._counting: asyncio.Task[None] | None = None
         super().__init__(subscription)
         self._consumer = Consumer(self, 0, _CLIENT, leased=True, flow=Flow(monotonic()))
 
@@ -111,18 +114,20 @@ class PollReader(Exclusive):
     @property
     def is_settled(self) -> bool:
         """Return whether what can be delivered now was: no read from disk is under way."""
-        return not (self.feed.reading or self._passed_over)
+        return not (self.feed.reading or self._passed_over or self._counting)
 
-    def attach(self, poll: ReadingPoll, consumer: str) -> None:
-        """Read for a poll of a consumer id, from the cursor on.
+    def attach(self, poll: ReadingPoll, request: PollRequest) -> None:
+        """Read for a poll, from the cursor on.
 
         Raises SubscriptionBusyError, SubscriptionNotFoundError.
         """
-        self._consumer.name = consumer
+        self._consumer.name = consumer = request.consumer
         self._consumer.flow = Flow(monotonic())
         self.subscription.attach(self._consumer, Kind.EXCLUSIVE, self)
         self._poll = poll
         self.last = None
+        if request.fetch is not None:
+            self._fetch = PartitionFetch(self.subscription, consumer, request.fetch)
         feed = self.feed
         if feed.failure is None:
             feed.position = self.subscription.cursor.mark_delete + 1
@@ -131,7 +136,10 @@ class PollReader(Exclusive):
 
     def detach(self) -> None:
         """Read no longer for a poll; callable twice."""
-        self._poll = None
+        self._poll = self._fetch = None
+        if self._counting is not None:
+            self._counting.cancel()
+            self._counting = None
         self.subscription.detach(self._consumer)
 
     def discard(self) -> None:
@@ -152,14 +160,26 @@ class PollReader(Exclusive):
         ack = Ack(upto.entry, cumulative=True, ack_set=tuple(left))
         subscription.acknowledge(self._consumer, (ack,), None)
 
+    def give(self, upto: Position) -> None:
+        """Have what a fetch took be in flight, up to a message."""
+        if self._fetch is not None:
+            self._fetch.deliver(upto)
+
+    def seconds_until_due(self) -> float | None:
+        """Return after how many seconds a fetch is to look again; None: there is no such time."""
+        return None if self._fetch is None else self._fetch.seconds_until_due()
+
     def take(
         self, request: PollRequest, limit: int, max_bytes: int, into: list[TakenMessages]
     ) -> tuple[int, int]:
         """Take what comes next, at most so many messages and bytes; return how many of both.
 
-        The first message of a poll may be larger. Raises MessageOverMaxBytesError if it must not.
+        The first message of a poll may be larger. Raises MessageOverMaxBytesError if it must not,
+        and TooManyRequestsError for a fetch if too much is not acknowledged.
         """
         count = size = 0
+        if self._fetch is not None:
+            self.feed.position = self._fetch.begin()
         while count < limit and (size < max_bytes or not into):
             opened = self._next()
             if opened is None:
@@ -168,16 +188,7 @@ class PollReader(Exclusive):
             if not left:
                 continue
             before = len(into)
-            left_messages, left_bytes = limit - count, max_bytes - size
-            if opened.sliceable and (opened.size > left_bytes or left.bit_count() > left_messages):
-                try:
-                    more = self._slice(request, opened, left, left_messages, left_bytes, into)
-                except ValueError:  # the worker says what is wrong with it
-                    del into[before:]
-                    opened.sliceable = False
-                    more = self._take_whole(request, opened, left, left_bytes, into)
-            else:
-                more = self._take_whole(request, opened, left, left_bytes, into)
+            more = self._take_of(request, opened, left, limit - count, max_bytes - size, into)
             if len(into) == before:
                 break
             count += more[0]
@@ -193,8 +204,59 @@ class PollReader(Exclusive):
             self.subscription.context.tally.dispatched += count
         return count, size
 
+    def _take_of(
+        self,
+        request: PollRequest,
+        opened: OpenedEntry,
+        left: int,
+        left_messages: int,
+        left_bytes: int,
+        into: list[TakenMessages],
+    ) -> tuple[int, int]:
+        """Take what fits of what is left of an entry; return how many messages and bytes."""
+        before = len(into)
+        if opened.sliceable and (opened.size > left_bytes or left.bit_count() > left_messages):
+            try:
+                more = self._slice(request, opened, left, left_messages, left_bytes, into)
+            except ValueError:  # the worker says what is wrong with it
+                del into[before:]
+                opened.sliceable = False
+                more = self._take_whole(request, opened, left, left_bytes, into)
+        else:
+            more = self._take_whole(request, opened, left, left_bytes, into)
+        if self._fetch is not None:
+            self._fetch.took(opened.stored, left, more[0])
+        return more
+
+    def _may_go_on(self, fetch: PartitionFetch) -> bool:
+        """Go on to the next entry of which a fetch may take something; return if it may now.
+
+        Raises TooManyRequestsError if it may not, and has nothing yet.
+        """
+        self.feed.position = position = fetch.next(self.feed.position)
+        if not (fetch.is_full and fetch.is_new(position)):
+            return True
+        if fetch.needs_count:
+            if self._counting is None:
+                loop = asyncio.get_running_loop()
+                self._counting = loop.create_task(self._count(fetch))
+            return False
+        if not fetch.has_taken:
+            raise fetch.too_many()
+        return False
+
+    async def _count(self, fetch: PartitionFetch) -> None:
+        await fetch.count()
+        self._counting = None
+        self.run()
+
     def _next(self) -> OpenedEntry | None:
-        """Return the next entry that is not acknowledged, opened; None: there is none yet."""
+        """Return the next entry that is not acknowledged, opened; None: there is none yet.
+
+        For a fetch the next that is not in flight; raises TooManyRequestsError if too many are.
+        """
+        if self._fetch is not None and not self._may_go_on(self._fetch):
+            return None
         feed, opened = self.feed, self._opened
         if opened is not None:
             number = opened.stored.entry_id
@@ -211,12 +273,15 @@ class PollReader(Exclusive):
         return None
 
     def _left(self, opened: OpenedEntry) -> int:
-        """Return the messages of an entry that are neither acknowledged nor deleted, as bits."""
+        """Return the messages of an entry that may be taken, as bits.
+
+        Those that are neither acknowledged nor deleted, for a fetch nor in flight.
+        """
         stored, ledger = opened.stored, self.subscription.ledger
         left = self.subscription.cursor.remaining(stored.entry_id) or (1 << stored.messages) - 1
         if ledger.deleted and (live := ledger.live_messages(stored)) is not None:
             left &= live
-        return left
+        return left if self._fetch is None else self._fetch.left(stored, left)
 
     def _take_whole(
         self,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from router.broker.delivery import StartPosition
+from router.broker.delivery.in_flight import FetchTerms
 from router.errors import RouterError
 
 
@@ -16,7 +17,8 @@ class PollRequest:
 
     `strict`: a first message of more than `max_bytes` is refused, else it is answered alone.
     `start` is for a group that does not exist yet. Entries that have more than `max_inflated` bytes
-    without their compression are answered alone. `empty_polls_per_minute`: 0 is no limit.
+    without their compression are answered alone. `empty_polls_per_minute`: 0 is no limit. A poll
+    with terms of `fetch` acknowledges nothing: it takes what is not in flight, which is so then.
     """
 
     topic: str
@@ -29,6 +31,7 @@ class PollRequest:
     start: StartPosition
     max_inflated: int
     empty_polls_per_minute: int = 0
+    fetch: FetchTerms | None = None
 
 
 class TakenMessages(NamedTuple):

@@ -28,9 +28,12 @@ class BacklogCounter:
         self._reads = reads
         self._steps = 0
 
-    async def backlog(self, ledger: Ledger, cursor: Cursor) -> int:
-        """Return how many messages the cursor has not acknowledged of what the ledger holds."""
-        end = ledger.durable_entry
+    async def backlog(self, ledger: Ledger, cursor: Cursor, end: int | None = None) -> int:
+        """Return how many messages the cursor has not acknowledged of what the ledger holds.
+
+        Of the entries before `end`, None: of all.
+        """
+        end = ledger.durable_entry if end is None else min(end, ledger.durable_entry)
         start = max(cursor.mark_delete + 1, ledger.first_entry)
         # Taken before the first read: the cursor moves on meanwhile.
         whole = [(max(a, start), min(b + 1, end)) for a, b in cursor.ranges()]

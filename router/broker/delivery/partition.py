@@ -25,6 +25,7 @@ from router.broker.delivery.consumer import Consumer, Flow, Kind, Rates
 from router.broker.delivery.context import DeliveryContext
 from router.broker.delivery.dispatcher import Dispatcher
 from router.broker.delivery.exclusive import Exclusive, Failover
+from router.broker.delivery.in_flight import InFlight
 from router.broker.delivery.key_shared import KeyShared
 from router.broker.delivery.producers import ProducerTable
 from router.broker.delivery.shared import Shared
@@ -228,6 +229,7 @@ class Subscription:
         self.dispatcher: Dispatcher | None = None
         # A consumer asked for it; there is no other cluster, so that it is in the statistics alone.
         self.replicated = record is not None and REPLICATED in record.properties
+        self.in_flight: InFlight | None = None
         self.idle = False
         # What consumers that left were sent, in messages and bytes.
         self.sent_messages = self.sent_bytes = 0

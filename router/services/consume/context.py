@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Final, Protocol
 
 from router.backends import Backend, Start
+from router.backends.polling import FetchTerms
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
 from router.model import UNDECODED, Stored, Subscription, TopicName
@@ -94,6 +95,7 @@ class PollRequest:
     `start` is for a group that does not exist yet; a number is a time in ms since 1970. `limited`:
     if it ends empty, it counts against the limit on empty polls. `acknowledged` are messages of an
     earlier answer, by partition, that the poll acknowledges first; a `limit` of 0: it does no more.
+    Terms of `fetch` are for a store that serves polls itself: nothing is acknowledged.
     """
 
     subscription: Subscription
@@ -105,6 +107,7 @@ class PollRequest:
     ack: AckMode = AckMode.WRITTEN
     limited: bool = True
     acknowledged: Mapping[int, AnsweredRange] = field(default_factory=dict)
+    fetch: FetchTerms | None = None
 
 
 @dataclass(frozen=True, slots=True)

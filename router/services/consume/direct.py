@@ -86,7 +86,7 @@ class DirectSession:
                     return found
                 # What compaction left of a batch: there is nothing in it, and more behind it.
                 pending.done(Outcome.DELIVERED)
-            elif found[0].oversized:
+            elif found[0].oversized and self._request.fetch is None:
                 self._put_away(pending, found[0])
             elif self._memory.reserve(size := answer_size(found)):
                 return found
@@ -128,10 +128,11 @@ class DirectSession:
             request.limit,
             options.max_bytes if request.max_bytes is None else request.max_bytes,
             max(0.0, self._deadline - context.clock()),
-            request.max_bytes is not None,
+            request.max_bytes is not None and request.fetch is None,
             request.start,
             options.max_bytes,
             request.limited,
+            request.fetch,
         )
 
     def _wait(self, pending: PendingPoll) -> Steps[list[Stored]]:

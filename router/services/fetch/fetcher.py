@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from router.backends import Backend
+from router.backends.polling import FetchTerms
 from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
 from router.node import Node
@@ -22,14 +24,18 @@ from router.services.fetch.reader import FetchReader
 from router.services.read import ReadBounds
 from router.services.topic_metadata import TopicMetadataCache
 
+CHECKED_AFTER_SECONDS: Final = 0.1
+"""A fetch that took longer looks whether its consumer was deleted meanwhile."""
+
 
 @dataclass(frozen=True, slots=True)
 class FetchingConsumer:
-    """A consumer of a subscription, and the ids of all that the subscription has with it."""
+    """A consumer of a subscription, and the ids of all that the subscription had at a time (ms)."""
 
     subscription: Subscription
     member: Member
     live: frozenset[str]
+    live_at_ms: int
 
 
 class Fetcher:
@@ -47,6 +53,7 @@ class Fetcher:
         self._options = options
         self._registry = node.registry
         self._consumers = Consumers(node.registry, options, wall_ms)
+        self._clock = clock
         self._wall_ms = wall_ms
         self._subscriber = Subscriber(
             *parts,
@@ -77,7 +84,9 @@ class Fetcher:
         Raises TopicNotFoundError, ConsumerNotFoundError.
         """
         self._topics.partitions(subscription.topic)
-        return FetchingConsumer(subscription, *self._consumers.get(subscription, identity))
+        # Before they are read: a consumer that comes meanwhile is not taken as gone.
+        now_ms = self._wall_ms()
+        return FetchingConsumer(subscription, *self._consumers.get(subscription, identity), now_ms)
 
     def fetch(
         self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
@@ -87,17 +96,11 @@ class Fetcher:
         They come again, to the consumer that fetches then, if they are not acknowledged in time.
         Raises ConsumerNotFoundError, and what a poll raises.
         """
+        if self._subscriber.is_direct:
+            return self._fetch_direct(consumer, bounds, caller)
         mailbox, client = caller
         subscription, member = consumer.subscription, consumer.member
-        request = PollRequest(
-            subscription,
-            member.id,
-            bounds.timeout,
-            bounds.limit,
-            bounds.max_bytes,
-            member.begins(),
-            limited=False,
-        )
+        request = _poll_request(consumer, bounds)
         parts = self._registry, self._consumers, self._options
         reader = FetchReader(parts, subscription, member, consumer.live, self._wall_ms)
         poll = self._subscriber.poll(request, mailbox, client, reader)
@@ -107,6 +110,27 @@ class Fetcher:
                     raise ClientGoneError
                 self._consumers.get(subscription, member.id)  # it may have been deleted meanwhile
                 reader.record()
+        finally:
+            poll.abandon()
+        return poll.messages
+
+    def _fetch_direct(
+        self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
+    ) -> list[Stored]:
+        """Fetch of a store that serves polls itself, and knows what is in flight."""
+        options = self._options
+        terms = FetchTerms(
+            options.ack_timeout, options.max_unacknowledged, consumer.live, consumer.live_at_ms
+        )
+        began = self._clock()
+        poll = self._subscriber.poll(_poll_request(consumer, bounds, terms), *caller)
+        try:
+            if poll.messages:
+                if caller[1].is_closed():
+                    raise ClientGoneError
+                if self._clock() - began > CHECKED_AFTER_SECONDS:
+                    self._consumers.get(consumer.subscription, consumer.member.id)
+                poll.delivered()
         finally:
             poll.abandon()
         return poll.messages
@@ -133,3 +157,19 @@ class Fetcher:
     def cursors(self, subscription: Subscription) -> list[CursorState]:
         """Return where a subscription stands, by partition; see `Backend`."""
         return self._backend.cursors(subscription, self._options.backend_timeout)
+
+
+def _poll_request(
+    consumer: FetchingConsumer, bounds: ReadBounds, terms: FetchTerms | None = None
+) -> PollRequest:
+    member = consumer.member
+    return PollRequest(
+        consumer.subscription,
+        member.id,
+        bounds.timeout,
+        bounds.limit,
+        bounds.max_bytes,
+        member.begins(),
+        limited=False,
+        fetch=terms,
+    )

@@ -915,7 +915,7 @@ class CommandRetain(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., in_use: _Optional[bool] = ...) -> None: ...
 
 class CommandPoll(_message.Message):
-    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated")
+    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated", "fetch")
     POLL_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -928,6 +928,7 @@ class CommandPoll(_message.Message):
     TIMESTAMP_MS_FIELD_NUMBER: _ClassVar[int]
     EMPTY_POLLS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
     MAX_INFLATED_FIELD_NUMBER: _ClassVar[int]
+    FETCH_FIELD_NUMBER: _ClassVar[int]
     poll_id: int
     topic: str
     subscription: str
@@ -940,7 +941,20 @@ class CommandPoll(_message.Message):
     timestamp_ms: int
     empty_polls_per_minute: int
     max_inflated: int
-    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ...) -> None: ...
+    fetch: FetchTerms
+    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ..., fetch: _Optional[_Union[FetchTerms, _Mapping]] = ...) -> None: ...
+
+class FetchTerms(_message.Message):
+    __slots__ = ("ack_timeout_ms", "max_unacknowledged", "live", "live_at_ms")
+    ACK_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    MAX_UNACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
+    LIVE_FIELD_NUMBER: _ClassVar[int]
+    LIVE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    ack_timeout_ms: int
+    max_unacknowledged: int
+    live: _containers.RepeatedScalarFieldContainer[str]
+    live_at_ms: int
+    def __init__(self, ack_timeout_ms: _Optional[int] = ..., max_unacknowledged: _Optional[int] = ..., live: _Optional[_Iterable[str]] = ..., live_at_ms: _Optional[int] = ...) -> None: ...
 
 class CommandPolled(_message.Message):
     __slots__ = ("poll_id", "entries", "more", "code", "message", "retry_after_ms")

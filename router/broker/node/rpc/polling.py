@@ -8,6 +8,7 @@ from typing import Final, Protocol
 from router.broker.consume.engine import PollEngine
 from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import StartPosition
+from router.broker.delivery.in_flight import FetchTerms
 from router.errors import NotAllowedError, RouterError
 from router.wire import node
 from router.wire.node import conversions
@@ -80,6 +81,7 @@ class PollSession:
             StartPosition(command.earliest, when),
             command.max_inflated,
             command.empty_polls_per_minute,
+            _fetch_terms(command.fetch) if command.HasField("fetch") else None,
         )
         self._engine.begin(self, command.poll_id, request)
 
@@ -142,3 +144,9 @@ class PollSession:
 
     def _send(self, answer: npb.CommandPolled, payloads: Sequence[bytes]) -> None:
         self._connection.write(*node.parts(npb.NodeCommand(polled=answer), payloads))
+
+
+def _fetch_terms(terms: npb.FetchTerms) -> FetchTerms:
+    return FetchTerms(
+        terms.ack_timeout_ms, terms.max_unacknowledged, frozenset(terms.live), terms.live_at_ms
+    )

@@ -14,10 +14,12 @@ from router.broker.consume.engine import PollEngine
 from router.broker.consume.leases import Leases
 from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import Partition, StartPosition
+from router.broker.delivery.in_flight import FetchTerms
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
 from router.broker.node.counters import Counters
-from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
+from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions
+from router.broker.storage.cursors import words
 from router.broker.topics.groups import Groups
 from router.broker.topics.topics import TopicOptions, Topics
 from router.coordination.opening import SingleNode
@@ -196,12 +198,13 @@ class House:
         timeout: float = 0.0,
         group: str = GROUP,
         worker: Worker | None = None,
+        fetch: FetchTerms | None = None,
     ) -> int:
         """Begin a poll of a group that starts at the earliest message; return its number."""
         poll_id = next(self._ids)
         request = PollRequest(
             TOPIC, group, consumer, limit, max_bytes, strict, timeout, StartPosition(earliest=True),
-            1 << 24,
+            1 << 24, fetch=fetch,
         )  # fmt: skip
         self.engine.begin(worker or self.worker, poll_id, request)
         return poll_id
@@ -213,6 +216,30 @@ class House:
         found = self.answer(poll_id)
         self.done(poll_id)
         return [got.value for got in found]
+
+    def terms(
+        self, *live: str, ack_timeout_ms: int = 10_000, max_unacknowledged: int = 1 << 30
+    ) -> FetchTerms:
+        """Return the terms of a fetch now, of a group with these consumers."""
+        return FetchTerms(ack_timeout_ms, max_unacknowledged, frozenset(live), self.now_ms)
+
+    @property
+    def now_ms(self) -> int:
+        return self.topics.now_ms()
+
+    async def fetch(self, consumer: str = "c", limit: int = 100, **terms: int) -> list[bytes]:
+        """Fetch, and have what is answered be in flight; return the values."""
+        return await self.poll(consumer, limit, fetch=self.terms(consumer, **terms))
+
+    async def acknowledge(
+        self, entry: int, index: int = 0, size: int = 1, partition: int = -1
+    ) -> None:
+        """Acknowledge one message of an entry of so many, durably."""
+        left = words((1 << size) - 1 & ~(1 << index))
+        subscription = self.partition(partition).subscriptions[GROUP]
+        assert subscription.record is not None
+        self.store.acknowledge(subscription.record, Ack(entry, ack_set=tuple(left)))
+        await self.stored()
 
     def answer(self, poll_id: int) -> list[Got]:
         """Return what a poll was answered; raise its failure."""

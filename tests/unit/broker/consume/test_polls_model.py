@@ -1,8 +1,8 @@
 """Whatever publishers and polls do, polls are answered what a plain list of messages says.
 
-The model knows what is stored, deleted and acknowledged, and nothing of entries, cursors, leases or
-readers. Each answer is checked against it: the next messages of each partition, none left out, none
-twice, as many as fit.
+The model knows what is stored, deleted, acknowledged and in flight, and nothing of entries,
+cursors, leases, spans or readers. Each answer is checked against it: the next messages of each
+partition, none left out, none twice, as many as fit; for a fetch the next that are not in flight.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from router.broker.delivery import StartPosition
+from router.broker.delivery.in_flight import FetchTerms
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT
 from router.errors import MessageOverMaxBytesError, SubscriptionBusyError
 from router.model import Message, TopicName
@@ -30,6 +31,8 @@ from tests.unit.broker.consume.polling import GROUP, TOPIC, Got, House, Worker
 
 pytestmark = pytest.mark.slow
 
+FRAME_BYTES = 12
+"""Of a message in a batch, at most."""
 FORMATS = [
     (PULSAR_FORMAT, NONE),
     (PULSAR_FORMAT, LZ4),
@@ -41,15 +44,28 @@ FORMATS = [
 
 @dataclass
 class Log:
-    """The messages of a partition: values, which are deleted, and how many are acknowledged."""
+    """The messages of a partition: values, which are deleted, and which are acknowledged.
+
+    The first `done` are, and those of `single`. `entries`: how many messages each has. `given`:
+    until when messages are in flight, and whose they are.
+    """
 
     values: list[bytes] = field(default_factory=list)
+    entries: list[int] = field(default_factory=list)
     deleted: set[int] = field(default_factory=set)
+    single: set[int] = field(default_factory=set)
+    given: dict[int, tuple[int, str]] = field(default_factory=dict)
     done: int = 0
 
-    def left(self) -> list[int]:
-        """Return the numbers of the messages that are to come."""
-        return [n for n in range(self.done, len(self.values)) if n not in self.deleted]
+    def left(self, fetch: FetchTerms | None = None) -> list[int]:
+        """Return the numbers of the messages that are to come, to a poll or to a fetch."""
+        gone = self.deleted | self.single
+        left = [n for n in range(self.done, len(self.values)) if n not in gone]
+        return left if fetch is None else [n for n in left if self._may_give(n, fetch)]
+
+    def _may_give(self, number: int, fetch: FetchTerms) -> bool:
+        due, consumer = self.given.get(number, (0, ""))
+        return due <= fetch.live_at_ms or consumer not in fetch.live
 
 
 @dataclass
@@ -61,6 +77,8 @@ class Poll:
     max_bytes: int
     taken: dict[int, int] | None = None
     stale: bool = False
+    fetch: FetchTerms | None = None
+    given: dict[int, list[int]] = field(default_factory=dict)
 
 
 class Machine(RuleBasedStateMachine):
@@ -82,6 +100,7 @@ class Machine(RuleBasedStateMachine):
         self.polls: dict[int, Poll] = {}
         self.kept: dict[tuple[str, int], int] = {}
         self.exists = False
+        self.live = {"c1", "c2"}
 
     def teardown(self) -> None:
         if hasattr(self, "house"):
@@ -95,6 +114,7 @@ class Machine(RuleBasedStateMachine):
         tag, compression = data.draw(st.sampled_from(FORMATS))
         log = self.logs[partition]
         first = len(log.values)
+        log.entries.append(len(sizes))
         values = [b"%d:" % (first + n) + b"x" * size for n, size in enumerate(sizes)]
         log.values += values
         self.run(
@@ -121,6 +141,48 @@ class Machine(RuleBasedStateMachine):
         self.exists = True
         self.look()
 
+    @rule(
+        consumer=st.sampled_from(["c1", "c2"]),
+        limit=st.integers(1, 4) | st.just(100),
+        max_bytes=st.sampled_from([1, 30, 1 << 20]),
+    )
+    def fetch(self, consumer: str, limit: int, max_bytes: int) -> None:
+        if any(poll.consumer == consumer for poll in self.polls.values()):
+            return
+        self.live.add(consumer)
+        terms = self.house.terms(*self.live, ack_timeout_ms=3_000)
+
+        async def begin() -> int:
+            poll_id = self.house.begin(consumer, limit, max_bytes=max_bytes, fetch=terms)
+            await self.house.settle()
+            return poll_id
+
+        self.polls[self.run(begin())] = Poll(consumer, limit, max_bytes, fetch=terms)
+        self.exists = True
+        self.look()
+
+    @rule(consumer=st.sampled_from(["c1", "c2"]))
+    def consumer_is_deleted(self, consumer: str) -> None:
+        self.live.discard(consumer)
+        # What was given in the same millisecond may be another consumer's of that name.
+        self.time_passes(1.0)
+
+    @precondition(lambda self: any(log.given for log in self.logs.values()))
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        partition = data.draw(
+            st.sampled_from(sorted(p for p, log in self.logs.items() if log.given))
+        )
+        log = self.logs[partition]
+        number = data.draw(st.sampled_from(sorted(log.given)))
+        first = entry = 0
+        while first + log.entries[entry] <= number:
+            first += log.entries[entry]
+            entry += 1
+        log.single.add(number)
+        place = entry, number - first, log.entries[entry]
+        self.run(self.house.acknowledge(*place, partition=partition))
+
     @precondition(lambda self: any(poll.taken for poll in self.polls.values()))
     @rule(data=st.data(), how=st.sampled_from(["written", "kept", "lost"]))
     def end(self, data: st.DataObject, how: str) -> None:
@@ -128,7 +190,11 @@ class Machine(RuleBasedStateMachine):
         poll_id = data.draw(st.sampled_from(answered))
         poll = self.polls.pop(poll_id)
         assert poll.taken is not None
-        if how != "lost" and not poll.stale:
+        if poll.fetch is not None and how != "lost" and not poll.stale:
+            for partition, numbers in poll.given.items():
+                due = poll.fetch.due(self.house.now_ms), poll.consumer
+                self.logs[partition].given.update(dict.fromkeys(numbers, due))
+        elif how != "lost" and not poll.stale:
             for partition, upto in poll.taken.items():
                 if how == "written":
                     self.logs[partition].done = upto
@@ -178,6 +244,8 @@ class Machine(RuleBasedStateMachine):
         self.kept.clear()
         for log in self.logs.values():
             log.done = 0
+            log.single.clear()
+            log.given.clear()
         for poll in self.polls.values():
             poll.stale = poll.taken is not None
         self.run(self.house.settle())
@@ -217,13 +285,16 @@ class Machine(RuleBasedStateMachine):
                     kept = self.kept.pop((name, partition), None)
                     if kept is not None and name == poll.consumer:
                         log.done = max(log.done, kept)
-            left = log.left()
+            left = log.left(poll.fetch)
             expected = [log.values[n] for n in left]
             assert values == expected[: len(values)], "not what comes next"
             if values:
                 poll.taken[partition] = left[len(values) - 1] + 1
+                poll.given[partition] = left[: len(values)]
                 rest = expected[len(values) :]
-                more = rest and size + len(rest[0]) <= poll.max_bytes
+                # A batch that is answered whole counts with what frames its messages.
+                framed = size + FRAME_BYTES * (len(found) + 1)
+                more = rest and framed + len(rest[0]) <= poll.max_bytes
                 # An entry that is not in memory is not waited for beside one that is.
                 waits = self.cache == 0 or len(self.logs) > 1
                 assert full or not more or waits, "fewer than fit"
@@ -238,7 +309,8 @@ class Machine(RuleBasedStateMachine):
         (poll,) = self.polls.values()
         alone = self.house.leases._groups[TOPIC, GROUP].assignor.members() == {poll.consumer}
         if alone and poll.taken is None and not self.kept:
-            assert not any(log.left() for log in self.logs.values()), "waits beside messages"
+            waits = any(log.left(poll.fetch) for log in self.logs.values())
+            assert not waits, "waits beside messages"
 
 
 def cases(machine: type[Machine]) -> type[TestCase]:
