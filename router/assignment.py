@@ -189,6 +189,10 @@ class PartitionAssignor(Generic[H]):
         """Return whether the holder of a partition was asked to give it up."""
         return partition in self._revoked
 
+    def is_live(self, consumer: str) -> bool:
+        """Return whether an id is live here."""
+        return consumer in self._live
+
     def live(self) -> set[str]:
         """Return the ids that are live here."""
         return set(self._live)

@@ -1,4 +1,9 @@
-"""All polls of a broker: from a worker's request to its answer, and what is kept between polls."""
+"""All polls of a broker: from a worker's request to its answer, and what is kept between polls.
+
+A poll that delivered *rests*: its claim stands for a moment, and if the id polls again by then, at
+this worker or another, the poll begins again without a claim. It ends for good when another id,
+another poll of its id, another node or the end of its time needs what it holds.
+"""
 
 from __future__ import annotations
 
@@ -32,6 +37,9 @@ MAX_KEPT_BYTES: Final = 32 << 20
 """Of entries that are opened or read ahead, which readers keep for the next poll."""
 MAX_PREPARING: Final = 1_000
 """Polls whose groups are being made."""
+REST_SECONDS: Final = 1.0
+"""A poll rests for so long, and at most twice as long."""
+MAX_RESTING: Final = 20_000
 
 _log = structlog.get_logger(__name__)
 
@@ -127,23 +135,37 @@ class PollEngine:
         self._kept_bytes = 0
         self._tasks: dict[Poll, asyncio.Task[None]] = {}
         self._due: deque[Poll] = deque()
+        # By topic, subscription and consumer id; the one that rests the longest first.
+        self._resting: dict[tuple[str, str, str], Poll] = {}
+        self._is_timed = False
         self._is_looking = self._is_scheduled = False
         leases.forgotten = self._forget
 
     def begin(self, client: PollClient, poll_id: int, request: PollRequest) -> None:
         """Serve a poll; its answer comes by `client`, at once or later."""
         polls = self._polls.setdefault(client, {})
-        poll = Poll(self, client, poll_id, request)
         if poll_id in polls:
             client.refused(poll_id, BadRequestError(f"poll {poll_id} is under way"))
             return
-        polls[poll_id] = poll
+        resting = self._resting.pop(_claimant(request), None)
+        group: PolledGroup | None = None
+        failure: RouterError | None = None
         try:
             group = self._current(request)
         except RouterError as error:
-            poll.refuse(error)
-            return
-        if group is None:
+            failure = error
+        if resting is not None:
+            if group is not None and self._resume(resting, group):
+                polls[poll_id] = resting
+                resting.begin_again(client, poll_id, request)
+                self._due.append(resting)
+                self._look()
+                return
+            self._release(resting)
+        poll = polls[poll_id] = Poll(self, client, poll_id, request)
+        if failure is not None:
+            poll.refuse(failure)
+        elif group is None:
             self.prepare_again(poll)
         else:
             self._claim(poll, group)
@@ -186,10 +208,7 @@ class PollEngine:
 
     def ended(self, poll: Poll, outcome: Outcome, pending: Iterable[Position] = ()) -> None:
         """Release the claim of a poll that has ended."""
-        polls = self._polls.get(poll.client, {})
-        polls.pop(poll.poll_id, None)
-        if not polls:
-            self._polls.pop(poll.client, None)
+        self._remove(poll)
         if (task := self._tasks.pop(poll, None)) is not None:
             task.cancel()
         group, poll.group = poll.group, None
@@ -198,6 +217,25 @@ class PollEngine:
         group.polls -= 1
         self._leases.release(poll, 0, outcome, pending)
         self._keep(poll, group)
+
+    def rest(self, poll: Poll) -> bool:
+        """Have a poll that delivered rest; return False if another waits for what it holds."""
+        if len(self._resting) >= MAX_RESTING or not self._leases.rest(poll, 0):
+            return False
+        self._remove(poll)
+        poll.rested_at = self.now()
+        self._resting[_claimant(poll.request)] = poll
+        if (group := poll.group) is not None:
+            group.polls -= 1
+            self._keep(poll, group)
+        self._end_rests_later()
+        return True
+
+    def end_rest(self, poll: Poll) -> None:
+        """Release the claim of a poll that rests: it is needed elsewhere."""
+        if self._resting.get(key := _claimant(poll.request)) is poll:
+            del self._resting[key]
+            self._release(poll)
 
     def prepare_again(self, poll: Poll) -> None:
         """Have the group made, and its poll begin again."""
@@ -248,12 +286,51 @@ class PollEngine:
         else:
             self._claim(poll, group)
 
+    def _remove(self, poll: Poll) -> None:
+        """Forget that a worker has this poll."""
+        polls = self._polls.get(poll.client, {})
+        polls.pop(poll.poll_id, None)
+        if not polls:
+            self._polls.pop(poll.client, None)
+
+    def _resume(self, poll: Poll, group: PolledGroup) -> bool:
+        """Take back a poll that rests; return False if its claim is not what a new one would be."""
+        if poll.group is not group or not self._leases.resume(poll, 0):
+            return False
+        self._enter(poll, group)
+        return True
+
+    def _release(self, poll: Poll) -> None:
+        """End a poll that rests."""
+        poll.has_ended, poll.group = True, None
+        self._leases.release(poll, 0, Outcome.REFUSED)
+
+    def _end_rests_later(self) -> None:
+        if not self._is_timed:
+            self._is_timed = True
+            self.later(REST_SECONDS, self._end_rests)
+
+    def _end_rests(self) -> None:
+        """End the polls that rest for long enough."""
+        self._is_timed = False
+        until = self.now() - REST_SECONDS
+        for poll in list(self._resting.values()):
+            if poll.rested_at > until:
+                self._end_rests_later()
+                break
+            self.end_rest(poll)
+        self._look()
+
+    def _enter(self, poll: Poll, group: PolledGroup) -> None:
+        """Note that a group has one poll more."""
+        poll.group = group
+        group.polls += 1
+        self._kept_bytes -= self._kept.pop(_key(poll.request), 0)
+
     def _claim(self, poll: Poll, group: PolledGroup) -> None:
         request = poll.request
         poll.claimed()
-        poll.group = group
-        group.polls += 1
-        self._kept_bytes -= self._kept.pop(_key(request), 0)
+        self._enter(poll, group)
         claim = ClaimRequest(
             request.topic,
             request.subscription,
@@ -319,3 +396,7 @@ class PollEngine:
 
 def _key(request: PollRequest) -> tuple[str, str]:
     return request.topic, request.subscription
+
+
+def _claimant(request: PollRequest) -> tuple[str, str, str]:
+    return request.topic, request.subscription, request.consumer

@@ -69,6 +69,14 @@ class Engine(Protocol):
         """Release the claim of a poll that has ended."""
         ...
 
+    def rest(self, poll: Poll) -> bool:
+        """Have a poll that delivered rest; return False if another waits for what it holds."""
+        ...
+
+    def end_rest(self, poll: Poll) -> None:
+        """Release the claim of a poll that rests: it is needed elsewhere."""
+        ...
+
     def prepare_again(self, poll: Poll) -> None:
         """Have the group made once more, and its poll begin again."""
         ...
@@ -78,6 +86,7 @@ class Poll:
     """A poll from its request to its end; the leases' Peer of its own claim.
 
     `group` is set when it is known. `is_answered`: its messages are in flight until it is done.
+    `is_resting`: it is done, and its claim stands since `rested_at`.
     """
 
     __slots__ = (
@@ -88,6 +97,7 @@ class Poll:
         "_generations",
         "_held",
         "_holder",
+        "_is_needed",
         "_is_waiting",
         "_limited",
         "_opened_once",
@@ -100,33 +110,40 @@ class Poll:
         "group",
         "has_ended",
         "is_answered",
+        "is_resting",
         "poll_id",
         "request",
+        "rested_at",
     )
 
     def __init__(
         self, engine: Engine, client: PollClient, poll_id: int, request: PollRequest
     ) -> None:
-        self.poll_id = poll_id
-        self.request = request
         self.group: PolledGroup | None = None
-        self.is_answered = self.has_ended = False
+        self.has_ended = False
+        self.rested_at = 0.0
         self._engine = engine
-        self.client = client
-        now = engine.now()
-        self._deadline = now + request.timeout
-        self._claimed_at = now
         self._generations: dict[int, int] = {}
         self._pending: dict[int, Position] = {}
         self._revoked: set[int] = set()
         self._held: dict[int, PollReader] = {}
-        self._busy: SubscriptionBusyError | None = None
         self._holder: str | None = None
         self._unavailable: str | None = None
-        self._limited: float | None = None
-        self._is_waiting = self._opened_once = False
-        self._reopenings = 0
+        self._is_waiting = False
         self._timer: Timer | None = None
+        self.begin_again(client, poll_id, request)
+
+    def begin_again(self, client: PollClient, poll_id: int, request: PollRequest) -> None:
+        """Begin with what is claimed."""
+        self.client, self.poll_id, self.request = client, poll_id, request
+        self.is_answered = self.is_resting = False
+        now = self._engine.now()
+        self._deadline = now + request.timeout
+        self._claimed_at = now
+        self._busy: SubscriptionBusyError | None = None
+        self._limited: float | None = None
+        self._opened_once = self._is_needed = False
+        self._reopenings = 0
 
     @property
     def name(self) -> str:
@@ -159,6 +176,7 @@ class Poll:
         self._unavailable = update.unavailable_reason
         if update.limited_ms is not None:
             self._limited = update.limited_ms / 1000
+        self._is_needed = self.is_resting
         self._engine.look_soon(self)
 
     def ready(self) -> None:
@@ -178,6 +196,8 @@ class Poll:
 
     def look(self) -> None:
         """Answer if there is something to say; else wait."""
+        if self._is_needed:
+            self._engine.end_rest(self)
         if self.is_answered or self.has_ended or self.group is None:
             return
         try:
@@ -224,6 +244,8 @@ class Poll:
                     pending.append(position)
                 else:
                     self._acknowledge(self._held[partition], position)
+            if not keep and self._rests():
+                return
         self.end(outcome, pending)
 
     def refuse(self, failure: RouterError) -> None:
@@ -238,6 +260,14 @@ class Poll:
         self._close()
         # What the last poll of the id left, and this one had no time for, is for the next one.
         self._engine.ended(self, outcome, (*self._pending.values(), *pending))
+
+    def _rests(self) -> bool:
+        """Rest, if nothing is amiss with the claim, and return whether it does."""
+        if self._pending or self._revoked or self._is_waiting or self._unavailable is not None:
+            return False
+        self._detach()
+        self.is_resting = self._engine.rest(self)
+        return self.is_resting
 
     def _delivered(self, upto: Sequence[Position]) -> dict[int, Position]:
         """Return up to where each partition that is still the poll's was answered."""
@@ -390,10 +420,13 @@ class Poll:
         return self._busy
 
     def _close(self) -> None:
+        self._detach()
+        self._generations.clear()
+
+    def _detach(self) -> None:
         held, self._held = self._held, {}
         for reader in held.values():
             reader.detach()
-        self._generations.clear()
 
     def _stop_timer(self) -> None:
         timer, self._timer = self._timer, None

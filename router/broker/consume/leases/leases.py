@@ -60,7 +60,7 @@ class Leases:
         self.forgotten: Callable[[str, str], None] = lambda _topic, _subscription: None
         before = self._last_generation
         counters.watch("router_broker_grants_total", lambda: self._last_generation - before)
-        counters.watch("router_broker_claims", lambda: sum(map(len, self._polls.values())))
+        counters.watch("router_broker_claims", self._count_claims)
         counters.watch("router_broker_leases", self._count_held)
         coordinator.listen(self)
 
@@ -76,6 +76,9 @@ class Leases:
             update.limited_ms = max(1, round(wait * 1000))
             self._counters.inc("router_broker_empty_polls_limited_total")
         assignor = poll.group.assignor
+        for resting in poll.group.resting_beside(poll.consumer):
+            self._end(resting)
+            self._update(resting).recalled = True
         assignor.claim(poll.consumer, poll, self._clock())
         if (first := assignor.waiting_behind(poll)) is not None:
             self._recalls.recall(first)
@@ -97,6 +100,30 @@ class Leases:
         if poll.group.is_contended(poll):
             self._recalls.recall(poll)
             self._flush()
+
+    def rest(self, peer: Peer, claim_id: int) -> bool:
+        """Let a claim stand between polls, as `retain`, unless another waits for what it holds.
+
+        Returns whether it stands so. `resume` ends the rest.
+        """
+        poll = self._polls.get(peer, {}).get(claim_id)
+        if poll is None or poll.group.is_contended(poll):
+            return False
+        self._empty_polls.delivered(poll.poller())
+        poll.is_retained = True
+        poll.since = self._clock()
+        poll.group.resting.add(poll)
+        return True
+
+    def resume(self, peer: Peer, claim_id: int) -> bool:
+        """Have a claim that rests stand for a poll again; return False if it is recalled."""
+        poll = self._polls.get(peer, {}).get(claim_id)
+        if poll is None or poll.is_recalled:
+            return False
+        poll.is_retained = False
+        poll.since = self._clock()
+        poll.group.resting.discard(poll)
+        return True
 
     async def recall(self, topic: str, subscription: str | None = None) -> None:
         """Return when the retained claims of a subscription are released or in use, or too late.
@@ -299,6 +326,7 @@ class Leases:
             del self._polls[poll.peer]
         self._updates.pop(poll, None)
         self._recalls.ended(poll)
+        poll.group.resting.discard(poll)
         assignor = poll.group.assignor
         was_first = assignor.first(poll.consumer) is poll
         for partition in assignor.held(poll):
@@ -436,6 +464,10 @@ class Leases:
 
         group.timer_armed = True
         self._later(max(0.0, deadline - self._clock()), fire)
+
+    def _count_claims(self) -> int:
+        resting = sum(len(group.resting) for group in self._groups.values())
+        return sum(map(len, self._polls.values())) - resting
 
     def _count_held(self) -> int:
         return sum(share.held for g in self._groups.values() for share in g.shares.values())

@@ -150,6 +150,8 @@ class Group:
     # The ids that the other nodes know of.
     joined: set[str] = field(default_factory=set)
     timer_armed: bool = False
+    # Retained claims that are known to have no poll.
+    resting: set[Poll] = field(default_factory=set)
 
     def lease(self, partition: int) -> Lease:
         """Name the lease of a partition."""
@@ -173,6 +175,13 @@ class Group:
                 f"the subscription has {self.assignor.polls()} polls of {len(known)} consumer ids"
                 " already"
             )
+
+    def resting_beside(self, consumer: str) -> list[Poll]:
+        """Return the claims that rest in the way of a new one: of its id, of a new id all."""
+        if not self.resting:
+            return []
+        known = self.assignor.is_live(consumer)
+        return [poll for poll in self.resting if poll.consumer == consumer or not known]
 
     def unused(self) -> list[int]:
         """Return the partitions whose lease is held or asked for, and of use to others only."""
@@ -226,7 +235,11 @@ def members(
 
 
 def _local(group: Group, consumer: str, now: float) -> Member:
-    polls, ended = group.assignor.queued(consumer), group.assignor.ended(consumer)
+    queued = group.assignor.queued(consumer)
+    polls = [poll for poll in queued if poll not in group.resting]
+    ended = group.assignor.ended(consumer)
+    if queued and not polls:
+        ended = queued[0].since
     return Member(
         consumer,
         polls=len(polls),
