@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
 import re
 import sqlite3
@@ -20,6 +21,12 @@ MIN_UNCOPIED_BYTES: Final = 16 << 10
 """A part of so many bytes is not worth copying for the sake of its neighbours."""
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
+_SYNC_FILE_RANGE: Final = getattr(_LIBC, "sync_file_range", None)
+if _SYNC_FILE_RANGE is not None:
+    _SYNC_FILE_RANGE.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+# Without its flags to wait: those take the file's write error, which the sync would not meet then.
+_SYNC_FILE_RANGE_WRITE: Final = 2
+_NOT_SERVED: Final = {errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EOPNOTSUPP}
 
 
 def _syncfs_reports_errors() -> bool:
@@ -63,6 +70,19 @@ class Disk:
     def sync_data(self, descriptor: int) -> None:
         """Return when the file's bytes and size are on disk."""
         os.fdatasync(descriptor)
+
+    def begin_write_back(self, descriptor: int, start: int, size: int) -> None:
+        """Have the system begin to write bytes of a file to disk, where it can; never waits.
+
+        A later `sync_data` finds less to do, and what others sync meanwhile is not behind all of
+        it at once. It reports no failure of the write-back: that is left to `sync_data`.
+        """
+        if _SYNC_FILE_RANGE is None:
+            return
+        if _SYNC_FILE_RANGE(descriptor, start, size, _SYNC_FILE_RANGE_WRITE) != 0:
+            number = ctypes.get_errno()
+            if number not in _NOT_SERVED:
+                raise OSError(number, os.strerror(number))
 
     def sync_folder(self, folder: Path) -> None:
         """Return when the names in the folder are on disk."""

@@ -1,8 +1,9 @@
 """Owns the writing of segments behind the journal: appending, starting new ones, syncing them.
 
 All of it runs in one thread. Writes are buffered by the system; they count only after `sync`, when
-the metadata is told how far each segment goes. The files being written are kept open, at most so
-many; the one used longest ago is closed.
+the metadata is told how far each segment goes. The system begins at once to write them to disk:
+left to the sync of a checkpoint, tens of megabytes would go before the journal's next sync. The
+files being written are kept open, at most so many; the one used longest ago is closed.
 
 An error of a later write-back is reported only to descriptors that were open when it happened. A
 file with unsynced bytes is therefore synced before it is closed, unless the system can sync a whole
@@ -38,7 +39,7 @@ from router.broker.storage.segments import (
 
 Segments = tuple[Segment, ...]
 MIN_FILES_FOR_SYNC_ALL: Final = 64
-_MAX_WRITE_BYTES = 4 << 20
+_MAX_WRITE_BYTES = 1 << 20
 MAX_CACHED_BYTES: Final = 256 << 20
 """Bytes of segments that may stay in memory."""
 MIN_STRETCH_BYTES: Final = 256 << 10
@@ -208,6 +209,8 @@ class SegmentWriter:
             at += 1
         file.dirty = True
         write_all(self._disk, file.descriptor, gather(parts))
+        if size - segment.size >= MIN_STRETCH_BYTES:
+            self._disk.begin_write_back(file.descriptor, segment.size, size - segment.size)
         self._page_cache.wrote(file.path, segment.size, size - segment.size)
         if points:
             self._write_points(file, b"".join(points))

@@ -65,6 +65,7 @@ class MemoryDisk(Disk):
         self.space = 1 << 40
         self.short_writes = False
         self.uncached: list[tuple[Path, int, int]] = []
+        self.begun: list[tuple[int, int]] = []
         self._next = 1000
         self._lock = threading.RLock()
 
@@ -126,6 +127,11 @@ class MemoryDisk(Disk):
         with self._step("sync_data"):
             content = self.handles[descriptor].content
             content.synced = bytes(content.data)
+
+    def begin_write_back(self, descriptor: int, start: int, size: int) -> None:
+        with self._step("begin_write_back"):
+            assert start + size <= len(self.handles[descriptor].content.data)
+            self.begun.append((start, size))
 
     def sync_folder(self, folder: Path) -> None:
         with self._step("sync_folder"):

@@ -70,6 +70,23 @@ def test_gathered_parts_are_the_same_bytes_and_large_ones_not_copied(parts: list
     assert len(found) <= 2 * len(large) + 1
 
 
+def test_system_may_begin_to_write_what_a_sync_then_waits_for(tmp_path: Path) -> None:
+    disk = Disk()
+    with opened(disk, tmp_path / "file", os.O_RDWR | os.O_CREAT) as descriptor:
+        write_all(disk, descriptor, [b"x" * 4096])
+        disk.begin_write_back(descriptor, 0, 4096)
+        disk.sync_data(descriptor)
+        assert read_all(disk, descriptor, 4096, 0) == b"x" * 4096
+    with pytest.raises(OSError, match=os.strerror(errno.EBADF)):
+        disk.begin_write_back(descriptor, 0, 4096)
+    reading, writing = os.pipe()
+    try:  # what it cannot do for a file is left to the sync
+        disk.begin_write_back(writing, 0, 4096)
+    finally:
+        os.close(reading)
+        os.close(writing)
+
+
 def test_files_are_private_to_their_user(tmp_path: Path) -> None:
     disk = Disk()
     assert disk.make_folder(tmp_path / "a" / "b")

@@ -197,6 +197,33 @@ def test_pages_go_once_they_are_on_disk_and_the_oldest_first() -> None:
     assert disk.asked[3:] == [("a", 90, 30), ("a", 120, 30)]
 
 
+def test_segments_are_on_their_way_to_the_disk_before_a_checkpoint_syncs_them(folder: Path) -> None:
+    """What is left of them to a sync goes before the syncs of the journal, all at once."""
+
+    class Begun(Disk):
+        written = synced = 0
+
+        def begin_write_back(self, descriptor: int, start: int, size: int) -> None:
+            assert not self.synced
+            assert self.size(descriptor) == start + size
+            assert size < 3 << 20, "too much at once"
+            self.written += size
+            super().begin_write_back(descriptor, start, size)
+
+        def sync_all(self, descriptor: int) -> None:
+            self.synced += 1
+            super().sync_all(descriptor)
+
+    async def work() -> None:
+        disk = Begun()
+        async with opened(folder, disk=disk) as store:
+            await fill(store, await one_ledger(store), [b"x" * (1 << 20)] * 8)
+        assert disk.written >= 8 << 20
+        assert disk.synced
+
+    run(work())
+
+
 def test_what_the_system_forgot_is_read_from_disk(folder: Path) -> None:
     disk, data = Disk(), random.Random(1).randbytes(1 << 20)
     with opened_file(disk, folder / "file", os.O_RDWR | os.O_CREAT) as descriptor:
