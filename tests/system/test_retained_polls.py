@@ -76,9 +76,16 @@ class Client:
                             return pid
         raise AssertionError("no worker has the connection")
 
-    def poll(self, topic: str, query: str = "limit=1&timeout=0", id_: str = "c") -> list[str]:
-        """Poll as an id of group g; an unknown topic has no messages."""
-        self._client.request("GET", f"/events/{topic}/g/{id_}?from=earliest&{query}")
+    def poll(
+        self,
+        topic: str,
+        query: str = "limit=1&timeout=0",
+        id_: str = "c",
+        *,
+        group: str = "g",
+    ) -> list[str]:
+        """Poll as an id of a group; an unknown topic has no messages."""
+        self._client.request("GET", f"/events/{topic}/{group}/{id_}?from=earliest&{query}")
         answer = self._client.getresponse()
         body = answer.read()
         if answer.status == 404:
@@ -227,6 +234,20 @@ def test_a_topic_that_is_deleted_is_not_answered_from_what_was_read_ahead(
     several(clients[0], topic, 5)
     polled_meanwhile(router, clients[0], topic, "topics", "delete", topic)
     assert clients[0].poll(topic) == []
+
+
+def test_many_groups_poll_at_once_from_both_workers(router: Router, topic: str) -> None:
+    def poll(group: int) -> list[str]:
+        found: list[str] = []
+        for _ in range(4):  # each time at whichever worker takes the connection
+            client = Client(router)
+            for _ in range(25):
+                found += client.poll(topic, group=f"g{group}")
+            client.close()
+        return found
+
+    with ThreadPoolExecutor(16) as pool:
+        assert list(pool.map(poll, range(16))) == [numbers(0, 100)] * 16
 
 
 def test_ids_of_a_group_share_the_partitions_of_a_topic(

@@ -23,12 +23,12 @@ A `KafkaReader` reads a partition for no group: it leaves no trace.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import dropwhile
-from threading import Lock
 from typing import Final
 
 import structlog
@@ -92,7 +92,7 @@ class KafkaConsumer:
         self._committed: set[int | None] = set()
         self._progress = Progress(0)
         self._epoch = 0
-        self._acknowledging = Lock()
+        self._acknowledging = threading.Lock()
         self._caught_up = False
         # Acknowledged by `acknowledge_soon`, and how much of it is committed: offsets.
         self._due = self._done = self._committing = -1

@@ -21,7 +21,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 import structlog
@@ -99,22 +99,20 @@ class _Waker:
         self.retained.check(self.consumer)
 
 
-@dataclass(eq=False)
 class RetainedClaims:
     """The retained claims of a worker, by consumer id; calls may be made from many threads."""
 
-    clock: Callable[[], float] = time.monotonic
-    _recent: TTLMap[ConsumerId, bool] = field(init=False)
-    _claims: OrderedDict[ConsumerId, RetainedClaim] = field(default_factory=OrderedDict, init=False)
-    """Ordered by the time of their last poll."""
-    _woken: deque[ConsumerId] = field(default_factory=deque, init=False)
-    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
-    _wakeup: threading.Event = field(default_factory=threading.Event, init=False)
-    _thread: threading.Thread | None = field(default=None, init=False)
-    _closed: bool = field(default=False, init=False)
-
-    def __post_init__(self) -> None:
-        self._recent = TTLMap(RETAIN_SECONDS, MAX_RECENT, self.clock)
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._recent: TTLMap[ConsumerId, bool] = TTLMap(RETAIN_SECONDS, MAX_RECENT, clock)
+        # Ordered by the time of their last poll.
+        self._claims: OrderedDict[ConsumerId, RetainedClaim] = OrderedDict()
+        self._woken: deque[ConsumerId] = deque()
+        # Looked up now, not when the class is made: gevent has replaced it since.
+        self._lock = threading.Lock()
+        self._wakeup = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._closed = False
 
     def take(self, consumer: ConsumerId, partitions: int) -> RetainedClaim | None:
         """Return the claim that is retained for an id; None: there is none that may be used."""
@@ -135,7 +133,7 @@ class RetainedClaims:
 
     def put(self, consumer: ConsumerId, claim: RetainedClaim) -> None:
         """Retain a claim for the id's next poll; one too many ends the one unused longest."""
-        claim.until = self.clock() + RETAIN_SECONDS
+        claim.until = self._clock() + RETAIN_SECONDS
         claim.mailbox.mailbox = _Waker(consumer, self)
         claim.claim.retain()
         ended = []
@@ -194,7 +192,7 @@ class RetainedClaims:
                 claim.end()
 
     def _take_unusable(self) -> list[RetainedClaim]:
-        found, now = [], self.clock()
+        found, now = [], self._clock()
         while self._woken:
             consumer = self._woken.popleft()
             claim = self._claims.get(consumer)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -279,3 +281,18 @@ def test_a_claim_is_not_used_when_the_topic_has_grown(workers: Workers) -> None:
     claim.partitions = 7
     assert workers.take() == [b"3"]
     assert len(workers.store.opened) == 3
+
+
+GREENLETS = """
+import router.services.consume.retained as module
+from gevent import monkey
+monkey.patch_all()
+import threading
+retained = module.RetainedClaims()
+assert type(retained._lock) is type(threading.Lock()), "greenlets would block the whole worker"
+"""
+
+
+def test_greenlets_of_a_worker_wait_for_the_table_and_do_not_block_each_other() -> None:
+    # Workers replace the locks of threading after this module is imported.
+    subprocess.run([sys.executable, "-c", GREENLETS], check=True, timeout=60)
