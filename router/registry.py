@@ -31,6 +31,15 @@ class Record:
     version: int
 
 
+@dataclass(frozen=True, slots=True)
+class RecordVersion:
+    """A version of a record."""
+
+    kind: str
+    name: str
+    version: int
+
+
 class Registry(Protocol):
     """Small durable facts that all nodes share: API keys, owners and rights of topics, blacklist.
 

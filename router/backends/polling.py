@@ -9,6 +9,7 @@ from typing import Protocol, runtime_checkable
 from router.backends import Start
 from router.model import Outcome, Position, Stored, Subscription
 from router.node import Mailbox
+from router.registry import RecordVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class GroupPoll:
     `start` is for a group that does not exist yet; a number is a time in ms since 1970. An entry
     that has more than `max_inflated` bytes without its compression is answered alone, as stored.
     `is_limited`: if it ends empty, it counts against the limit on empty polls. With terms of
-    `fetch` nothing is acknowledged: what is delivered is in flight.
+    `fetch` nothing is acknowledged: what is delivered is in flight. With a `record` of the registry
+    the poll is refused, by ConflictError, unless the record is known to have this version.
     """
 
     subscription: Subscription
@@ -48,6 +50,7 @@ class GroupPoll:
     max_inflated: int = 0
     is_limited: bool = True
     fetch: FetchTerms | None = None
+    record: RecordVersion | None = None
 
 
 class PendingPoll(Protocol):

@@ -107,7 +107,11 @@ class RunningBroker:
         if storage.topics is not None:
             groups, opener = Groups(storage.topics), EntryOpener(transcoder)
             later = asyncio.get_running_loop().call_later
-            context.rpc.polls = PollEngine(leases, groups, opener, later, time.monotonic)
+            # A node with a log has no other registry than its own.
+            version_of = file.cached_version
+            context.rpc.polls = PollEngine(
+                leases, groups, opener, later, time.monotonic, version_of
+            )
         store = None if storage.topics is None else storage.topics.store
         backups = await Backups.open(folder, file, store, time.time)  # noqa: TID251 - its clock
         context.rpc.backups = backups

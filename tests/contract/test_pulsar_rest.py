@@ -183,6 +183,19 @@ def test_unacknowledged_are_given_again_when_their_consumer_is_deleted(site: Sit
     assert eventually(second.values) == ["a", "c"]
 
 
+def test_workers_learn_of_each_other_what_becomes_of_a_consumer(site: Site) -> None:
+    rest, other = site.rest(), site.apps[1].test_client()
+    consumer = rest.consumer(id="c")
+    for _ in range(2):
+        assert consumer.fetch(client=other) == consumer.fetch() == []
+    body = {"id": "c", "schema_type": "INT32"}
+    assert rest.post("/subscription/s", body).get_json()["schema_version"] is not None
+    rest.produce({"value": 7})
+    assert consumer.values(client=other) == [7]
+    assert consumer.delete().status_code == 204
+    assert told(consumer.ask(client=other)) == (404, 40403)
+
+
 def test_stream_gives_what_is_stored_and_what_comes(site: Site) -> None:
     rest = site.rest(2)
     rest.produce(*({"value": str(i)} for i in range(4)))

@@ -80,6 +80,9 @@ class BrokerPoll:
             command.fetch.max_unacknowledged = fetch.max_unacknowledged
             command.fetch.live.extend(fetch.live)
             command.fetch.live_at_ms = fetch.live_at_ms
+        if (record := poll.record) is not None:
+            command.record.kind, command.record.name = record.kind, record.name
+            command.record.version = record.version
         connection.send(node.frame(poll=command))
 
     # What the connection's reader calls.

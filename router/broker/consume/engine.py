@@ -22,6 +22,7 @@ from router.broker.delivery import StartPosition, Subscription
 from router.broker.storage import DamagedError, StoreError
 from router.errors import (
     BadRequestError,
+    ConflictError,
     OverloadedError,
     PublishRefusedError,
     ReadFailedError,
@@ -112,7 +113,8 @@ class PolledGroup:
 class PollEngine:
     """Serves the polls of all workers; one for the broker, on its event loop.
 
-    `later` calls back after some seconds, `clock` is monotonic.
+    `later` calls back after some seconds, `clock` is monotonic. `version_of` returns the version of
+    a record of the registry, by kind and name, None: it is not known without waiting.
     """
 
     def __init__(
@@ -122,8 +124,10 @@ class PollEngine:
         opener: Opener,
         later: Callable[[float, Callable[[], None]], Timer],
         clock: Clock,
+        version_of: Callable[[str, str], int | None],
     ) -> None:
         self.now = clock
+        self._version_of = version_of
         self._leases = leases
         self._finder = groups
         self._opener = opener
@@ -146,6 +150,10 @@ class PollEngine:
         polls = self._polls.setdefault(client, {})
         if poll_id in polls:
             client.refused(poll_id, BadRequestError(f"poll {poll_id} is under way"))
+            return
+        record = request.record
+        if record is not None and self._version_of(record.kind, record.name) != record.version:
+            client.refused(poll_id, ConflictError())
             return
         resting = self._resting.pop(_claimant(request), None)
         group: PolledGroup | None = None

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from router.broker.delivery import StartPosition
 from router.broker.delivery.in_flight import FetchTerms
 from router.errors import RouterError
+from router.registry import RecordVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,7 @@ class PollRequest:
     `start` is for a group that does not exist yet. Entries that have more than `max_inflated` bytes
     without their compression are answered alone. `empty_polls_per_minute`: 0 is no limit. A poll
     with terms of `fetch` acknowledges nothing: it takes what is not in flight, which is so then.
+    `record`: the version of a record by which the poll goes; if it may be another, it is refused.
     """
 
     topic: str
@@ -32,6 +34,7 @@ class PollRequest:
     max_inflated: int
     empty_polls_per_minute: int = 0
     fetch: FetchTerms | None = None
+    record: RecordVersion | None = None
 
 
 class TakenMessages(NamedTuple):

@@ -119,6 +119,11 @@ class FileRegistry:
             cache.put(kind, found)
         return found
 
+    def cached_version(self, kind: str, name: str) -> int | None:
+        """Return the version of a record in memory; None: it is not there, or is being written."""
+        found = self._cache.get(kind, name)
+        return None if found is None else found.version
+
     async def put(self, kind: str, name: str, value: bytes, expected: int | None) -> Record:
         """Write a record durably; raise ConflictError unless it has the expected version."""
         check_record(kind, name, value)

@@ -16,6 +16,7 @@ from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
 from router.model import UNDECODED, Stored, Subscription, TopicName
 from router.node import Node
+from router.registry import RecordVersion
 from router.services.consume.ack_tokens import AnsweredRange
 from router.services.consume.retained import RetainedClaims
 from router.services.memory_budget import MemoryBudget, Reservation
@@ -95,7 +96,8 @@ class PollRequest:
     `start` is for a group that does not exist yet; a number is a time in ms since 1970. `limited`:
     if it ends empty, it counts against the limit on empty polls. `acknowledged` are messages of an
     earlier answer, by partition, that the poll acknowledges first; a `limit` of 0: it does no more.
-    Terms of `fetch` are for a store that serves polls itself: nothing is acknowledged.
+    Terms of `fetch` are for a store that serves polls itself, and the `record` by which the poll
+    goes: nothing is acknowledged, and the poll is refused if the record may have another version.
     """
 
     subscription: Subscription
@@ -108,6 +110,7 @@ class PollRequest:
     limited: bool = True
     acknowledged: Mapping[int, AnsweredRange] = field(default_factory=dict)
     fetch: FetchTerms | None = None
+    record: RecordVersion | None = None
 
 
 @dataclass(frozen=True, slots=True)

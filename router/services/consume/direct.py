@@ -133,6 +133,7 @@ class DirectSession:
             options.max_bytes,
             request.limited,
             request.fetch,
+            request.record,
         )
 
     def _wait(self, pending: PendingPoll) -> Steps[list[Stored]]:

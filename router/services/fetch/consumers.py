@@ -23,14 +23,18 @@ from router.errors import (
     SubscriptionLimitError,
 )
 from router.model import Subscription
-from router.registry import Record, Registry
+from router.registry import Record, RecordVersion, Registry
 from router.services.fetch import in_flight as given
 from router.settings.options import SettingsOptions, from_setting
+from router.ttl_cache import TTLMap
 
 KIND: Final = "pip64-consumer"
 MAX_WRITE_ATTEMPTS: Final = 20
 # How much of the idle time may pass before a fetch is noted: not every one costs a write.
 SEEN_WRITE_FRACTION: Final = 0.25
+KNOWN_SECONDS: Final = 30.0
+MAX_KNOWN: Final = 1_000
+"""Records that a worker remembers, for stores that say whether they still hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +97,16 @@ class Consumers:
     """The consumers of all subscriptions; callable from many threads or greenlets."""
 
     def __init__(
-        self, registry: Registry, options: FetchOptions, wall_ms: Callable[[], int]
+        self,
+        registry: Registry,
+        options: FetchOptions,
+        clock: Callable[[], float],
+        wall_ms: Callable[[], int],
     ) -> None:
         self._registry = registry
         self._options = options
         self._wall_ms = wall_ms
+        self._known: TTLMap[Subscription, Record] = TTLMap(KNOWN_SECONDS, MAX_KNOWN, clock)
 
     def create(self, subscription: Subscription, new: NewConsumer) -> Member:
         """Add a consumer; one of this id that is still there is returned.
@@ -150,14 +159,34 @@ class Consumers:
         member = members.get(identity)
         if member is None:
             raise _missing(subscription, identity)
+        if record is not None:
+            self._known.put(subscription, record)
         now = self._wall_ms()
-        if now - member.seen > self._options.idle * 1000 * SEEN_WRITE_FRACTION:
+        if self._is_to_be_noted(member, now):
             members[identity] = replace(member, seen=now)
             try:
                 self._write(subscription, record, members)
             except ConflictError:
                 pass  # another writer was first; the next fetch notes it
         return member, frozenset(members)
+
+    def known(
+        self, subscription: Subscription, identity: str
+    ) -> tuple[Member, frozenset[str], RecordVersion] | None:
+        """Return what `get` returned lately of a consumer, and the version by which it may hold.
+
+        None: it has to be asked for.
+        """
+        record = self._known.get(subscription)
+        members = {} if record is None else self._members(record)
+        member = members.get(identity)
+        if record is None or member is None or self._is_to_be_noted(member, self._wall_ms()):
+            return None
+        return member, frozenset(members), RecordVersion(KIND, record.name, record.version)
+
+    def _is_to_be_noted(self, member: Member, now_ms: int) -> bool:
+        """Return whether so much time has passed that a fetch is noted in the record."""
+        return now_ms - member.seen > self._options.idle * 1000 * SEEN_WRITE_FRACTION
 
     def delete(self, subscription: Subscription, identity: str) -> None:
         """Remove a consumer; raise ConsumerNotFoundError."""

@@ -11,6 +11,7 @@ from router.backends.polling import FetchTerms
 from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
 from router.node import Node
+from router.registry import RecordVersion
 from router.services.consume import (
     Client,
     ClientGoneError,
@@ -30,12 +31,16 @@ CHECKED_AFTER_SECONDS: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class FetchingConsumer:
-    """A consumer of a subscription, and the ids of all that the subscription had at a time (ms)."""
+    """A consumer of a subscription, and the ids of all that the subscription had at a time (ms).
+
+    `record`: what this was read from a while ago, None: just now.
+    """
 
     subscription: Subscription
     member: Member
     live: frozenset[str]
     live_at_ms: int
+    record: RecordVersion | None = None
 
 
 class Fetcher:
@@ -52,7 +57,7 @@ class Fetcher:
         self._backend, node, self._topics = parts
         self._options = options
         self._registry = node.registry
-        self._consumers = Consumers(node.registry, options, wall_ms)
+        self._consumers = Consumers(node.registry, options, clock, wall_ms)
         self._clock = clock
         self._wall_ms = wall_ms
         self._subscriber = Subscriber(
@@ -78,14 +83,21 @@ class Fetcher:
         self._subscriber.context.ensure_group(request, again=True)
         return self._consumers.create(subscription, new)
 
-    def consumer(self, subscription: Subscription, identity: str) -> FetchingConsumer:
-        """Return a consumer that is about to fetch.
+    def consumer(
+        self, subscription: Subscription, identity: str, *, again: bool = False
+    ) -> FetchingConsumer:
+        """Return a consumer that is about to fetch; `again`: do not trust what is remembered.
 
         Raises TopicNotFoundError, ConsumerNotFoundError.
         """
         self._topics.partitions(subscription.topic)
         # Before they are read: a consumer that comes meanwhile is not taken as gone.
         now_ms = self._wall_ms()
+        if self._subscriber.is_direct and not again:
+            known = self._consumers.known(subscription, identity)
+            if known is not None:
+                member, live, record = known
+                return FetchingConsumer(subscription, member, live, now_ms, record)
         return FetchingConsumer(subscription, *self._consumers.get(subscription, identity), now_ms)
 
     def fetch(
@@ -94,7 +106,8 @@ class Fetcher:
         """Return messages that are not in flight, as soon as there are some.
 
         They come again, to the consumer that fetches then, if they are not acknowledged in time.
-        Raises ConsumerNotFoundError, and what a poll raises.
+        Raises ConsumerNotFoundError, ConflictError if the consumer has to be asked for again, and
+        what a poll raises.
         """
         if self._subscriber.is_direct:
             return self._fetch_direct(consumer, bounds, caller)
@@ -172,4 +185,5 @@ def _poll_request(
         member.begins(),
         limited=False,
         fetch=terms,
+        record=consumer.record,
     )

@@ -9,7 +9,7 @@ from typing import Any, Final
 from flask import Response, request
 
 from router.backends import Start
-from router.errors import BadReadOptionError, BadRequestError
+from router.errors import BadReadOptionError, BadRequestError, ConflictError
 from router.model import (
     NOT_PARTITIONED,
     CursorState,
@@ -106,14 +106,11 @@ class ConsumerViews:
             return self._stream(group, consumer, named, bounds)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        fetching = self._fetcher.consumer(group, consumer)
-        formatter = self._formatter(fetching, named)
-        fields = received(
-            self._context,
-            group,
-            formatter,
-            lambda caller: self._fetcher.fetch(fetching, bounds, caller),
-        )
+        try:
+            fields = self._fetched(self._fetcher.consumer(group, consumer), named, bounds)
+        except ConflictError:  # the consumers of the subscription have changed
+            fetching = self._fetcher.consumer(group, consumer, again=True)
+            fields = self._fetched(fetching, named, bounds)
         return messages_answer(self._context.unsent, fields)
 
     @api.operation(
@@ -136,6 +133,16 @@ class ConsumerViews:
         chosen = schemas.choose(self._context.schemas, topic, requested, Dialect.PIP)
         as_bytes = chosen.schema is not None and chosen.schema.type is SchemaType.NONE
         return ReadSchema(chosen.number(), as_bytes)
+
+    def _fetched(
+        self, fetching: FetchingConsumer, named: Named | None, bounds: ReadBounds
+    ) -> dict[str, object]:
+        return received(
+            self._context,
+            fetching.subscription,
+            self._formatter(fetching, named),
+            lambda caller: self._fetcher.fetch(fetching, bounds, caller),
+        )
 
     def _formatter(self, consumer: FetchingConsumer, named: Named | None) -> MessageFormatter:
         """Return how messages are shown: by what the query names, else the consumer's schema."""
@@ -162,7 +169,7 @@ class ConsumerViews:
         def begin(mailbox: Any, watch: offload.Watch) -> tuple[streams.Source, streams.EventFormat]:
             source = self._reading.repeated(
                 lambda wait: self._fetcher.fetch(
-                    self._fetcher.consumer(group, consumer),
+                    self._fetcher.consumer(group, consumer, again=True),
                     ReadBounds(wait, min(bounds.limit, 200), piece),
                     (mailbox, watch),
                 ),

@@ -915,7 +915,7 @@ class CommandRetain(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., in_use: _Optional[bool] = ...) -> None: ...
 
 class CommandPoll(_message.Message):
-    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated", "fetch")
+    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated", "fetch", "record")
     POLL_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -929,6 +929,7 @@ class CommandPoll(_message.Message):
     EMPTY_POLLS_PER_MINUTE_FIELD_NUMBER: _ClassVar[int]
     MAX_INFLATED_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
+    RECORD_FIELD_NUMBER: _ClassVar[int]
     poll_id: int
     topic: str
     subscription: str
@@ -942,7 +943,18 @@ class CommandPoll(_message.Message):
     empty_polls_per_minute: int
     max_inflated: int
     fetch: FetchTerms
-    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ..., fetch: _Optional[_Union[FetchTerms, _Mapping]] = ...) -> None: ...
+    record: RecordVersion
+    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ..., fetch: _Optional[_Union[FetchTerms, _Mapping]] = ..., record: _Optional[_Union[RecordVersion, _Mapping]] = ...) -> None: ...
+
+class RecordVersion(_message.Message):
+    __slots__ = ("kind", "name", "version")
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    kind: str
+    name: str
+    version: int
+    def __init__(self, kind: _Optional[str] = ..., name: _Optional[str] = ..., version: _Optional[int] = ...) -> None: ...
 
 class FetchTerms(_message.Message):
     __slots__ = ("ack_timeout_ms", "max_unacknowledged", "live", "live_at_ms")

@@ -10,6 +10,7 @@ from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import StartPosition
 from router.broker.delivery.in_flight import FetchTerms
 from router.errors import NotAllowedError, RouterError
+from router.registry import RecordVersion
 from router.wire import node
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
@@ -82,6 +83,7 @@ class PollSession:
             command.max_inflated,
             command.empty_polls_per_minute,
             _fetch_terms(command.fetch) if command.HasField("fetch") else None,
+            _record(command.record) if command.HasField("record") else None,
         )
         self._engine.begin(self, command.poll_id, request)
 
@@ -150,3 +152,7 @@ def _fetch_terms(terms: npb.FetchTerms) -> FetchTerms:
     return FetchTerms(
         terms.ack_timeout_ms, terms.max_unacknowledged, frozenset(terms.live), terms.live_at_ms
     )
+
+
+def _record(record: npb.RecordVersion) -> RecordVersion:
+    return RecordVersion(record.kind, record.name, record.version)

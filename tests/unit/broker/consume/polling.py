@@ -25,6 +25,7 @@ from router.broker.topics.topics import TopicOptions, Topics
 from router.coordination.opening import SingleNode
 from router.errors import RouterError
 from router.model import Message, Outcome, TopicName
+from router.registry import RecordVersion
 from router.wire.pulsar import pack, unpack
 from router.wire.pulsar.pulsar_pb2 import NONE, CompressionType
 
@@ -133,7 +134,15 @@ class House:
         self.groups = Groups(topics)
         self.transcoder = Transcoder(ENTRY_FORMATS)
         opener = EntryOpener(self.transcoder)
-        self.engine = PollEngine(self.leases, self.groups, opener, clock.later, clock)
+        self.versions: dict[tuple[str, str], int] = {}
+        self.engine = PollEngine(
+            self.leases,
+            self.groups,
+            opener,
+            clock.later,
+            clock,
+            lambda kind, name: self.versions.get((kind, name)),
+        )
         self.worker = Worker()
         self._ids = count(1)
 
@@ -199,12 +208,13 @@ class House:
         group: str = GROUP,
         worker: Worker | None = None,
         fetch: FetchTerms | None = None,
+        record: RecordVersion | None = None,
     ) -> int:
         """Begin a poll of a group that starts at the earliest message; return its number."""
         poll_id = next(self._ids)
         request = PollRequest(
             TOPIC, group, consumer, limit, max_bytes, strict, timeout, StartPosition(earliest=True),
-            1 << 24, fetch=fetch,
+            1 << 24, fetch=fetch, record=record,
         )  # fmt: skip
         self.engine.begin(worker or self.worker, poll_id, request)
         return poll_id

@@ -10,8 +10,9 @@ import pytest
 from router.broker.delivery import in_flight
 from router.broker.delivery.in_flight import InFlight, Span
 from router.broker.entries.slicing import EntryOpener
-from router.errors import TooManyRequestsError
+from router.errors import ConflictError, TooManyRequestsError
 from router.model import Message
+from router.registry import RecordVersion
 from tests.unit.broker.consume.polling import House
 from tests.unit.broker.consume.test_polls_model import on_a_house
 
@@ -173,6 +174,26 @@ def counted(
         return call(*arguments)
 
     monkeypatch.setattr(of, name, counting)
+
+
+@pytest.mark.parametrize(("known", "is_served"), [(3, True), (4, False), (None, False)])
+def test_fetch_that_goes_by_another_version_of_a_record_is_refused(
+    known: int | None, is_served: bool
+) -> None:
+    async def test(house: House) -> None:
+        await house.publish([Message(b"a")])
+        if known is not None:
+            house.versions["kind", "name"] = known
+        record = RecordVersion("kind", "name", 3)
+        poll = house.begin(fetch=house.terms("c"), record=record)
+        await house.settle()
+        if is_served:
+            assert [got.value for got in house.answer(poll)] == [b"a"]
+        else:
+            with pytest.raises(ConflictError):
+                house.answer(poll)
+
+    on_a_house(test)
 
 
 def test_too_many_spans_are_joined_and_give_nothing_early() -> None:
