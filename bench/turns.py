@@ -12,10 +12,10 @@ with `--wrk` the posts are measured with both, and rates of wrk's lines say more
 from __future__ import annotations
 
 import argparse
-import http.client
 import json
 import os
 import re
+import socket
 import statistics
 import subprocess
 import tempfile
@@ -143,39 +143,56 @@ class Acks:
         """Fill the stream before the first turn, and make the consumer of this one."""
         self.consumer = f"c{next(_topics)}"
         config = {"durable_name": self.consumer, "ack_policy": "explicit"}
-        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        client = _Client(server.port)
         if server.port not in self.filled:
             self.filled.add(server.port)
-            _call(client, "STREAM.CREATE.ACKED", {"name": "ACKED", "subjects": ["acked"]})
+            stream = {"name": "ACKED", "subjects": ["acked"]}
+            client.post("/jetstream/api/STREAM.CREATE.ACKED", json.dumps(stream).encode())
             publish, stored = request("POST", "/jetstream/publish/acked", KIB[:128]), 0
             while stored < STREAM_MESSAGES:
                 stored += len(run(server.port, [publish], 128, 1.0).latencies)
-        call = f"CONSUMER.CREATE.ACKED.{self.consumer}"
-        _call(client, call, {"stream_name": "ACKED", "config": config})
+        made = json.dumps({"stream_name": "ACKED", "config": config}).encode()
+        client.post(f"/jetstream/api/CONSUMER.CREATE.ACKED.{self.consumer}", made)
 
     def __call__(self, server: Server) -> int:
         """Fetch and acknowledge; return the number of pairs."""
-        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        client = _Client(server.port)
         fetch = f"/jetstream/fetch/ACKED/{self.consumer}?batch={self.batch}&expires=0"
         done, until = 0, time.monotonic() + SECONDS
         while time.monotonic() < until:
-            tokens = re.findall(rb"\$JS\.ACK\.[^\"]+", _post(client, fetch))
+            tokens = re.findall(rb"\$JS\.ACK\.[^\"]+", client.post(fetch))
             if not tokens:
                 break
-            if (said := _post(client, "/jetstream/ack", b"\n".join(tokens))) != b"+OK":
+            if (said := client.post("/jetstream/ack", b"\n".join(tokens))) != b"+OK":
                 raise RuntimeError(said.decode())
             done += 1
         return done
 
 
-def _call(client: http.client.HTTPConnection, subject: str, body: object) -> None:
-    """Make a call of the JetStream API; what it makes may be there already."""
-    _post(client, f"/jetstream/api/{subject}", json.dumps(body).encode())
+class _Client:
+    """One connection, whose next request depends on the last answer."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port), 30)
+
+    def post(self, path: str, body: bytes = b"") -> bytes:
+        """Return the body of the answer to a POST."""
+        return self.ask(request("POST", path, body))
+
+    def ask(self, asked: bytes) -> bytes:
+        """Return the body of the answer to a request, whose length the answer says."""
+        self._socket.sendall(asked)
+        answer = b""
+        while (end := answer.find(b"\r\n\r\n")) < 0 or len(answer) < end + 4 + _length(answer):
+            if not (piece := self._socket.recv(1 << 18)):
+                raise RuntimeError("the router closed the connection")
+            answer += piece
+        return answer[end + 4 :]
 
 
-def _post(client: http.client.HTTPConnection, path: str, body: bytes = b"") -> bytes:
-    client.request("POST", path, body)
-    return client.getresponse().read()
+def _length(answer: bytes) -> int:
+    found = re.search(rb"\r\ncontent-length: *(\d+)", answer, re.IGNORECASE)
+    return int(found[1]) if found else 0
 
 
 @dataclass
@@ -198,22 +215,21 @@ class Fetches:
         while published < min(self.limit * 4_000, FETCHED_MESSAGES):
             published += len(run(server.port, [publish], 32, 0.3).latencies) * together
         self.path = f"/topics/public/default/{topic}/subscription/s"
-        client = http.client.HTTPConnection("127.0.0.1", server.port)
-        _post(client, self.path, b'{"id":"c","start":"earliest"}')
+        client = _Client(server.port)
+        client.post(self.path, b'{"id":"c","start":"earliest"}')
 
     def __call__(self, server: Server) -> int:
         """Fetch, and acknowledge; return the number of fetches."""
-        client = http.client.HTTPConnection("127.0.0.1", server.port)
+        client = _Client(server.port)
         fetch = f"{self.path}/consumer/c/messages?timeout=0&max_messages={self.limit}"
         done, until = 0, time.monotonic() + SECONDS
         while time.monotonic() < until:
-            client.request("GET", fetch)
-            ids = re.findall(rb'"messageId":("[^"]+")', client.getresponse().read())
+            ids = re.findall(rb'"messageId":("[^"]+")', client.ask(request("GET", fetch)))
             if len(ids) != self.limit:
                 break
             if self.acknowledges:
                 named = b'{"type":"individual","messageIds":[%b]}' % b",".join(ids)
-                if said := _post(client, f"{self.path}/cursor", named):
+                if said := client.post(f"{self.path}/cursor", named):
                     raise RuntimeError(said.decode())
             done += 1
         return done

@@ -143,7 +143,7 @@ class NatsRoad:
         return call
 
     def acknowledge(
-        self, principal: Principal, subjects: Sequence[str], payload: bytes, timeout: float
+        self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> NatsCall:
         """Send acknowledgements that all say the same, as `NatsAcknowledge` in node.proto says.
 
@@ -152,7 +152,6 @@ class NatsRoad:
         asked = npb.NatsAcknowledge(
             subjects=subjects,
             payload=payload,
-            timeout_ms=max(0, round(timeout * 1000)),
             principal=principal.name,
             key=principal.key,
             admin=principal.admin,

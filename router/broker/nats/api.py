@@ -91,7 +91,7 @@ class JetStreamApi:
             result = api.handler(call)
         except FAILURES as failure:
             result = failure
-        if isawaitable(result):
+        if result is not None and isawaitable(result):
             work = self._pace.run(self._finish(api, call, result))
             task = asyncio.get_running_loop().create_task(work)
             self._tasks.add(task)

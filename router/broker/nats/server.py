@@ -35,7 +35,7 @@ from router.broker.nats.stream import Stream
 from router.broker.nats.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
-from router.errors import ForbiddenError, OutcomeUnknownError
+from router.errors import ForbiddenError
 from router.model import Principal
 from router.registry import AsyncRegistry
 from router.settings import Settings
@@ -198,18 +198,11 @@ class NatsServer:
         return self.begin_request(caller, message, max_replies, seconds, done)
 
     async def acknowledge_for(
-        self, principal: Principal, subjects: Sequence[str], payload: bytes, seconds: float
+        self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
-        """Take acknowledgements of a principal of HTTP; see `ClientAnswers.acknowledge`.
-
-        Raises OutcomeUnknownError if they are not durable within some seconds.
-        """
+        """Take acknowledgements of a principal of HTTP; see `ClientAnswers.acknowledge`."""
         caller = PrincipalCaller(principal, False, self.authorizer)
-        try:
-            async with asyncio.timeout(seconds):
-                return await self.consumers.answers.acknowledge(caller, subjects, payload)
-        except TimeoutError:
-            raise OutcomeUnknownError from None
+        return await self.consumers.answers.acknowledge(caller, subjects, payload)
 
     async def request(
         self, caller: Caller, message: NatsMessage, max_replies: int, seconds: float

@@ -40,7 +40,10 @@ class JetStreamRequest(NamedTuple):
 
 
 class AckRequest(NamedTuple):
-    """Acknowledgements that all say the same: their subjects in order, and whose they are."""
+    """Acknowledgements that all say the same: their subjects in order, and whose they are.
+
+    `seconds`: how long the answer is waited for.
+    """
 
     principal: Principal
     subjects: Sequence[str]
@@ -150,9 +153,9 @@ class BrokerStreams:
 
     def acknowledge(self, asked: AckRequest) -> Steps[AckResult]:
         """Take acknowledgements; see the protocol."""
-        until = time.monotonic() + asked.seconds + self._timeout
+        until = time.monotonic() + asked.seconds
         try:
-            call = self._road.acknowledge(*asked)
+            call = self._road.acknowledge(asked.principal, asked.subjects, asked.payload)
             try:
                 yield from self._wait(call, _Unwatched(), until)
                 if not call.is_done():

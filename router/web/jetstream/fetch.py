@@ -69,7 +69,8 @@ class FetchViews:
     def fetched(self, environ: WSGIEnvironment, stream: str, consumer: str) -> Steps[Answer]:
         """Answer as `fetch` does."""
         context, options = self._context, self._context.options
-        form, query = form_of(environ), Query(environ)
+        query = Query(environ)
+        form = form_of(environ, query)
         asked = context.principal(environ)
         pull = _Pull(context, environ, asked, requests.decode(stream), requests.decode(consumer))
         most, default = round(options.max_expires * 1000), round(options.expires * 1000)

@@ -32,12 +32,12 @@ class Form(Enum):
     V1 = "v1"
 
 
-def form_of(environ: WSGIEnvironment) -> Form:
+def form_of(environ: WSGIEnvironment, query: Query | None = None) -> Form:
     """Return the form that a request chooses by `?form=` or the header `Nats-Api-Form`.
 
-    Raises BadReadOptionError for one that there is not.
+    `query`: its query, if that was read. Raises BadReadOptionError for one that there is not.
     """
-    text = Query(environ).text("form") or environ.get(FORM_HEADER) or Form.SEED.value
+    text = (query or Query(environ)).text("form") or environ.get(FORM_HEADER) or Form.SEED.value
     try:
         return Form(text)
     except ValueError as error:

@@ -1049,17 +1049,15 @@ class NatsRequest(_message.Message):
     def __init__(self, message: _Optional[_Union[NatsMessage, _Mapping]] = ..., max_replies: _Optional[int] = ..., timeout_ms: _Optional[int] = ..., principal: _Optional[str] = ..., key: _Optional[bool] = ..., admin: _Optional[bool] = ..., administers: _Optional[bool] = ...) -> None: ...
 
 class NatsAcknowledge(_message.Message):
-    __slots__ = ("subjects", "payload", "timeout_ms", "principal", "key", "admin")
+    __slots__ = ("subjects", "payload", "principal", "key", "admin")
     SUBJECTS_FIELD_NUMBER: _ClassVar[int]
     PAYLOAD_FIELD_NUMBER: _ClassVar[int]
-    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     PRINCIPAL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     ADMIN_FIELD_NUMBER: _ClassVar[int]
     subjects: _containers.RepeatedScalarFieldContainer[str]
     payload: bytes
-    timeout_ms: int
     principal: str
     key: bool
     admin: bool
-    def __init__(self, subjects: _Optional[_Iterable[str]] = ..., payload: _Optional[bytes] = ..., timeout_ms: _Optional[int] = ..., principal: _Optional[str] = ..., key: _Optional[bool] = ..., admin: _Optional[bool] = ...) -> None: ...
+    def __init__(self, subjects: _Optional[_Iterable[str]] = ..., payload: _Optional[bytes] = ..., principal: _Optional[str] = ..., key: _Optional[bool] = ..., admin: _Optional[bool] = ...) -> None: ...

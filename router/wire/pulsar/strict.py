@@ -44,14 +44,15 @@ class TextCheck:
         text = [field for field in kind.fields if field.type == field.TYPE_STRING]
         self._single: Final = _getter(field.name for field in text if not field.is_repeated)
         self._repeated: Final = [field.name for field in text if field.is_repeated]
-        self._inner: list[tuple[str, TextCheck]] = []
+        self._inner: dict[str, TextCheck] = {}
         self._items: list[tuple[str, TextCheck]] = []
         for field in kind.fields:
             if field.message_type is not None and field.message_type not in (*above, kind):
                 inner = TextCheck(field.message_type, (*above, kind))
-                if not inner.idle:
-                    found = self._items if field.is_repeated else self._inner
-                    found.append((field.name, inner))
+                if not inner.idle and field.is_repeated:
+                    self._items.append((field.name, inner))
+                elif not inner.idle:
+                    self._inner[field.name] = inner
         self._lists: Final = _getter((*self._repeated, *(name for name, _ in self._items)))
         self.idle: Final[bool] = not (text or self._inner or self._items)
 
@@ -63,9 +64,11 @@ class TextCheck:
         # Of the hot path's messages all lists are empty, nearly always.
         if self._lists is not None and any(self._lists(message)):
             self._check_lists(message)
-        for name, inner in self._inner:
-            if message.HasField(name):
-                inner.check(getattr(message, name))
+        if self._inner:
+            # Of the many commands that a message may carry, one is there.
+            for field, value in message.ListFields():
+                if (inner := self._inner.get(field.name)) is not None:
+                    inner.check(value)
 
     def _check_lists(self, message: Any) -> None:
         for name in self._repeated:

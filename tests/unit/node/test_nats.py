@@ -122,7 +122,7 @@ def test_acknowledgements_of_one_request_are_one_frame(wire: Wire, streams: Brok
     (command,) = wire.sent
     sent = command.nats_acknowledge
     assert (list(sent.subjects), sent.payload) == (TOKENS, b"-NAK")
-    assert (sent.principal, sent.key, sent.admin, sent.timeout_ms) == ("anna", False, False, 5_000)
+    assert (sent.principal, sent.key, sent.admin) == ("anna", False, False)
     wire.answer(1, acknowledged=1_000)
     assert ended(steps) == AckResult(1_000)
     assert len(wire.sent) == 1
@@ -146,7 +146,7 @@ def test_acknowledgements_without_an_answer_may_be_taken(
     wire.waiting.pop(1).fail(LostError("gone"))
     with pytest.raises(OutcomeUnknownError, match="gone"):
         next(steps)
-    late = BrokerStreams(streams._road, -10.0).acknowledge(ACKS)
+    late = streams.acknowledge(ACKS._replace(seconds=-1.0))
     with pytest.raises(OutcomeUnknownError, match="in time"):
         next(late)
     assert wire.sent[-1].cancel_nats_request == 2

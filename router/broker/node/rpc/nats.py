@@ -63,12 +63,11 @@ class NatsService(Protocol):
         ...
 
     async def acknowledge_for(
-        self, principal: Principal, subjects: Sequence[str], payload: bytes, seconds: float
+        self, principal: Principal, subjects: Sequence[str], payload: bytes
     ) -> AckResult:
         """Take acknowledgements of a principal in order, up to the first that fails.
 
-        Those that were taken are durable on return. Raises OutcomeUnknownError after so many
-        seconds.
+        Those that were taken are durable on return.
         """
         ...
 
@@ -141,10 +140,7 @@ class NatsRequests:
     ) -> None:
         try:
             principal = Principal(asked.principal, asked.key, asked.admin)
-            timeout = min(asked.timeout_ms / 1000, MAX_TIMEOUT_SECONDS)
-            done, failure = await service.acknowledge_for(
-                principal, asked.subjects, asked.payload, timeout
-            )
+            done, failure = await service.acknowledge_for(principal, asked.subjects, asked.payload)
         except Exception as error:  # noqa: BLE001 - the rim of a request: its client gets an answer
             self._failed(request_id, error)
             return

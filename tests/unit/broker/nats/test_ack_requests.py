@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from router.access.permissions import Right
 from router.broker.nats.consumer import Consumer
-from router.errors import BackendUnavailableError, OutcomeUnknownError, SubscriptionNotFoundError
+from router.errors import BackendUnavailableError, SubscriptionNotFoundError
 from router.model import Principal
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import AckResult, NatsMessage
@@ -51,7 +51,7 @@ POSTS = st.lists(
 
 async def acknowledge(served: Serving, tokens: Iterable[str], payload: bytes) -> AckResult:
     """Acknowledge in one request."""
-    return await served.server.acknowledge_for(Principal("test"), list(tokens), payload, 5.0)
+    return await served.server.acknowledge_for(Principal("test"), list(tokens), payload)
 
 
 async def one_by_one(served: Serving, tokens: Iterable[str], payload: bytes) -> int:
@@ -202,21 +202,5 @@ def test_each_stream_needs_the_right_to_read_it(
         done, failure = await answers.acknowledge(Restricted(*rights), [message.reply], b"+ACK")
         assert (done, getattr(failure, "code", None)) == (code is None, code)
         assert (await served.info("c"))["num_ack_pending"] == (code is not None)
-
-    run(tmp_path, test)
-
-
-def test_an_acknowledgement_that_is_not_durable_in_time_may_be_taken(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def test(served: Serving) -> None:
-        await served.stream()
-        await served.consumer("c")
-        await served.publish(b"1")
-        (message,) = await served.pull("c")
-        with monkeypatch.context() as patch:
-            patch.setattr(served.store, "after_sync", lambda _: None)
-            with pytest.raises(OutcomeUnknownError):
-                await served.server.acknowledge_for(Principal(), [message.reply], b"+ACK", 0.01)
 
     run(tmp_path, test)

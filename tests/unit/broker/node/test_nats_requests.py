@@ -112,9 +112,7 @@ def test_failures_are_answers(failure: list[NatsMessage] | Exception, code: str)
 
 def acknowledged(answer: AckResult | Exception, count: int = 3) -> npb.CommandAdminResponse:
     subjects = [f"$JS.ACK.S.c.1.{number}.1.1.1" for number in range(count)]
-    asked = npb.NatsAcknowledge(
-        subjects=subjects, payload=b"+ACK", timeout_ms=1_500, principal="anna", key=True
-    )
+    asked = npb.NatsAcknowledge(subjects=subjects, payload=b"+ACK", principal="anna", key=True)
 
     async def scene(requests: NatsRequests, responses: list[npb.CommandAdminResponse]) -> None:
         service = Service(answer)
@@ -123,9 +121,9 @@ def acknowledged(answer: AckResult | Exception, count: int = 3) -> npb.CommandAd
         async with asyncio.timeout(5):
             while not responses:  # noqa: ASYNC110 - a task answers
                 await asyncio.sleep(0)
-        for principal, found, payload, seconds in service.asked:
+        for principal, found, payload in service.asked:
             assert principal == Principal("anna", key=True)
-            assert (list(found), payload, seconds) == (subjects, b"+ACK", 1.5)  # type: ignore[call-overload]
+            assert (list(found), payload) == (subjects, b"+ACK")  # type: ignore[call-overload]
 
     (response,) = play(scene)
     assert response.request_id == 7
