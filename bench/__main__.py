@@ -26,12 +26,12 @@ from bench import (
 )
 
 SECTIONS: dict[str, Callable[[float], None]] = {
-    "start": polls.start,
+    "start": publishing.start,
     "publish": publishing.single,
     "batch": publishing.batches,
     "topics": publishing.topics,
     "delivery": polls.delivery,
-    "idle": polls.idle,
+    "polls": polls.compare,
     "crowd": crowds.crowd,
     "logins": logins.logins,
     "pulsar-client": clients.official,

@@ -2,12 +2,17 @@
 
 It parses just as much of an answer as both sides of a comparison need (status and length), so that
 the client's own cost is the same for ours and for the floor. Only loopback, always bounded in time.
+Python's (`run`) takes about as much for a request as a router does; the one in Go (`run_go`) takes
+a fraction of that, so that its rates say more about the server.
 """
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import random
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +21,11 @@ from itertools import cycle, islice
 from typing import cast
 
 import uvloop
+
+from tests.servers import golang
+
+GO_SECONDS = 60.0
+"""How long the load generator in Go may take beyond the time of its load."""
 
 
 def request(method: str, path: str, body: bytes = b"", content_type: str = "text/plain") -> bytes:
@@ -28,11 +38,15 @@ def request(method: str, path: str, body: bytes = b"", content_type: str = "text
 
 @dataclass
 class Result:
-    """Latencies in milliseconds, in order of completion, and the time that it all took."""
+    """Latencies in milliseconds, and the time that it all took.
+
+    `bytes` of the answers' bodies are counted by `run_go` only.
+    """
 
     latencies: list[float] = field(default_factory=list)
     errors: int = 0
     seconds: float = 0.0
+    bytes: int = 0
 
     def rate(self) -> float:
         """Return the answered requests per second."""
@@ -143,3 +157,38 @@ def run(
         return result
 
     return uvloop.run(load())
+
+
+def run_go(
+    port: int,
+    sends: Sequence[Sequence[bytes]],
+    seconds: float,
+    *,
+    least: int = 0,
+    enough: int = 0,
+) -> Result:
+    """Load a server on loopback for some seconds; `sends`: the requests of each connection.
+
+    A body of less than `least` bytes is an error. A connection that received `enough` bytes of
+    bodies ends earlier; 0: none does. Raises RuntimeError if all requests fail.
+    """
+    order = {
+        "address": f"127.0.0.1:{port}",
+        "seconds": seconds,
+        "least": least,
+        "enough": enough,
+        "sends": [[base64.b64encode(one).decode() for one in requests] for requests in sends],
+    }
+    command = [str(golang.built(golang.BENCH)), "load"]
+    done = subprocess.run(
+        command,
+        check=True,
+        input=json.dumps(order).encode(),
+        stdout=subprocess.PIPE,
+        timeout=seconds + GO_SECONDS,
+    )
+    found = json.loads(done.stdout)
+    failure = found.pop("failure")
+    if failure and not found["latencies"]:
+        raise RuntimeError(failure)
+    return Result(**found)

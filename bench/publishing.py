@@ -1,4 +1,4 @@
-"""POST: single messages, batches, and many topics at once, against the bare floor.
+"""POST: the first one, single messages, batches, and many topics at once, against the bare floor.
 
 The floor is a bare Flask view under all of the router's gunicorn settings, its worker class among
 them. As that class alone makes the floor faster, the single messages are also compared with the
@@ -7,7 +7,10 @@ same view on gunicorn's own gevent worker, which is what Flask costs without the
 
 from __future__ import annotations
 
+import http.client
 import json
+import statistics
+import time
 from collections.abc import Callable, Sequence
 
 from bench.load import Connection, Result, Shuffled, request, run
@@ -38,6 +41,19 @@ def _costed(
     result = run(server.port, requests, connections, seconds, make=make)
     used = server.processor_seconds() - before
     return result, used / max(1, len(result.latencies)) * 1e6
+
+
+def start(seconds: float) -> None:
+    """Time from the command to the first accepted POST, on an empty folder."""
+    taken = []
+    for _ in range(5):
+        began = time.perf_counter()
+        with router() as server:
+            client = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+            client.request("POST", "/events/first", b"x", {"Content-Type": "text/plain"})
+            assert client.getresponse().status == 200
+            taken.append(time.perf_counter() - began)
+    print(f"start to first accepted POST: median {statistics.median(taken):.2f} s of {len(taken)}")
 
 
 def single(seconds: float) -> None:

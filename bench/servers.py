@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.servers import golang
+
 ROOT = Path(__file__).parent.parent
 TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -27,11 +29,15 @@ def free_port() -> int:
 
 @dataclass
 class Server:
-    """A server under load: its port and its first process."""
+    """A server under load: its port, its first process, and what stores for it.
+
+    `pulsar`: the port of its listener; `kafka`: the address of the Kafka in which it stores.
+    """
 
     port: int
     process: subprocess.Popen[bytes]
     pulsar: int = 0
+    kafka: str = ""
 
     def tree(self) -> list[int]:
         """Return the process ids of the server and of all that it started."""
@@ -169,9 +175,11 @@ def router_on(
     environ["PYTHONPATH"] = str(root)
     command = [sys.executable, "-m", "router", "serve", "--port", str(port)]
     command += ["--data", str(folder)]
-    if "backend_url" not in settings:  # only the embedded store has a listener
+    kafka = settings.get("backend_url", "").removeprefix("kafka://")
+    if not kafka:  # only the embedded store has a listener
         command += ["--pulsar", f"127.0.0.1:{pulsar}"]
     with _running(command, environ, port, ready, pulsar, root) as server:
+        server.kafka = kafka
         yield server
 
 
@@ -197,6 +205,16 @@ def node(kafka: str, zookeeper: str, **settings: str) -> Iterator[Server]:
         command += ["--backend", f"kafka://{kafka}", "--zookeeper", zookeeper]
         with _running(command, environ, port, "/ready") as server:
             yield server
+
+
+@contextlib.contextmanager
+def bridge(kafka: str) -> Iterator[Server]:
+    """Run the bridge of `bench/go` over a Kafka; yield it when it is ready."""
+    port = free_port()
+    command = [str(golang.built(golang.BENCH)), "bridge", f"127.0.0.1:{port}", kafka]
+    with _running(command, {}, port, "/ready") as server:
+        server.kafka = kafka
+        yield server
 
 
 @contextlib.contextmanager

@@ -1,12 +1,10 @@
-"""Two source trees in turns: `python -m bench.turns OLD_TREE [--only TEXT] [--kafka] [--wrk FILE]`.
+"""Two source trees in turns: `python -m bench.turns OLD_TREE [--only TEXT] [--kafka]`.
 
 Both routers run all the time and one of them is under load: what else the machine does falls on
 both. Processor time is that of all processes of a router; the load generator's is not counted.
 Printed are the medians of the turns, and the ratio of this tree to the old one.
 
-Rates depend on the load generator, which takes its time of the same cores. Python's takes about as
-much for a request as a router does; wrk (of Debian's package of that name) takes a tenth of it. So
-with `--wrk` the posts are measured with both, and rates of wrk's lines say more about the router.
+Where rates say something about the router, the load generator is the one in Go (`run_go`).
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import os
 import re
 import socket
 import statistics
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -28,8 +25,8 @@ from pathlib import Path
 
 import uvloop
 
-from bench import wire
-from bench.load import Shuffled, request, run
+from bench import polls, wire
+from bench.load import Shuffled, request, run, run_go
 from bench.pulsar import LARGER, SINGLES
 from bench.servers import ROOT, Server, router
 from tests.servers.kafka import Kafka
@@ -40,43 +37,20 @@ KIB = b"x" * 1024
 BATCH = (b"1.1024.k" + KIB + b"\n") * 100
 BACKLOG_ENTRIES = 4_000
 MANY_TOPICS = 1_000
-WAITING_MESSAGES = 16_000
-PUBLISHED_TOGETHER = 500
+WAITING_MESSAGES = 40_000
 FETCHED_MESSAGES = 60_000
 STREAM_MESSAGES = 60_000
 
 Measure = Callable[[Server], int]
 """Puts a router under load and returns how many operations that were."""
 
-WRK_SCRIPT = """
-wrk.method = "POST"
-wrk.body = string.rep("x", 1024)
-wrk.headers["Content-Type"] = "text/plain"
-"""
-
 _topics = count()
 
 
 def _posts(connections: int) -> Measure:
     def measure(server: Server) -> int:
-        requests = [request("POST", "/events/turns", KIB)]
-        return len(run(server.port, requests, connections, SECONDS).latencies)
-
-    return measure
-
-
-def _posts_by_wrk(program: str, connections: int) -> Measure:
-    def measure(server: Server) -> int:
-        with tempfile.NamedTemporaryFile("w", suffix=".lua") as script:
-            script.write(WRK_SCRIPT)
-            script.flush()
-            command = [program, "-t1", f"-c{connections}", f"-d{round(SECONDS + 0.5)}s"]
-            command += ["-s", script.name, f"http://127.0.0.1:{server.port}/events/turns"]
-            said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-        if "Non-2xx" in said or "Socket errors" in said:
-            raise RuntimeError(said)
-        found = re.search(r"(\d+) requests in", said)
-        return int(found[1]) if found else 0
+        sends = [[request("POST", "/events/turns", KIB)]] * connections
+        return len(run_go(server.port, sends, SECONDS).latencies)
 
     return measure
 
@@ -101,31 +75,27 @@ def _polls(server: Server) -> int:
     return len(run(server.port, requests, 1, SECONDS).latencies) // 2
 
 
-@dataclass
-class Polls:
-    """Polls of messages that wait: each of so many groups over a connection of its own.
+class WaitingPolls:
+    """Polls of messages that wait, prepared before each turn."""
 
-    `together`: how many messages were published in one request.
-    """
-
-    groups: int
-    limit: int
-    together: int
-    topic: str = ""
+    def __init__(self, groups: int, limit: int, together: int) -> None:
+        self._polls = polls.Polls(groups, limit, together, WAITING_MESSAGES)
+        self._sides: dict[int, polls.Side] = {}
+        self._sends: list[list[bytes]] = []
 
     def prepare(self, server: Server) -> None:
-        """Publish what polls are answered, to another topic each time."""
-        self.topic = f"waiting-{next(_topics)}"
-        publish = request("POST", f"/events/{self.topic}", b"\n".join([KIB] * self.together))
-        published = 0
-        while published < WAITING_MESSAGES:
-            published += len(run(server.port, [publish], 32, 0.3).latencies) * self.together
+        """Publish what polls are answered, and make the groups."""
+        self._sends = self._polls.prepare(self._side(server))
 
     def __call__(self, server: Server) -> int:
         """Poll; return the number of polls."""
-        path = f"/events/{self.topic}/g%d/c?from=earliest&timeout=0&limit={self.limit}"
-        polls = [request("GET", path % group) for group in range(self.groups)]
-        return len(run(server.port, polls, self.groups, SECONDS, own=True).latencies)
+        result = self._polls.run(self._side(server), self._sends, SECONDS)
+        if result.errors:
+            raise RuntimeError(f"{result.errors} polls had no message")
+        return len(result.latencies)
+
+    def _side(self, server: Server) -> polls.Side:
+        return self._sides.setdefault(server.port, polls.side(server))
 
 
 @dataclass
@@ -209,7 +179,7 @@ class Fetches:
     def prepare(self, server: Server) -> None:
         """Publish what fetches are answered, and create their consumer."""
         topic = f"fetched-{next(_topics)}"
-        together = 1 if self.limit == 1 else PUBLISHED_TOGETHER
+        together = 1 if self.limit == 1 else polls.TOGETHER
         publish = request("POST", f"/events/{topic}", b"\n".join([KIB] * together))
         published = 0
         while published < min(self.limit * 4_000, FETCHED_MESSAGES):
@@ -258,11 +228,11 @@ MEASURES: dict[str, Measure] = {
     "POST 1 KiB, 1,000 topics, c=32": _many_topics,
     "POST 100 x 1 KiB in cambria, c=8": _batches,
     "POST and the poll that gets it, c=1": _polls,
-    "poll of 1 message of 500, 1 consumer": Polls(1, 1, PUBLISHED_TOGETHER),
-    "poll of 1 message of 500, 32 groups": Polls(32, 1, PUBLISHED_TOGETHER),
-    "poll of 1 single message, 1 consumer": Polls(1, 1, 1),
-    "poll of 1 single message, 32 groups": Polls(32, 1, 1),
-    "poll of 500 messages, 1 consumer": Polls(1, 500, PUBLISHED_TOGETHER),
+    "poll of 1 message of 500, 1 consumer": WaitingPolls(1, 1, polls.TOGETHER),
+    "poll of 1 message of 500, 32 groups": WaitingPolls(32, 1, polls.TOGETHER),
+    "poll of 1 single message, 1 consumer": WaitingPolls(1, 1, 1),
+    "poll of 1 single message, 32 groups": WaitingPolls(32, 1, 1),
+    "poll of 500 messages, 1 consumer": WaitingPolls(1, 500, polls.TOGETHER),
     "fetch and acknowledge 1 message": Acks(1),
     "fetch and acknowledge 100 messages": Acks(100),
     "REST: fetch and acknowledge 1 message": Fetches(1),
@@ -299,21 +269,10 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="python -m bench.turns")
     options.add_argument("old", type=Path, help="the source tree to compare with")
     options.add_argument("--only", default="", help="measure what has this in its title")
-    options.add_argument("--wrk", metavar="PROGRAM", help="measure posts with wrk, too")
-    options.add_argument("--kafka", action="store_true", help="measure HTTP over Apache Kafka")
     given = options.parse_args()
-    measures = dict(MEASURES)
-    if given.wrk:
-        for connections in (1, 32, 256):
-            title = f"POST 1 KiB, c={connections}, by wrk"
-            measures[title] = _posts_by_wrk(given.wrk, connections)
     with ExitStack() as stack:
-        settings = (
-            {"backend_url": f"kafka://{stack.enter_context(_kafka())}"} if given.kafka else {}
-        )
-        trees = given.old.resolve(), ROOT
-        servers = [stack.enter_context(router(tree, **settings)) for tree in trees]
-        for title, measure in measures.items():
+        servers = [stack.enter_context(router(tree)) for tree in (given.old.resolve(), ROOT)]
+        for title, measure in MEASURES.items():
             if given.only in title:
                 print(f"{title:<42} {_line(*_in_turns(servers, measure))}", flush=True)
 
@@ -347,7 +306,7 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         # The order changes, so that neither always runs behind the other.
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
-            if isinstance(measure, Polls | Acks | Fetches):
+            if isinstance(measure, WaitingPolls | Acks | Fetches):
                 measure.prepare(server)
             before, began = server.processor_seconds(), time.perf_counter()
             done = measure(server)

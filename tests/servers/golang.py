@@ -16,6 +16,7 @@ BUILD_SECONDS = 900.0
 INTEROP = Path(__file__).parent.parent / "interop" / "golang"
 KAFKA = Path(__file__).parent.parent / "kafka" / "golang"
 NATS = Path(__file__).parent.parent / "nats" / "golang"
+BENCH = Path(__file__).parent.parent.parent / "bench" / "go"
 NATS_SERVER = Path(__file__).parent / "nats-server"
 
 
@@ -89,6 +90,7 @@ def main() -> None:
         built(INTEROP)
         built(KAFKA)
         built(NATS)
+        built(BENCH)
         nats_server()
     except MissingServerError as error:
         sys.exit(str(error))
