@@ -20,12 +20,14 @@ this assignment, keeps two nodes from reading one partition at once.
 
 There is no clock and no I/O here: the time is an argument, and `changes()` returns the grants and
 revocations since its last call.
+
+Most groups have one id, and there may be tens of thousands of them: an id without others is not
+ranked, and what is empty is as small as can be.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections import deque
 from collections.abc import Hashable, Iterable, Sequence, Set
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -56,20 +58,36 @@ class Revoke(Generic[H]):
 class PartitionAssignor(Generic[H]):
     """Assigns the partitions of one subscription to its live consumer ids."""
 
+    __slots__ = (
+        "_changes",
+        "_consumer_of",
+        "_holder_of",
+        "_idle",
+        "_idle_until",
+        "_owners",
+        "_queues",
+        "_ranks",
+        "_remote_members",
+        "_revoked",
+        "partitions",
+    )
+
     def __init__(self, partitions: Sequence[int], idle: float) -> None:
         self.partitions = tuple(partitions)
         self._idle = idle
-        self._queues: dict[str, deque[H]] = {}
+        # Of each id that polls, its polls; with the ids that are idle, these are the live ones.
+        self._queues: dict[str, list[H]] = {}
         # In the order of its times, because `idle` is the same for all and `now` never goes back.
         self._idle_until: dict[str, float] = {}
-        self._live: set[str] = set()
         self._remote_members: frozenset[str] = frozenset()
-        # Best last, for each partition: all live ids, so that one more costs no sorting of all.
-        self._ranks: dict[int, list[tuple[int, str]]] = {p: [] for p in self.partitions}
+        # Best last, for each partition: all members, so that one more costs no sorting of all.
+        # Empty as long as there is one at most.
+        self._ranks: dict[int, list[tuple[int, str]]] = {}
         self._owners: dict[int, str] = {}
         self._consumer_of: dict[H, str] = {}
         self._holder_of: dict[int, H] = {}
-        self._revoked: set[int] = set()
+        # The holders that were asked to give a partition up.
+        self._revoked: dict[int, H] = {}
         self._changes: list[Assign[H] | Revoke[H]] = []
 
     def claim(self, consumer: str, holder: H, now: float) -> None:
@@ -78,13 +96,11 @@ class PartitionAssignor(Generic[H]):
         if holder in self._consumer_of:
             raise ValueError("this holder claims already")
         self._consumer_of[holder] = consumer
-        self._idle_until.pop(consumer, None)
-        self._queues.setdefault(consumer, deque()).append(holder)
-        if consumer not in self._live:
-            self._live.add(consumer)
-            if consumer not in self._remote_members:
-                self._rank(consumer)
-                self._assign()
+        was_live = self._idle_until.pop(consumer, None) is not None or consumer in self._queues
+        self._queues.setdefault(consumer, []).append(holder)
+        if not was_live and consumer not in self._remote_members:
+            self._rank(consumer)
+            self._assign()
         self._settle()
 
     def give_up(self, holder: H, partitions: Iterable[int], now: float) -> None:
@@ -112,7 +128,6 @@ class PartitionAssignor(Generic[H]):
         gone = list(takewhile(lambda c: self._idle_until[c] <= now, self._idle_until))
         for consumer in gone:
             del self._idle_until[consumer]
-            self._live.remove(consumer)
             if consumer not in self._remote_members:
                 self._unrank(consumer)
         if gone:
@@ -121,13 +136,17 @@ class PartitionAssignor(Generic[H]):
 
     def set_remote_members(self, consumers: frozenset[str]) -> None:
         """Learn which ids are live on other nodes; an id may be live there and here."""
-        came = consumers - self._remote_members - self._live
-        went = self._remote_members - consumers - self._live
+        live = self.live()
+        came = consumers - self._remote_members - live
+        went = self._remote_members - consumers - live
         self._remote_members = consumers
-        for consumer in came:
-            self._rank(consumer)
-        for consumer in went:
-            self._unrank(consumer)
+        if not self._ranks:
+            self._rank_all()
+        else:
+            for consumer in came:
+                self._rank(consumer)
+            for consumer in went:
+                self._unrank(consumer)
         if came or went:
             self._assign()
             self._settle()
@@ -135,8 +154,7 @@ class PartitionAssignor(Generic[H]):
     def resize(self, partitions: Sequence[int]) -> None:
         """Assign another set of partitions: the topic has grown, or was created again."""
         self.partitions = tuple(partitions)
-        known = self.members()
-        self._ranks = {p: sorted((_score(c, p), c) for c in known) for p in self.partitions}
+        self._rank_all()
         self._assign()
         self._settle()
 
@@ -191,15 +209,15 @@ class PartitionAssignor(Generic[H]):
 
     def is_live(self, consumer: str) -> bool:
         """Return whether an id is live here."""
-        return consumer in self._live
+        return consumer in self._queues or consumer in self._idle_until
 
     def live(self) -> set[str]:
         """Return the ids that are live here."""
-        return set(self._live)
+        return self._queues.keys() | self._idle_until.keys()
 
     def members(self) -> set[str]:
         """Return the ids that own partitions: those live here or on other nodes."""
-        return self._live | self._remote_members
+        return self.live() | self._remote_members
 
     def is_remote(self, consumer: str) -> bool:
         """Return whether an id is live on other nodes."""
@@ -213,22 +231,37 @@ class PartitionAssignor(Generic[H]):
         for partition in partitions:
             if self._holder_of.get(partition) == holder:
                 del self._holder_of[partition]
-                self._revoked.discard(partition)
+                self._revoked.pop(partition, None)
+
+    def _rank_all(self) -> None:
+        known = self.members()
+        self._ranks = {}
+        if len(known) > 1:
+            self._ranks = {p: sorted((_score(c, p), c) for c in known) for p in self.partitions}
 
     def _rank(self, consumer: str) -> None:
+        """Rank a new member."""
+        if not self._ranks:
+            self._rank_all()
+            return
         for partition, rank in self._ranks.items():
             insort(rank, (_score(consumer, partition), consumer))
 
     def _unrank(self, consumer: str) -> None:
+        """Rank a member no longer, which has left."""
         for partition, rank in self._ranks.items():
             del rank[bisect_left(rank, (_score(consumer, partition), consumer))]
+            if len(rank) < 2:
+                self._ranks = {}
+                return
 
     def _assign(self) -> None:
-        self._owners = {}
-        known = len(self.members())
-        if not known:
+        known = self.members()
+        if len(known) < 2:
+            self._owners = dict.fromkeys(self.partitions, *known) if known else {}
             return
-        floor, extra = divmod(len(self.partitions), known)
+        self._owners = {}
+        floor, extra = divmod(len(self.partitions), len(known))
         taken: dict[str, int] = {}
         for partition in self.partitions:
             most = floor + (extra > 0)
@@ -243,7 +276,7 @@ class PartitionAssignor(Generic[H]):
         for partition, holder in self._holder_of.items():
             consumer = self._consumer_of[holder]
             if self._owners.get(partition) != consumer and partition not in self._revoked:
-                self._revoked.add(partition)
+                self._revoked[partition] = holder
                 self._changes.append(Revoke(holder, consumer, partition))
         for partition, owner in self._owners.items():
             queue = self._queues.get(owner)

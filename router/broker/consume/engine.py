@@ -67,6 +67,8 @@ class GroupFinder(Protocol):
 class PolledGroup:
     """A group on all partitions of its topic, and the readers of those that polls read."""
 
+    __slots__ = ("_first", "_opener", "_readers", "_subscriptions", "_topic", "polls")
+
     def __init__(self, subscriptions: Sequence[Subscription], opener: Opener) -> None:
         self.polls = 0
         self._opener = opener

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
@@ -34,6 +34,7 @@ READ_SECONDS: Final = 10.0
 MIN_WAIT_SECONDS: Final = 0.001
 MAX_REOPENINGS: Final = 10
 """A subscription that is reset all the time is not read."""
+_NO_PARTITIONS: Final[Set[int]] = frozenset()
 
 _log = structlog.get_logger(__name__)
 
@@ -125,7 +126,7 @@ class Poll:
         self._engine = engine
         self._generations: dict[int, int] = {}
         self._pending: dict[int, Position] = {}
-        self._revoked: set[int] = set()
+        self._revoked: Set[int] = _NO_PARTITIONS
         self._held: dict[int, PollReader] = {}
         self._holder: str | None = None
         self._unavailable: str | None = None
@@ -162,15 +163,15 @@ class Poll:
         for partition in update.withdrawn:
             self._generations.pop(partition, None)
             self._pending.pop(partition, None)
-            self._revoked.discard(partition)
             if (reader := self._held.pop(partition, None)) is not None:
                 reader.detach()
         for grant in update.granted.values():
             self._generations[grant.partition] = grant.generation
-            self._revoked.discard(grant.partition)
             if grant.pending is not None:
                 self._pending[grant.partition] = grant.pending
-        self._revoked |= update.revoked
+        if self._revoked or update.revoked:
+            kept = self._revoked - update.withdrawn - update.granted.keys()
+            self._revoked = kept | update.revoked
         self._is_waiting = update.waiting
         self._holder = update.holder
         self._unavailable = update.unavailable_reason
@@ -360,7 +361,7 @@ class Poll:
     def _give_up(self) -> None:
         """Give back what is assigned to another id: nothing of it was answered."""
         if given := {p: self._generations.pop(p) for p in self._revoked if p in self._generations}:
-            self._revoked.clear()
+            self._revoked = _NO_PARTITIONS
             for partition in given:
                 if (reader := self._held.pop(partition, None)) is not None:
                     reader.detach()

@@ -78,6 +78,17 @@ class PollReader(Exclusive):
     where that begins follows from the cursor.
     """
 
+    __slots__ = (
+        "_consumer",
+        "_counting",
+        "_fetch",
+        "_opened",
+        "_opener",
+        "_poll",
+        "last",
+        "subscription",
+    )
+
     entry_format = PULSAR_FORMAT
     peer = client = _CLIENT
 

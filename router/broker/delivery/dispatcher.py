@@ -37,6 +37,7 @@ MAX_PREPARED_ENTRIES: Final = 64
 MAX_PREPARED_BYTES: Final = 128 << 10
 """Of entries of another format that are made ready together."""
 NO_FORMAT: Final = -1
+_NONE_PREPARED: Final = range(0)
 
 _log = structlog.get_logger(__name__)
 
@@ -71,6 +72,20 @@ class Feed:
     At most one read is under way. What it brought is kept until it is taken, MAX_READ_BYTES of it.
     """
 
+    __slots__ = (
+        "_ahead",
+        "_format",
+        "_idle",
+        "_link",
+        "_prepared",
+        "_read",
+        "_ready",
+        "_retry",
+        "_source",
+        "failure",
+        "position",
+    )
+
     def __init__(self, source: Source, ready: Callable[[], None]) -> None:
         self.position = 0
         self.failure: Exception | None = None
@@ -82,7 +97,7 @@ class Feed:
         self._idle: list[Callable[[], None]] = []
         self._link: Link | None = None
         self._format = NO_FORMAT
-        self._prepared = range(0)
+        self._prepared = _NONE_PREPARED
 
     def supply(self, link: Link) -> None:
         """Supply entries that can be delivered to this connection and its like."""
@@ -265,6 +280,8 @@ class Feed:
 
 class Dispatcher(ABC):
     """Decides for one subscription which consumer gets the next entry."""
+
+    __slots__ = ("_closed", "_passed_over", "_source", "consumers", "feed")
 
     kind: Kind
 

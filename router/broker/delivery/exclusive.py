@@ -25,8 +25,13 @@ _POINTS_OF_CONSUMER: Final = 100
 class Exclusive(Dispatcher):
     """One consumer, and no other beside it."""
 
+    __slots__ = ("active",)
+
     kind = Kind.EXCLUSIVE
-    active: Consumer | None = None
+
+    def __init__(self, source: Source) -> None:
+        self.active: Consumer | None = None
+        super().__init__(source)
 
     def add(self, consumer: Consumer) -> None:
         """Add the only consumer; raise SubscriptionBusyError if there is one."""
