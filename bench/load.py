@@ -166,11 +166,13 @@ def run_go(
     *,
     least: int = 0,
     enough: int = 0,
+    begins: Callable[[], None] | None = None,
 ) -> Result:
     """Load a server on loopback for some seconds; `sends`: the requests of each connection.
 
     A body of less than `least` bytes is an error. A connection that received `enough` bytes of
-    bodies ends earlier; 0: none does. Raises RuntimeError if all requests fail.
+    bodies ends earlier; 0: none does. With `begins` each connection has an answer first, which is
+    not counted; then it is called. Raises RuntimeError if all requests fail.
     """
     order = {
         "address": f"127.0.0.1:{port}",
@@ -178,17 +180,25 @@ def run_go(
         "least": least,
         "enough": enough,
         "sends": [[base64.b64encode(one).decode() for one in requests] for requests in sends],
+        "first": begins is not None,
     }
     command = [str(golang.built(golang.BENCH)), "load"]
-    done = subprocess.run(
-        command,
-        check=True,
-        input=json.dumps(order).encode(),
-        stdout=subprocess.PIPE,
-        timeout=seconds + GO_SECONDS,
-    )
-    found = json.loads(done.stdout)
-    failure = found.pop("failure")
-    if failure and not found["latencies"]:
-        raise RuntimeError(failure)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(json.dumps(order).encode() + b"\n")
+            process.stdin.flush()
+            if begins is not None and process.stdout.readline():
+                begins()
+            said, failure = process.communicate(b"\n", seconds + GO_SECONDS)
+        finally:
+            process.kill()
+    if process.returncode:
+        raise RuntimeError(failure.decode())
+    found = json.loads(said)
+    reason = found.pop("failure")
+    if reason and not found["latencies"]:
+        raise RuntimeError(reason)
     return Result(**found)

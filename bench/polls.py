@@ -4,9 +4,10 @@ The bridge (`bench/go`, with franz-go) does what an HTTP bridge such as kafka-pi
 consumer of a group lives in its process, hands out one record a request, and commits twice a second
 on its own what it handed out, written or not. It reads the topics that the router on Kafka reads.
 
-Each turn polls for groups that had one answer before, so that no group is made meanwhile. Processor
-time is that of all processes of a server, and Kafka's separately. The load generator is the one in
-Go; its time is not counted.
+Each turn polls for groups that had one answer before, over the same connections, so that no group
+is made meanwhile and none changes from one worker to another. Processor time is that of all
+processes of a server, and Kafka's separately. The load generator is the one in Go; its time is not
+counted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,6 @@ TURNS = 4
 TOGETHER = 500
 GROUPS = 32
 FILL_SECONDS = 120.0
-FIRST_ANSWER_SECONDS = 20.0
 DRAIN_SECONDS = 60.0
 
 
@@ -115,19 +115,25 @@ class Polls:
     messages: int
 
     def prepare(self, side: Side) -> list[list[bytes]]:
-        """Return the requests of each connection; all groups have had an answer."""
+        """Return the requests of each connection: polls of new groups."""
         topic = side.topic(self.together, self.messages)
-        sends = [[side.poll(topic, self.limit)] for _ in range(self.groups)]
-        run_go(side.server.port, sends, FIRST_ANSWER_SECONDS, enough=len(KIB))
-        return sends
+        return [[side.poll(topic, self.limit)] for _ in range(self.groups)]
 
-    def run(self, side: Side, sends: list[list[bytes]], seconds: float) -> Result:
-        """Send prepared polls until the time is over, or a group has all messages but a few.
+    def run(
+        self, side: Side, sends: list[list[bytes]], seconds: float, begins: Callable[[], None]
+    ) -> Result:
+        """Send polls until the time is over, or a group has all messages but a few.
 
-        An answer without a message is an error.
+        All groups have an answer first, over the same connection; then `begins` is called. An
+        answer without a message is an error.
         """
         enough = (self.messages - 2 * self.limit) * len(KIB)
-        return run_go(side.server.port, sends, seconds, least=len(KIB), enough=enough)
+        try:
+            return run_go(
+                side.server.port, sends, seconds, least=len(KIB), enough=enough, begins=begins
+            )
+        except RuntimeError as error:
+            raise RuntimeError(f"{side.name} answers no poll: {error}") from error
 
 
 def delivery(seconds: float) -> None:
@@ -264,11 +270,9 @@ def _in_turns(running: list[Side], polls: Polls, turns: int, seconds: float) -> 
     for turn in range(turns + 1):
         pairs = list(zip(running, figures, strict=True))
         for side, noted in reversed(pairs) if turn % 2 else pairs:
-            sends = polls.prepare(side)
-            before, kafka_before = side.server.processor_seconds(), _kafka_seconds(side)
-            result = polls.run(side, sends, seconds)
-            used = side.server.processor_seconds() - before
-            used_by_kafka = _kafka_seconds(side) - kafka_before
+            meter = Meter(side)
+            result = polls.run(side, polls.prepare(side), seconds, meter.begin)
+            used, used_by_kafka = meter.used()
             if turn:  # in the first one caches fill, and a JVM compiles
                 number = max(1, len(result.latencies))
                 noted.rates.append(result.rate())
@@ -279,8 +283,25 @@ def _in_turns(running: list[Side], polls: Polls, turns: int, seconds: float) -> 
     return figures
 
 
-def _kafka_seconds(side: Side) -> float:
-    return side.kafka.processor_seconds() if side.kafka else 0.0
+class Meter:
+    """Processor time of a side, and of its Kafka, in seconds since `begin`."""
+
+    def __init__(self, side: Side) -> None:
+        self._side = side
+        self._began = self._now()
+
+    def begin(self) -> None:
+        """Begin again."""
+        self._began = self._now()
+
+    def used(self) -> tuple[float, float]:
+        """Return both."""
+        now, began = self._now(), self._began
+        return now[0] - began[0], now[1] - began[1]
+
+    def _now(self) -> tuple[float, float]:
+        kafka = self._side.kafka
+        return self._side.server.processor_seconds(), kafka.processor_seconds() if kafka else 0.0
 
 
 def _show(running: list[Side], figures: list[Figures]) -> None:
@@ -300,10 +321,9 @@ def _show(running: list[Side], figures: list[Figures]) -> None:
 def _drain(side: Side, messages: int) -> None:
     """Print how fast one consumer reads messages of batches, 500 with each poll."""
     polls = Polls(1, TOGETHER, TOGETHER, messages)
-    sends = polls.prepare(side)
-    before = side.server.processor_seconds()
-    result = polls.run(side, sends, DRAIN_SECONDS)
-    used, drained = side.server.processor_seconds() - before, result.bytes // len(KIB)
+    meter = Meter(side)
+    result = polls.run(side, polls.prepare(side), DRAIN_SECONDS, meter.begin)
+    used, drained = meter.used()[0], result.bytes // len(KIB)
     print(
         f"{drained} messages, 500 with each poll, {side.name}: {drained / result.seconds:.0f}/s,"
         f" processor time {used / drained * 1e6:.2f} us a message; errors {result.errors}",

@@ -76,20 +76,21 @@ def _polls(server: Server) -> int:
 
 
 class WaitingPolls:
-    """Polls of messages that wait, prepared before each turn."""
+    """Polls of messages that wait, prepared before each turn; `begins` is called at its begin."""
 
     def __init__(self, groups: int, limit: int, together: int) -> None:
         self._polls = polls.Polls(groups, limit, together, WAITING_MESSAGES)
         self._sides: dict[int, polls.Side] = {}
         self._sends: list[list[bytes]] = []
+        self.begins: Callable[[], None] = lambda: None
 
     def prepare(self, server: Server) -> None:
-        """Publish what polls are answered, and make the groups."""
+        """Publish what polls are answered."""
         self._sends = self._polls.prepare(self._side(server))
 
     def __call__(self, server: Server) -> int:
         """Poll; return the number of polls."""
-        result = self._polls.run(self._side(server), self._sends, SECONDS)
+        result = self._polls.run(self._side(server), self._sends, SECONDS, self.begins)
         if result.errors:
             raise RuntimeError(f"{result.errors} polls had no message")
         return len(result.latencies)
@@ -245,6 +246,23 @@ MEASURES: dict[str, Measure] = {
 }
 
 
+class Meter:
+    """Processor time of a router, and time, since `begin`."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self.begin()
+
+    def begin(self) -> None:
+        """Begin again."""
+        self._used, self._began = self._server.processor_seconds(), time.perf_counter()
+
+    def used(self) -> tuple[float, float]:
+        """Return both in seconds."""
+        took = time.perf_counter() - self._began
+        return self._server.processor_seconds() - self._used, took
+
+
 @dataclass
 class Figures:
     """Of one router and one operation, an entry for each turn."""
@@ -306,14 +324,15 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         # The order changes, so that neither always runs behind the other.
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
+            meter = Meter(server)
             if isinstance(measure, WaitingPolls | Acks | Fetches):
                 measure.prepare(server)
-            before, began = server.processor_seconds(), time.perf_counter()
+            if isinstance(measure, WaitingPolls):
+                measure.begins = meter.begin
+            meter.begin()
             done = measure(server)
-            took = time.perf_counter() - began
-            used = server.processor_seconds() - before
             if turn:  # the first turn fills caches
-                noted.note(done, used, took)
+                noted.note(done, *meter.used())
     return figures
 
 

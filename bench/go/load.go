@@ -14,14 +14,18 @@ import (
 
 const answerPatience = 30 * time.Second
 
-// What to send, as JSON on standard input. Each connection sends its requests in turn until the time is over, or until
-// it has received enough.
+const firstPatience = 20 * time.Second
+
+// What to send, as a line of JSON on standard input. Each connection sends its requests in turn until the time is over,
+// or until it has received enough.
 type order struct {
 	Address string     `json:"address"`
 	Seconds float64    `json:"seconds"`
 	Enough  int        `json:"enough"` // bytes of bodies, of each connection; 0: only the time ends it
 	Least   int        `json:"least"`  // a body of fewer bytes is an error
 	Sends   [][][]byte `json:"sends"`  // of each connection its requests
+	// Each connection has its first answer before all begin; then a line is written, and one is waited for.
+	First bool `json:"first"`
 }
 
 // What came back: the milliseconds of each answer that was a 200.
@@ -35,7 +39,12 @@ type result struct {
 
 func load(in io.Reader, out io.Writer) error {
 	var asked order
-	if err := json.NewDecoder(in).Decode(&asked); err != nil {
+	lines := bufio.NewReader(in)
+	line, err := lines.ReadBytes('\n')
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(line, &asked); err != nil {
 		return err
 	}
 	streams := make([]net.Conn, len(asked.Sends))
@@ -47,14 +56,21 @@ func load(in io.Reader, out io.Writer) error {
 		defer stream.Close()
 		streams[n] = stream
 	}
-	began := time.Now()
-	until := began.Add(time.Duration(asked.Seconds * float64(time.Second)))
-	parts := make([]result, len(streams))
-	var running sync.WaitGroup
-	for n, stream := range streams {
-		running.Go(func() { parts[n] = converse(stream, asked, asked.Sends[n], until) })
+	if asked.First {
+		first := asked
+		first.Enough = max(1, asked.Least)
+		for n, part := range converseAll(streams, first, time.Now().Add(firstPatience)) {
+			if len(part.Latencies) == 0 {
+				return fmt.Errorf("connection %d has no first answer: %s", n, part.Failure)
+			}
+		}
+		fmt.Fprintln(out)
+		if _, err := lines.ReadBytes('\n'); err != nil {
+			return err
+		}
 	}
-	running.Wait()
+	began := time.Now()
+	parts := converseAll(streams, asked, began.Add(time.Duration(asked.Seconds*float64(time.Second))))
 	all := result{Latencies: []float64{}, Seconds: time.Since(began).Seconds()}
 	for _, part := range parts {
 		all.Latencies = append(all.Latencies, part.Latencies...)
@@ -65,6 +81,16 @@ func load(in io.Reader, out io.Writer) error {
 		}
 	}
 	return json.NewEncoder(out).Encode(all)
+}
+
+func converseAll(streams []net.Conn, asked order, until time.Time) []result {
+	parts := make([]result, len(streams))
+	var running sync.WaitGroup
+	for n, stream := range streams {
+		running.Go(func() { parts[n] = converse(stream, asked, asked.Sends[n], until) })
+	}
+	running.Wait()
+	return parts
 }
 
 // Sends the requests in turn, each when the last is answered.
