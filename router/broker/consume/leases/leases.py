@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final
 
 from router.assignment import Assign, PartitionAssignor, Revoke
 from router.broker.consume.leases.polls import (
@@ -17,16 +16,14 @@ from router.broker.consume.leases.polls import (
     Pending,
     Poll,
     Share,
+    describe,
     members,
 )
 from router.broker.consume.leases.recalls import Recalls
 from router.coordination import Coordinator, Lease
-from router.errors import BadNameError, BadRequestError, FencedError
+from router.errors import BadRequestError, FencedError
 from router.limits import Clock, EmptyPolls
 from router.model import NOT_PARTITIONED, GroupMembers, Outcome, Position
-
-MAX_NAME_CHARACTERS: Final = 1_024
-MAX_PARTITIONS: Final = 10_000
 
 
 class Leases:
@@ -51,7 +48,7 @@ class Leases:
         self._groups: dict[tuple[str, str], Group] = {}
         self._polls: dict[Peer, dict[int, Poll]] = {}
         self._pending = Pending()
-        self._recalls = Recalls(self._update)
+        self._recalls = Recalls(coordinator, self._update)
         # What polls have not been told yet: one step of the assignment is one update a poll.
         self._updates: dict[Poll, ClaimUpdate] = {}
         self._flush_armed = False
@@ -128,15 +125,17 @@ class Leases:
     async def recall(self, topic: str, subscription: str | None = None) -> None:
         """Return when the retained claims of a subscription are released or in use, or too late.
 
-        Without a subscription, those of all of the topic's.
+        Without a subscription, those of all of the topic's, on this node alone.
         """
         for polls in self._polls.values():
             for poll in polls.values():
-                group = poll.group
-                if group.topic == topic and subscription in {None, group.subscription}:
+                if poll.group.is_of(topic, subscription):
                     self._recalls.recall(poll)
         self._flush()
         await self._recalls.wait(topic, subscription)
+        if subscription is not None:
+            known = self._groups.get((topic, subscription))
+            await self._recalls.wait_for_nodes(topic, subscription, known)
 
     def give_up(self, peer: Peer, claim_id: int, partitions: Mapping[int, int]) -> None:
         """Take partitions back from a claim, each by the generation that the client knows of.
@@ -211,6 +210,8 @@ class Leases:
 
     def held(self, lease: Lease, note: bytes = b"") -> None:
         """Grant the partition to the poll that it is assigned to."""
+        if self._recalls.held(lease, note):
+            return
         group, share = self._asked(lease)
         if group is None or share is None:
             return
@@ -279,13 +280,7 @@ class Leases:
         mine = self._polls.get(peer, {})
         if claim_id in mine:
             raise BadRequestError(f"claim {claim_id} stands already on this connection")
-        if (
-            max(map(len, (request.topic, request.subscription, request.consumer)))
-            > MAX_NAME_CHARACTERS
-        ):
-            raise BadNameError(f"a claim's names have at most {MAX_NAME_CHARACTERS} characters")
-        if request.partitions > MAX_PARTITIONS:
-            raise BadRequestError(f"a claim is for at most {MAX_PARTITIONS} partitions")
+        request.check()
         group = self._group(request)
         poll = Poll(
             peer=peer,
@@ -367,7 +362,7 @@ class Leases:
             self._let_go(group, change.partition)
         if not share.asked:
             share.asked = True
-            self._coordinator.acquire(group.lease(change.partition))
+            self._recalls.acquire(group.lease(change.partition))
         elif share.held:
             self._grant(group, change.partition, change.holder)
 
@@ -405,24 +400,6 @@ class Leases:
             self._coordinator.leave(group.topic, group.subscription, consumer)
         group.joined = live
 
-    def _describe(self, poll: Poll, update: ClaimUpdate) -> None:
-        """Add to an update what the poll waits for."""
-        update.unavailable_reason = self._coordinator.unavailable_reason()
-        if first := poll.group.assignor.waiting_behind(poll):
-            update.waiting, seconds = True, self._clock() - first.since
-            update.holder = (
-                f"consumer {first.consumer} ({first.peer.name}), polling for {seconds:.1f} s"
-            )
-        elif update.unavailable_reason is None and (missing := poll.group.missing(poll)):
-            update.waiting, update.holder = True, self._holder(poll, missing)
-
-    def _holder(self, poll: Poll, missing: list[int]) -> str | None:
-        """Say what keeps these leases away; None: other ids, for which a poll is not refused."""
-        names = {self._coordinator.holder(poll.group.lease(partition)) for partition in missing}
-        if not (known := sorted(filter(None, names))):
-            return "a lease that is not had yet"
-        return f"node {', '.join(known)}" if poll.group.assignor.is_remote(poll.consumer) else None
-
     def _flush_soon(self) -> None:
         """Send what was gathered when all that came from the coordination at once is heard."""
         if self._gathering or self._flush_armed or not self._updates:
@@ -435,7 +412,7 @@ class Leases:
         self._flush_armed = False
         updates, self._updates = self._updates, {}
         for poll, update in updates.items():
-            self._describe(poll, update)
+            describe(poll, update, self._coordinator, self._clock())
             poll.peer.claim_updated(poll.claim_id, update)
 
     def _update(self, poll: Poll) -> ClaimUpdate:

@@ -11,10 +11,12 @@ from typing import Final, Protocol
 import orjson
 
 from router.assignment import PartitionAssignor
-from router.coordination import Lease, RemoteGroup
-from router.errors import SubscriptionBusyError
+from router.coordination import Coordinator, Lease, RemoteGroup
+from router.errors import BadNameError, BadRequestError, SubscriptionBusyError
 from router.model import GroupMembers, Member, PartitionLease, Position
 
+MAX_NAME_CHARACTERS: Final = 1_024
+MAX_PARTITIONS: Final = 10_000
 MAX_MEMBERS: Final = 2_000
 """Consumer ids of an answer about a group, which has to fit into a frame."""
 MAX_LEASES: Final = 2_000
@@ -67,6 +69,14 @@ class ClaimRequest:
     consumer: str
     partitions: int = 0
     empty_polls_per_minute: int = 0
+
+    def check(self) -> None:
+        """Raise BadNameError, BadRequestError for what is too large."""
+        names = self.topic, self.subscription, self.consumer
+        if max(map(len, names)) > MAX_NAME_CHARACTERS:
+            raise BadNameError(f"a claim's names have at most {MAX_NAME_CHARACTERS} characters")
+        if self.partitions > MAX_PARTITIONS:
+            raise BadRequestError(f"a claim is for at most {MAX_PARTITIONS} partitions")
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +163,10 @@ class Group:
     # Retained claims that are known to have no poll.
     resting: set[Poll] = field(default_factory=set)
 
+    def is_of(self, topic: str, subscription: str | None) -> bool:
+        """Return whether it is this subscription, None: any of the topic."""
+        return self.topic == topic and subscription in {None, self.subscription}
+
     def lease(self, partition: int) -> Lease:
         """Name the lease of a partition."""
         return Lease(self.topic, self.subscription, partition)
@@ -194,6 +208,10 @@ class Group:
             and self.assignor.holder(partition) is None
         ]
 
+    def asked(self) -> set[Lease]:
+        """Return the leases that the node holds or asks for."""
+        return {self.lease(partition) for partition, share in self.shares.items() if share.asked}
+
     def waiting(self) -> set[Poll]:
         """Return the polls to which partitions are assigned whose lease the node does not hold."""
         return {
@@ -212,6 +230,26 @@ class Group:
     def missing(self, poll: Poll) -> list[int]:
         """Return the partitions that are assigned to this poll and whose lease is not held."""
         return [p for p in self.assignor.held(poll) if self.share(p).poll is not poll]
+
+
+def describe(poll: Poll, update: ClaimUpdate, coordinator: Coordinator, now: float) -> None:
+    """Add to an update what the poll waits for; `now` in seconds."""
+    update.unavailable_reason = coordinator.unavailable_reason()
+    if first := poll.group.assignor.waiting_behind(poll):
+        update.waiting, seconds = True, now - first.since
+        update.holder = (
+            f"consumer {first.consumer} ({first.peer.name}), polling for {seconds:.1f} s"
+        )
+    elif update.unavailable_reason is None and (missing := poll.group.missing(poll)):
+        update.waiting, update.holder = True, _holder(poll, missing, coordinator)
+
+
+def _holder(poll: Poll, missing: list[int], coordinator: Coordinator) -> str | None:
+    """Return what keeps these leases away; None: other ids, for which a poll is not refused."""
+    names = {coordinator.holder(poll.group.lease(partition)) for partition in missing}
+    if not (known := sorted(filter(None, names))):
+        return "a lease that is not had yet"
+    return f"node {', '.join(known)}" if poll.group.assignor.is_remote(poll.consumer) else None
 
 
 def members(

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from router.broker.consume.leases import recalls
-from router.coordination import Lease
+from router.coordination import Lease, RemoteGroup
 from router.wire import node as node_wire
 from router.wire.node import node_pb2 as pb
 from tests.unit.broker.node.leasing import TOPIC, Elsewhere, Node, Worker
@@ -162,3 +162,58 @@ def test_leases_are_confirmed_together_each_by_itself(node: Node, worker: Worker
     admin = pb.CommandAdmin(request_id=1, confirm_all=pb.ConfirmLeases(grants=leases))
     node.send(asking, admin=admin)
     assert list(answers[0].fenced) == [2, 3]
+
+
+class Nodes:
+    """A node beside another one that holds the lease of a group's partition 0."""
+
+    def __init__(self) -> None:
+        self.zoo = Elsewhere()
+        self.zoo.remote = RemoteGroup(queues={0: ("node2",), 1: ("",)})
+        self.node = Node(self.zoo)
+
+    def recall(self) -> asyncio.Task[None]:
+        return asyncio.create_task(self.node.leases.recall(TOPIC, "g"))
+
+
+def test_leases_of_other_nodes_are_queued_for_and_let_go_at_once_with_what_was_left() -> None:
+    async def recall() -> None:
+        nodes = Nodes()
+        task = nodes.recall()
+        await asyncio.sleep(0.01)
+        assert nodes.zoo.took() == [("acquire", 0)]
+        assert not task.done()
+        nodes.zoo.listener.held(Lease(TOPIC, "g", 0), b"note")
+        await asyncio.wait_for(task, 1)
+        assert nodes.zoo.took() == [("release", 0)]
+        assert nodes.zoo.notes == {0: b"note"}
+
+    asyncio.run(recall())
+
+
+def test_lease_that_another_nodes_poll_uses_is_not_queued_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(recalls, "MAX_QUEUE_SECONDS", 0.01)
+
+    async def recall() -> None:
+        nodes = Nodes()
+        await asyncio.wait_for(nodes.recall(), 1)
+        assert nodes.zoo.took() == [("acquire", 0), ("release", 0)]
+
+    asyncio.run(recall())
+
+
+def test_lease_that_is_queued_for_goes_to_a_poll_that_comes_meanwhile(worker: Worker) -> None:
+    async def recall() -> None:
+        nodes = Nodes()
+        task = nodes.recall()
+        await asyncio.sleep(0.01)
+        assert not nodes.node.claim(worker, 1, "c1", 1).granted
+        await asyncio.wait_for(task, 1)
+        assert nodes.zoo.took() == [("acquire", 0), ("join", "c1")]
+        nodes.zoo.held(0)
+        nodes.node.wait(0)
+        assert [grant.partition for grant in worker.told().granted] == [0]
+
+    asyncio.run(recall())
