@@ -152,8 +152,17 @@ class DurableLog(ConsumerLog):
             self._timer = None
 
     def _journal(self) -> None:
-        """Have the cursor take the acknowledgements that came since the last call."""
+        """Have the cursor take the acknowledgements that came since the last call.
+
+        Entries that follow upon what is acknowledged, one upon the other, are one acknowledgement.
+        """
         acknowledged, self._left = self._left, {}
+        behind = following = self._record.cursor.mark_delete + 1
+        while acknowledged.get(following) == 0:
+            del acknowledged[following]
+            following += 1
+        if following > behind:
+            self._store.acknowledge(self._record, Ack(following - 1, cumulative=True))
         for entry, left in acknowledged.items():
             ack = Ack(entry, ack_set=tuple(words(left))) if left else Ack(entry)
             self._store.acknowledge(self._record, ack)

@@ -330,14 +330,16 @@ class NatsSession:
         self._received_messages += 1
         self._received_bytes += len(message.payload)
         options = self._options
-        # Clients publish to the same subject again and again.
-        literal = subject == self._literal or is_literal(subject)
-        if literal:
-            self._literal = subject
-        elif options.pedantic:
-            self._complain("Invalid Publish Subject")
-            return
         service = subject.startswith(SERVICES)  # calls name filters, which may have wildcards
+        # Clients publish to the same subject again and again, but each acknowledgement has its own.
+        literal = subject == self._literal
+        if not literal and (options.pedantic or not service):
+            literal = is_literal(subject)
+            if literal:
+                self._literal = subject
+            elif options.pedantic:
+                self._complain("Invalid Publish Subject")
+                return
         publishable = literal or service
         if not (self.caller.unrestricted or (publishable and self.rights.may_publish(subject))):
             self._complain(f'Permissions Violation for Publish to "{subject}"')

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from router.access.permissions import Right
 from router.broker.nats.consumer import Consumer
+from router.broker.storage import Ack, SubscriptionRecord
 from router.errors import BackendUnavailableError, SubscriptionNotFoundError
 from router.model import Principal
 from router.wire.nats.headers import status_code
@@ -144,6 +145,61 @@ def test_the_acknowledgements_of_a_request_share_a_sync(tmp_path: Path) -> None:
         before = synced(served)
         assert await acknowledge(served, tokens, b"+ACK") == AckResult(200)
         assert synced(served) - before <= 2
+
+    run(tmp_path, test)
+
+
+ENTRIES = 12
+BATCHES = st.lists(st.lists(st.integers(0, ENTRIES - 1), max_size=ENTRIES), max_size=5)
+
+
+@settings(max_examples=25, deadline=None)
+@given(batches=BATCHES)
+def test_the_cursor_has_what_was_acknowledged_and_nothing_else(batches: list[list[int]]) -> None:
+    async def play() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            async with serving(Path(folder)) as served:
+                await test(served)
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+        for number in range(ENTRIES):
+            await served.publish(b"%d" % number)
+        await served.consumer("c")
+        tokens = [message.reply for message in await served.pull("c")]
+        record = served.server.streams.find("S").partition.subscriptions["c"].record
+        assert record is not None
+        model: set[int] = set()
+        for batch in batches:
+            await acknowledge(served, [tokens[at] for at in batch], b"+ACK")
+            model |= set(batch)
+            assert {at for at in range(ENTRIES) if record.cursor.is_acked(at)} == model
+
+    asyncio.run(play())
+
+
+def test_entries_that_follow_one_another_are_acknowledged_by_one_record(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[Ack] = []
+
+    async def test(served: Serving) -> None:
+        await served.stream()
+        for number in range(10):
+            await served.publish(b"%d" % number)
+        await served.consumer("c")
+        tokens = [message.reply for message in await served.pull("c")]
+        log = served.server.streams.find("S").consumers["c"].log
+        log.flush()
+        store_ack = served.store.acknowledge
+
+        def note(record: SubscriptionRecord, ack: Ack) -> None:
+            noted.append(ack)
+            store_ack(record, ack)
+
+        monkeypatch.setattr(served.store, "acknowledge", note)
+        await acknowledge(served, [tokens[at] for at in (2, 0, 1, 5, 7)], b"+ACK")
+        assert noted[:3] == [Ack(2, cumulative=True), Ack(5), Ack(7)]
 
     run(tmp_path, test)
 
