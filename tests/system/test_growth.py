@@ -50,7 +50,7 @@ def test_each_axis_grows_the_folder_to_the_size(tmp_path: Path) -> None:
 
 
 def test_a_point_has_each_figure_of_both_routers_in_a_table_and_a_picture(tmp_path: Path) -> None:
-    effort = Effort(seconds=0.2, turns=1, restarts=1, oldest=1, warm=0)
+    effort = Effort(seconds=1.0, turns=1, restarts=1, oldest=1, warm=0)
     (point,) = measure([replace(AXES["topics"], sizes=(3,))], effort)
     for title in (*RATIOS, *AMOUNTS):
         assert title in point.new, title
