@@ -105,7 +105,7 @@ def open_apache(server: Pulsar, folder: Path, stack: ExitStack) -> Opened:
     server.ask("POST", "namespaces/public/default/deduplication", body=True)
     settings = settings_for(folder, **server.flags)
     node = memory.open_node(settings)
-    backend = pulsar.open_backend(server.backend, settings, None)
+    backend = pulsar.open_backend(server.backend, settings, node)
     stack.callback(node.close)
     stack.callback(backend.close)
     return Opened("apache", backend, node, settings)
@@ -162,7 +162,7 @@ def open_with_node(kind: str, folder: Path, stack: ExitStack) -> Opened:
     else:
         url = stack.enter_context(serving_pulsar(folder))
         node = memory.open_node(settings)
-        backend = pulsar.open_backend(url, settings, None)
+        backend = pulsar.open_backend(url, settings, node)
     stack.callback(node.close)
     stack.callback(backend.close)
     return Opened(kind, backend, node, settings)

@@ -8,14 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kafka import OffsetAndMetadata, TopicPartition
 
-from router.backends import Batch, DeferringConsumer, Start
+from router.backends import Batch, Start
 from router.backends.kafka import KafkaBackend
 from router.backends.kafka.consumer import KafkaConsumer
 from router.backends.kafka.group_progress import Progress
@@ -32,10 +31,8 @@ from router.errors import (
 )
 from router.model import (
     NOT_PARTITIONED,
-    ConsumerId,
     Grant,
     Message,
-    Outcome,
     Policies,
     Subscription,
     TopicInfo,
@@ -331,33 +328,3 @@ def test_replicas_asked_for_are_made_as_far_as_there_are_brokers(on_kafka: Opene
     topic = on_kafka.new_name()
     on_kafka.backend.create_topic(TopicInfo(topic, 0, Policies(replicas=3)), WAIT)
     assert on_kafka.backend.describe_topic(topic, WAIT).info.policies.replicas == 1
-
-
-@pytest.mark.parametrize("change", ["reset", "unsubscribe", "delete_topic"])
-def test_a_change_of_a_group_waits_for_the_claims_that_workers_retain(
-    opened: Opened, change: str
-) -> None:
-    topic = opened.new_topic()
-    group, bell = Subscription(topic, "g"), Bell()
-    publish(opened, topic, b"1", b"2")
-    opened.backend.subscribe(group, Start.EARLIEST, WAIT)
-    claim = opened.node.claim(ConsumerId(group, "c"), 0, bell, WAIT)
-    grant = Grant(group, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED])
-    consumer = opened.backend.consume(grant, bell, WAIT)
-    assert isinstance(consumer, DeferringConsumer)
-    assert consumer.acknowledge_soon(consumer.receive(1, BYTES, WAIT)[0].position)
-    claim.retain()
-    changes: dict[str, Callable[[], None]] = {
-        "reset": lambda: opened.backend.reset(group, Start.EARLIEST, WAIT),
-        "unsubscribe": lambda: opened.backend.unsubscribe(group, WAIT),
-        "delete_topic": lambda: opened.backend.delete_topic(topic, WAIT),
-    }
-    with ThreadPoolExecutor(1) as pool:
-        changed = pool.submit(changes[change])
-        bell.until(claim.recalled)
-        assert not changed.done()
-        consumer.close()
-        claim.release(Outcome.DELIVERED)
-        changed.result(WAIT)
-    if change == "reset":
-        assert values(opened, topic, "g") == [b"1", b"2"]

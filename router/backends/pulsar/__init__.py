@@ -24,13 +24,15 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     # HTTP's client takes long to import, and the embedded broker's clients do without.
     from router.backends.pulsar.rest import RestAdmin  # noqa: PLC0415
 
-    del node
     address = Address.parse(url)
     administration = address.administration
     https = administration.startswith("https:")
     credentials = Credentials.from_settings(settings, tls=address.tls or https)
     routes = Lookups(address, credentials)
     rest = RestAdmin(administration, routes, credentials) if administration else None
-    backend = PulsarBackend(routes, rest, time.time_ns, settings.number("consume.max_bytes"))
+    recall = {} if node is None else {"recall": node.recall}
+    backend = PulsarBackend(
+        routes, rest, time.time_ns, settings.number("consume.max_bytes"), **recall
+    )
     backend.rest_is_assumed = address.admin is None
     return backend

@@ -71,6 +71,7 @@ NAME_ADMIN: Final = (
     "Name the address of Apache Pulsar's administration in the backend's, ?admin=http://host:port;"
     " or say ?admin=none: then topics are neither created nor listed, deleted or described."
 )
+Recall = Callable[[TopicName, str | None, float], None]
 _PROBE: Final = "persistent://public/default/ready"
 
 
@@ -86,8 +87,11 @@ class PulsarBackend:
         rest: BrokerAdmin | RestAdmin | None,
         wall_ns: Callable[[], int],
         max_inflated: int = MAX_INFLATED_BYTES,
+        recall: Recall = lambda _topic, _subscription, _timeout: None,
     ) -> None:
+        """`recall` ends what workers retain of a subscription, None: of a topic."""
         self._max_inflated = max_inflated
+        self._recall = recall
         self._routes = routes
         self._commands = BrokerAdmin(routes.service)
         self._rest = rest
@@ -151,11 +155,13 @@ class PulsarBackend:
     def reset(self, subscription: Subscription, to: ResetTarget, timeout: float) -> None:
         """Move an existing subscription; see the protocol."""
         deadline = deadline_in(timeout)
+        self._recall(subscription.topic, subscription.name, timeout)
         self._admin(deadline).reset(subscription, to, deadline)
 
     def unsubscribe(self, subscription: Subscription, timeout: float) -> None:
         """Forget the subscription on all partitions; see the protocol."""
         deadline = deadline_in(timeout)
+        self._recall(subscription.topic, subscription.name, timeout)
         if self._is_ours(deadline):
             self._commands.unsubscribe(subscription, deadline)
         else:
@@ -255,6 +261,7 @@ class PulsarBackend:
     def delete_topic(self, topic: TopicName, timeout: float) -> None:
         """Delete a topic with its messages and subscriptions; see the protocol."""
         deadline = deadline_in(timeout)
+        self._recall(topic, None, timeout)
         self._admin(deadline).delete(topic, deadline)
 
     def capabilities(self, timeout: float) -> Capabilities:

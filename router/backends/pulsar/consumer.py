@@ -14,6 +14,10 @@ for ever: an entry is counted with all its messages, the acknowledged ones too.
 
 What was pushed and not returned is dropped at `close`, and the broker delivers it again.
 
+A consumer may serve the polls of one consumer id one after the other. It then reads ahead, and its
+acknowledgements are not answered, but for the last one, which is sent once more when it is closed:
+an acknowledgement is cumulative, so that it answers for all before it.
+
 A broker of ours says at opening under which epoch of the subscription entries are received; with a
 reset it changes. A position of another epoch is not acknowledged, whichever consumer received it.
 """
@@ -50,6 +54,11 @@ FIRST_PERMITS: Final = 16
 MAX_INFLATED_BYTES: Final = 16 * 1024 * 1024
 PERMITS_GROWTH: Final = 4
 QUIET_SECONDS: Final = 1.0
+MAX_AHEAD_BYTES: Final = 256 * 1024
+MAX_AHEAD_MESSAGES: Final = 512
+"""What a consumer that serves several polls has the broker push for the next ones."""
+CLOSE_SECONDS: Final = 5.0
+"""How long a consumer that is closed waits until its last acknowledgement is confirmed."""
 _NEGATIVE: Final = 1 << 63
 _WORD: Final = 64
 
@@ -97,14 +106,17 @@ class PulsarConsumer:
         "_closed",
         "_drained",
         "_fence",
+        "_largest",
         "_left",
         "_lost",
         "_mailbox",
         "_passed",
         "_permits",
         "_queue",
+        "_reads_ahead",
         "_received",
         "_target",
+        "_unconfirmed",
         "_waiter",
         "connection",
         "epoch",
@@ -136,6 +148,11 @@ class PulsarConsumer:
         self._drained = False
         self._permits = 0
         self._target = FIRST_PERMITS
+        # From the first poll that goes on with it: what comes is kept for the next one.
+        self._reads_ahead = False
+        self._largest = 1
+        # Acknowledged without an answer.
+        self._unconfirmed: Position | None = None
         self._waiter: Lock | None = None
         # The request that waits for its answer, 0: none does.
         self._asked = 0
@@ -185,6 +202,9 @@ class PulsarConsumer:
                 raise ReadFailedError(f"a stored entry cannot be read: {error}") from error
         finally:
             self._busy = False
+        self._largest = max(self._largest, taking.largest)
+        if self._reads_ahead and taking.found:
+            self._give_permits(taking)
         if (self._queue or self._lost is not None) and not taking.found:
             # It came between the last look and `_busy`, when no one was told.
             self._mailbox.wake()
@@ -196,12 +216,41 @@ class PulsarConsumer:
             raise FencedError
         if self._lost is not None:
             raise self._lost
-        if upto.epoch and self.epoch and upto.epoch != self.epoch:
+        if self._is_stale(upto):
             raise FencedError("the subscription was reset since")
         place = acknowledging(upto)
         if place is None:
             return
         request_id = self.connection.next_id()
+        try:
+            answer = self.ask(request_id, self._ack(place, request_id), time.monotonic() + timeout)
+        except ConsumerClosedError as error:
+            raise FencedError from error
+        if answer.HasField("error"):
+            # It may have crossed the news that the consumer is closed.
+            if isinstance(self._lost, ConsumerClosedError):
+                raise FencedError
+            raise refusal(answer.error, answer.message)
+
+    def acknowledge_soon(self, upto: Position) -> bool:
+        """Send an acknowledgement that is not answered; `close` sends the last one again."""
+        if self._closed or self._lost is not None or self._is_stale(upto):
+            return False
+        if (place := acknowledging(upto)) is None:
+            return False
+        self._unconfirmed = upto
+        self.connection.send(encode(self._ack(place)))
+        return True
+
+    def resume(self) -> None:
+        """Go on for the next poll, which asks again what is stored if too little is here."""
+        self._drained = False
+        self._reads_ahead = True
+
+    def _is_stale(self, upto: Position) -> bool:
+        return bool(upto.epoch and self.epoch and upto.epoch != self.epoch)
+
+    def _ack(self, place: pb.MessageIdData, request_id: int | None = None) -> pb.BaseCommand:
         ack = pb.CommandAck(
             consumer_id=self.number,
             ack_type=pb.CommandAck.Cumulative,
@@ -210,16 +259,7 @@ class PulsarConsumer:
         )
         if self.connection.ours:
             ack.properties.add(key="router-generation", value=self.generation)
-        command = pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
-        try:
-            answer = self.ask(request_id, command, time.monotonic() + timeout)
-        except ConsumerClosedError as error:
-            raise FencedError from error
-        if answer.HasField("error"):
-            # It may have crossed the news that the consumer is closed.
-            if isinstance(self._lost, ConsumerClosedError):
-                raise FencedError
-            raise refusal(answer.error, answer.message)
+        return pb.BaseCommand(type=pb.BaseCommand.ACK, ack=ack)
 
     def ask(self, request_id: int, command: pb.BaseCommand, deadline: float) -> Any:
         """Return the answer to a request about this consumer; raise as `Connection.call`.
@@ -239,6 +279,14 @@ class PulsarConsumer:
         """Let go; see the protocol."""
         if self._closed:
             return
+        unconfirmed, self._unconfirmed = self._unconfirmed, None
+        try:
+            if unconfirmed is not None and self._lost is None:
+                self.acknowledge(unconfirmed, CLOSE_SECONDS)
+        finally:
+            self._close()
+
+    def _close(self) -> None:
         self._closed = True
         self._queue.clear()
         self._left = None
@@ -335,6 +383,9 @@ class PulsarConsumer:
 
     def _give_permits(self, taking: Taking) -> None:
         wanted = min(self._target, taking.room())
+        if self._reads_ahead:
+            ahead = max(1, MAX_AHEAD_BYTES // max(self._largest, taking.largest))
+            wanted = max(wanted, min(self._target, ahead, MAX_AHEAD_MESSAGES))
         if self._permits * 2 > wanted:
             return
         command = pb.CommandFlow(consumer_id=self.number, messagePermits=wanted - self._permits)

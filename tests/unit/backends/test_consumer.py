@@ -371,3 +371,59 @@ def test_entries_are_inflated_up_to_the_bound_or_the_largest_message() -> None:
     partition.connection.close()
     assert [stored.oversized for stored in received] == [False, True, False]
     assert [stored.position.entry for stored in received] == [0, 1, 2]
+
+
+def test_a_consumer_that_goes_on_reads_ahead_and_asks_for_nothing_while_it_has_enough() -> None:
+    partition = Partition(*([b"%d" % n] for n in range(60)))
+    found = []
+    for _ in range(40):
+        found += partition.receive(limit=1)
+        partition.consumer.resume()
+    partition.connection.close()
+    assert found == [b"%d" % n for n in range(40)]
+    # The first poll and the second ask for the end; the others take what came.
+    assert len(partition.broker.of(T.GET_LAST_MESSAGE_ID)) <= 3
+    assert len(partition.broker.of(T.FLOW)) <= 5
+
+
+def test_what_is_read_ahead_is_bounded_in_messages_and_bytes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(consumers, "MAX_AHEAD_BYTES", 20_000)
+    partition = Partition(*([bytes(1000)] for _ in range(400)))
+    for _ in range(20):
+        partition.receive(limit=1)
+        partition.consumer.resume()
+    wait_until(lambda: partition.permits <= 0)
+    partition.connection.close()
+    assert partition.next <= 20 + 20
+    monkeypatch.setattr(consumers, "MAX_AHEAD_MESSAGES", 7)
+    partition = Partition(*([b"1"] for _ in range(400)))
+    for _ in range(20):
+        partition.receive(limit=1)
+        partition.consumer.resume()
+    partition.connection.close()
+    assert partition.next <= 20 + 7
+
+
+def test_a_later_acknowledgement_is_not_answered_and_the_last_one_is_confirmed_at_the_end() -> None:
+    partition = Partition([b"1"], [b"2"])
+    partition.broker.on[T.ACK] = _confirmed
+    for _ in range(2):
+        (stored,) = partition.consumer.receive(1, BYTES, WAIT)
+        assert partition.consumer.acknowledge_soon(stored.position)
+    wait_until(lambda: len(partition.broker.of(T.ACK)) == 2)
+    assert not any(command.ack.HasField("request_id") for command in partition.broker.of(T.ACK))
+    partition.consumer.close()
+    *_, last = partition.broker.of(T.ACK)
+    partition.connection.close()
+    assert last.ack.HasField("request_id")
+    assert [place.entryId for place in last.ack.message_id] == [1]
+
+
+def _confirmed(side: Side, command: Any, _payload: bytes) -> None:
+    if command.ack.HasField("request_id"):
+        side.send(
+            T.ACK_RESPONSE,
+            ackResponse=pb.CommandAckResponse(consumer_id=5, request_id=command.ack.request_id),
+        )

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.backends.kafka.names import REPEATS, Names
+from router.backends.kafka.names import REPEATS, Names, is_internal
 from router.errors import BadNameError, NotAllowedError
 from router.model import TopicName
 
 words = st.from_regex(r"[A-Za-z0-9._-]{1,20}", fullmatch=True).filter(
-    lambda word: word not in {".", ".."}
+    lambda word: word not in {".", ".."} and not is_internal(word)
 )
 simple = st.from_regex(r"[a-z]{1,10}", fullmatch=True)
 
