@@ -168,7 +168,15 @@ class Begun(Protocol):
 
 
 class Prepared(Protocol):
-    """What follows from a head: it begins the next requests that have it, from the same address."""
+    """What follows from a head: it begins the next requests that have it, from the same address.
+
+    `at_once`: the request for which it was made is begun by it, too.
+    """
+
+    @property
+    def at_once(self) -> bool:
+        """Return whether that takes less, as for a request that waits."""
+        ...
 
     def begin(self, body: bytes, client: Client) -> Begun | None:
         """Begin a request; None: nothing is done, the application is to answer it in steps."""

@@ -25,6 +25,7 @@ request.
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -144,7 +145,7 @@ class Marks:
         self._address = address
         self._note = note
         lines = [f"{name}: {value}\r\n" for name, value in headers]
-        self._template = f"{''.join(lines)}\r\n"
+        self._template = sys.intern(f"{''.join(lines)}\r\n")
 
     def admits(self) -> bool:
         """Return whether the client's address is not on the blacklist."""

@@ -140,6 +140,10 @@ def _outcome(function: Callable[..., R], args: Any, kwargs: Any) -> tuple[R | No
         return None, error
 
 
+def _wake_none() -> None:
+    pass
+
+
 class Watch:
     """Watches a client's connection while a request waits; `wake` is called if it may be closed."""
 
@@ -173,6 +177,7 @@ class Watch:
     def close(self) -> None:
         """Watch no longer; callable twice."""
         self._stop()
+        self._wake = _wake_none  # who waits may have this watch
         if self._bounded and self._client is not None and self._client.fileno() >= 0:
             self._client.settimeout(self._timeout)
         self._bounded = False

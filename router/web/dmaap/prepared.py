@@ -43,6 +43,8 @@ class PreparedPublish:
 
     __slots__ = ("_authorize", "_form", "_reader", "_who", "marks", "name", "publisher")
 
+    at_once = False
+
     def __init__(
         self,
         parts: tuple[Marks, bodies.BodyReader, Publisher],

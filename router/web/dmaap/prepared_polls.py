@@ -6,22 +6,32 @@ answer, that is sent from here, and acknowledged when all of it was written. If 
 for something else, the application goes on with it in steps.
 
 While it waits it costs no timer and no watcher: the connection says if its client leaves, and the
-figures of the worker's polls are looked through for what is overdue.
+figures of the worker's polls are looked through for what is overdue. When it has ended, nothing of
+it refers to itself, so that its memory is free without the garbage collector.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Protocol
+from typing import Final, Protocol
 from wsgiref.types import WSGIEnvironment
 
 from router.model import Principal
-from router.services.consume import Poll, PollMailbox, PollRequest, Subscriber
+from router.services.consume import (
+    ClientGoneError,
+    Poll,
+    PollMailbox,
+    PollRequest,
+    Subscriber,
+)
 from router.steps import Client, Steps, Wait
 from router.web.addresses import USER
 from router.web.front import Answer, Marks
 from router.web.offload import CHECK_SECONDS, Watch
+
+GONE: Final = b"{}"
+"""The body for a client that left, and may still read."""
 
 
 class AnswerOf(Protocol):
@@ -57,6 +67,11 @@ class PreparedPoll:
         self._who = who
         self._authorize = authorize
 
+    @property
+    def at_once(self) -> bool:
+        """Return whether polls wait here, where they keep less than the steps of a request."""
+        return self.subscriber.is_direct
+
     def begin(self, body: bytes, client: Client) -> BegunPoll | None:
         """Begin a poll; see `router.steps.Prepared`."""
         del body  # there is none
@@ -79,6 +94,7 @@ class BegunPoll(PollMailbox):
         "_error",
         "_is_closed",
         "_is_early",
+        "_is_gone",
         "_is_left",
         "_is_stepping",
         "_poll",
@@ -102,6 +118,7 @@ class BegunPoll(PollMailbox):
         self._error: Exception | None = None
         self._watch: Watch | None = None
         self._is_closed = self._is_early = self._is_left = self._is_stepping = False
+        self._is_gone = False
 
     # What the poll asks of its client: router.services.consume.Client.
 
@@ -133,17 +150,20 @@ class BegunPoll(PollMailbox):
         if self._is_stepping:
             return
         self.clear()
+        self._wait = None
         self._steps.close()
-        if self._poll is not None:
-            self._poll.abandon()
+        poll, self._poll = self._poll, None
+        if poll is not None:
+            poll.abandon()
 
     def finish(self, environ: WSGIEnvironment) -> Steps[Answer]:
         """Go on in steps, as `Events.polled` does."""
         if self._user:
             environ[USER] = self._user
         self._watch = watch = Watch(environ.get("gunicorn.socket"), self.wake)
+        poll, self._poll = self._poll, None
         try:
-            poll = self._poll or (yield from self._rest())
+            poll = poll or (yield from self._rest())
         except BaseException:
             watch.close()
             raise
@@ -151,11 +171,13 @@ class BegunPoll(PollMailbox):
 
     def take_step(self) -> None:
         """Take the next step, in a greenlet; answer with what it returns."""
-        self._is_stepping = True
+        self._is_stepping, self._wait = True, None
         try:
             self._wait = next(self._steps)
         except StopIteration as stop:
             self._poll = stop.value
+        except ClientGoneError:
+            self._is_gone = True
         except Exception as error:  # noqa: BLE001 - raised again where there is a handler for it
             self._error = error
         finally:
@@ -164,6 +186,8 @@ class BegunPoll(PollMailbox):
             self.leave()
         elif self._poll is not None:
             self._client.soon(self._end)
+        elif self._is_gone:
+            self._client.answered(self._prepared.marks.answer(GONE, self._seconds()))
         elif self._error is None and self._waits_here():
             self.call(self._resume)
         else:
@@ -185,9 +209,9 @@ class BegunPoll(PollMailbox):
     def _end(self) -> None:
         """Send the answer, which is acknowledged once it is written."""
         prepared, poll = self._prepared, self._poll
-        assert poll is not None
         if self._is_left:
             return
+        assert poll is not None
         try:
             body = prepared.write(poll)
         except Exception as error:  # noqa: BLE001 - as above
@@ -198,21 +222,31 @@ class BegunPoll(PollMailbox):
         marks = prepared.marks
         if poll.messages and self._client.is_closed():
             poll.abandon()
-        self._client.answered(marks.answer(body, marks.clock() - self.began), self._written)
+        self._client.answered(marks.answer(body, self._seconds()), self._written)
+
+    def _seconds(self) -> float:
+        return self._prepared.marks.clock() - self.began
 
     def _written(self, whole: bool) -> None:
-        assert self._poll is not None
-        if whole and self._poll.messages:
-            self._poll.delivered()
-        self._poll.abandon()
+        poll, self._poll = self._poll, None
+        if poll is None:
+            return
+        if whole and poll.messages:
+            poll.delivered()
+        poll.abandon()
 
     def _rest(self) -> Steps[Poll]:
         """Take the steps that are left, beginning with the wait of the last one."""
         try:
             if self._error is not None:
-                raise self._error
-            if self._wait is not None:
-                yield self._wait
+                error, self._error = self._error, None
+                try:
+                    raise error
+                finally:
+                    del error
+            wait, self._wait = self._wait, None
+            if wait is not None:
+                yield wait
             return (yield from self._steps)
         finally:
             self._steps.close()

@@ -37,6 +37,7 @@ from router.steps import (
     REPEATED,
     Begun,
     DeferredResponse,
+    Prepared,
     Steps,
     Wait,
 )
@@ -44,7 +45,14 @@ from router.web.offload import is_closed
 from router.web.worker import request as requests
 from router.web.worker.bounds import DRAIN_SECONDS, MAX_DRAINED_BYTES, Bounds
 from router.web.worker.chunked import ChunkedBody
-from router.web.worker.request import Framing, KnownHead, KnownHeads, RefusedError, Request
+from router.web.worker.request import (
+    ConnectionEnds,
+    Framing,
+    KnownHead,
+    KnownHeads,
+    RefusedError,
+    Request,
+)
 from router.web.worker.stream import (
     RECEIVE_BYTES,
     Answer,
@@ -56,27 +64,47 @@ from router.web.worker.stream import (
 from router.web.worker.suspended import SuspendedConnection
 
 TIMES_TO_REPEAT: Final = 2
-"""So often a head is met before what follows from it is prepared."""
+"""So often a head is met before what follows from it is prepared; once if it may be a poll's."""
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NOTHING: Final[dict[str, Any]] = {}
 
 
 class Connection:
     """Serves the requests of one client; `worker` says what to serve, and when to end."""
 
-    def __init__(self, worker: Any, client: Any, common: dict[str, Any], bounds: Bounds) -> None:
+    __slots__ = (
+        "_began",
+        "_begun",
+        "_bounds",
+        "_client",
+        "_ended",
+        "_ends",
+        "_environ",
+        "_known",
+        "_origin",
+        "_prepared",
+        "_stream",
+        "_unsent",
+        "_worker",
+        "_written",
+        "suspended",
+    )
+
+    def __init__(self, worker: Any, client: Any, ends: ConnectionEnds, bounds: Bounds) -> None:
         self._worker = worker
         self._client = client
-        self._common = common
+        self._ends = ends
         self._bounds = bounds
         self._stream = BufferedSocket(client)
         # The request under way as far as it is known, and since when: for the access log.
-        self._environ: dict[str, Any] = {}
+        self._environ = _NOTHING
         self._began = 0.0
         # What it is suspended in; None: it has a greenlet of its own, and each request its steps.
         self.suspended: SuspendedConnection | None = None
         # With a head, all that what is prepared depends on.
-        self._origin = requests.origin(common)
+        self._origin = requests.origin(ends)
         self._known: KnownHead | None = None  # the head of the request under way, if it is short
+        self._prepared: Prepared | None = None  # what begins the request under way
         self._begun: Begun | None = None  # what was begun and has no step
         self._unsent: bytes | None = None  # what is left of its answer, None: it has none
         self._written: Callable[[bool], None] | None = None  # is told whether that was written
@@ -97,10 +125,14 @@ class Connection:
                 if self._begun is not None or self._unsent is not None:
                     more = yield from self._go_on()
                     continue
+                if self._known is not None:  # it was not begun
+                    more = yield from self._answer(self._known.request, is_new=False)
+                    continue
                 request = self._next()
                 more = request is not None and (yield from self._answer(request))
         except RefusedError as refusal:
-            self._environ = self._common | requests.line_environ(self._stream.buffer)
+            self._environ = requests.line_environ(self._stream.buffer)
+            self._environ |= requests.connection_environ(self._client, self._ends)
             self._log(f"{refusal.status.value}", None, ())
             self._refuse(refusal)
         finally:
@@ -132,10 +164,28 @@ class Connection:
         self._known = known
         begun = known.prepared.begin(data[end:], self)
         if begun is None:
+            self._known = None
             return False
         worker.nr += 1
         stream.buffer = b""
         if self._ended:  # meanwhile
+            begun.leave()
+        else:
+            self._begun = begun
+        return True
+
+    def begin(self) -> bool:
+        """Begin the request that is to be begun by what was prepared; return whether there is one.
+
+        In a greenlet, when no step is under way.
+        """
+        prepared, self._prepared = self._prepared, None
+        if prepared is None:
+            return False
+        begun = prepared.begin(b"", self)
+        if begun is None:
+            self.go_on()
+        elif self._ended:  # meanwhile
             begun.leave()
         else:
             self._begun = begun
@@ -244,14 +294,18 @@ class Connection:
         self._known = known
         return known.request
 
-    def _answer(self, request: Request, begun: Begun | None = None) -> Steps[bool]:
+    def _answer(
+        self, request: Request, begun: Begun | None = None, *, is_new: bool = True
+    ) -> Steps[bool]:
         """Answer a request, or go on with one; return whether another one may follow."""
-        environ = self._environ = self._common | request.environ
+        environ = self._environ = requests.connection_environ(self._client, self._ends)
+        environ |= request.environ
         worker = self._worker
         closing = request.framing.closing or not worker.alive
         answer = Answer(self._stream, request.method, request.version, closing=closing)
         if begun is None:
-            self._note(request, environ)
+            if is_new:
+                self._note(request, environ)
             body = self._body(request.framing, answer)
         else:
             environ[BEGUN] = begun
@@ -262,7 +316,11 @@ class Connection:
         finally:
             self._log(answer.status or "-", answer.sent, answer.headers)
             # An idle connection keeps nothing of its last request.
-            self._environ, self._known = {}, None
+            self._environ = _NOTHING
+            if self._prepared is None:
+                self._known = None
+        if self._prepared is not None:
+            return True
         if answer.closing or not self._drained(body):
             if body.failed or body.unread != 0:
                 linger(self._client)
@@ -280,7 +338,8 @@ class Connection:
         known = self._known
         if known is not None and self._is_repeatable(request):
             known.times += 1
-            if known.times == TIMES_TO_REPEAT:
+            is_poll = request.method == "GET" and not request.framing.length
+            if known.times == (1 if is_poll else TIMES_TO_REPEAT):
                 known.size = len(request.head) + (request.framing.length or 0)
                 environ[REPEATED] = True
 
@@ -303,8 +362,10 @@ class Connection:
         try:
             pieces = self._worker.wsgi(environ, answer.start_response)
             if isinstance(pieces, DeferredResponse):
-                if REPEATED in environ and self._known is not None:
-                    self._known.prepared = pieces.prepared
+                if self._leaves_to_prepared(environ, pieces.prepared):
+                    pieces.steps.close()
+                    pieces = ()
+                    return
                 pieces = yield from pieces.steps
             # What cannot be drained ends the connection, and the answer shall say so.
             if body.failed or body.waited_for or (body.unread or 0) > MAX_DRAINED_BYTES:
@@ -324,6 +385,15 @@ class Connection:
         finally:
             if close := getattr(pieces, "close", None):
                 close()
+
+    def _leaves_to_prepared(self, environ: dict[str, Any], prepared: Prepared | None) -> bool:
+        """Note what was prepared; return whether it begins the request under way, too."""
+        if prepared is None or REPEATED not in environ or self._known is None:
+            return False
+        self._known.prepared = prepared
+        if prepared.at_once and not self._stream.buffer:
+            self._prepared = prepared
+        return self._prepared is not None
 
     def _drained(self, body: Body) -> bool:
         """Get to the next request; return False if that would take too long."""

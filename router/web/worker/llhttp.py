@@ -32,7 +32,7 @@ from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE_SECONDS, Tls
 from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds, ConnectionLimiter
 from router.web.worker.connection import Connection
-from router.web.worker.request import KnownHeads, connection_environ
+from router.web.worker.request import ConnectionEnds, KnownHeads
 from router.web.worker.suspended import GreenletPool, SuspendedConnection
 
 NOTIFY_INTERVAL_SECONDS: Final = 1.0
@@ -142,9 +142,7 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
             return
         self.idle[client] = time.monotonic()
         served = self._connection(local, client, peer)
-        connection = SuspendedConnection(
-            self, client, slot, served.serve(), served.take, served.early
-        )
+        connection = SuspendedConnection(self, client, slot, served.serve(), served)
         served.suspended = connection
         self._suspended.add(connection)
         connection.resume()
@@ -213,8 +211,7 @@ class Worker(GeventWorker):  # type: ignore[misc] # gunicorn has no type hints
             util.close(client)
 
     def _connection(self, local: Any, client: Any, peer: Any) -> Connection:
-        common = connection_environ(client, peer, local, self.cfg.workers)
-        return Connection(self, client, common, self.bounds)
+        return Connection(self, client, ConnectionEnds(peer, local, self.cfg.workers), self.bounds)
 
     def _leave(self, slot: str) -> None:
         self._held -= 1

@@ -158,9 +158,22 @@ def _cached_bytes(request: Request) -> int:
     return _CACHED_HEAD_BYTES + 2 * len(request.head) + fields
 
 
-def origin(common: dict[str, Any]) -> str:
-    """Return what, in the environment of a connection, says who is at its ends."""
-    return f"{common['REMOTE_ADDR']} {common['SERVER_NAME']} {common['SERVER_PORT']}"
+class ConnectionEnds(NamedTuple):
+    """Who is at the ends of a connection, which one of so many workers serves.
+
+    `peer` and `local` are addresses as sockets give them; those of unix sockets are texts.
+    """
+
+    peer: Any
+    local: Any
+    workers: int
+
+
+def origin(ends: ConnectionEnds) -> str:
+    """Return the addresses of a connection that its requests depend on; many have the same."""
+    address = ends.peer[0] if isinstance(ends.peer, tuple) else ""
+    name, port = ends.local[:2] if isinstance(ends.local, tuple) else ("localhost", "")
+    return sys.intern(f"{address} {name} {port}")
 
 
 def head_end(data: bytes, seen: int) -> int:
@@ -273,11 +286,9 @@ def parse(data: bytes) -> Request:
     return Request(data, head.method, head.version, environ, framing)
 
 
-def connection_environ(client: Any, peer: Any, local: Any, workers: int) -> dict[str, Any]:
-    """Return what all requests of a connection have in common.
-
-    `peer` and `local` are addresses as sockets give them; those of unix sockets are texts.
-    """
+def connection_environ(client: Any, ends: ConnectionEnds) -> dict[str, Any]:
+    """Return what all requests of a connection have in common; made for each request anew."""
+    peer, local, workers = ends
     environ: dict[str, Any] = {
         "wsgi.version": (1, 0),
         "wsgi.url_scheme": "http",

@@ -70,21 +70,36 @@ class Owner(Protocol):
         ...
 
 
+class Served(Protocol):
+    """What serves the requests of a connection without a step, as far as it can."""
+
+    def take(self) -> bool:
+        """Take what the client sent; return whether there is no step to be taken."""
+        ...
+
+    def begin(self) -> bool:
+        """Begin the request that the last step left to be begun; return whether there is one."""
+        ...
+
+    def early(self) -> None:
+        """Learn that the client sent something, or left, while its request is served."""
+        ...
+
+
 class SuspendedConnection:
     """Takes the steps of one connection, each in a greenlet of the pool.
 
-    When its client sent something, `received` is called there first, and returns whether there is
-    no step to be taken. `early` is called if it did, or left, while a request is served.
+    Where the steps wait for the client, `served` is asked first whether there is a request to
+    begin, and when the client sent something whether that needs a step at all.
     """
 
     __slots__ = (
-        "_early",
         "_event",
         "_idle",
         "_idle_watcher",
         "_job",
         "_owner",
-        "_received",
+        "_served",
         "_steps",
         "_timer",
         "_watched",
@@ -99,20 +114,18 @@ class SuspendedConnection:
         client: Any,
         slot: str,
         steps: Generator[Wait | None, None, None],
-        received: Callable[[], bool] = lambda: False,
-        early: Callable[[], None] = lambda: None,
+        served: Served | None = None,
     ) -> None:
         self.client = client
         self.slot = slot
         self._owner = owner
         self._steps = steps
-        self._received = received
-        self._early = early
+        self._served = served
         self._watcher: Any = get_hub().loop.io(client.fileno(), _READ)
         self._watched = False
         self._idle = False
         self._event: Event | None = None
-        self._job = self.resume
+        self._job: Callable[[], None] | None = None
         self._timer: Any = None
         self._idle_watcher: Any = None
 
@@ -139,8 +152,7 @@ class SuspendedConnection:
         self._stop_waiting()
         watcher.stop()
         watcher.close()
-        self._received = bool
-        self._early = _do_nothing
+        self._served = self._job = None
         try:
             # A step under way fails as its socket is closed; `_suspend` then closes the rest.
             if getgeneratorstate(self._steps) != GEN_RUNNING:
@@ -152,10 +164,10 @@ class SuspendedConnection:
         if self._watcher is None:
             self._steps.close()
             return
-        if wait is None:
-            self.rest()
-        else:
+        if wait is not None:
             self.wait_for(wait, self.resume)
+        elif self._served is None or not self._served.begin():
+            self.rest()
 
     def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
         """Run a job in a greenlet when the wait is over; an end of the connection ends the wait."""
@@ -187,7 +199,7 @@ class SuspendedConnection:
             self._watcher.start(self._readable)
 
     def _take(self) -> None:
-        if not self._received():
+        if self._served is None or not self._served.take():
             self.resume()
 
     def _readable(self) -> None:
@@ -199,13 +211,15 @@ class SuspendedConnection:
             # The next request came early, or the client left; the loop would say so all the time.
             self._watcher.stop()
             self._watched = False
-            self._early()
+            if self._served is not None:
+                self._served.early()
 
     def _called(self) -> None:
         """Go on: the event was set, or the time is over."""
         if self._event is not None:
             self._stop_waiting()
-            self._owner.greenlets.add(self._job)
+            job, self._job = self._job, None
+            self._owner.greenlets.add(job or self.resume)
 
     def _stop_waiting(self) -> None:
         event, self._event = self._event, None
@@ -219,7 +233,3 @@ class SuspendedConnection:
         if idle_watcher is not None:
             idle_watcher.stop()
             idle_watcher.close()
-
-
-def _do_nothing() -> None:
-    pass

@@ -21,7 +21,7 @@ from router.metrics import Drained
 from router.model import TopicName
 from router.web.worker.bounds import Bounds
 from router.web.worker.connection import Connection
-from router.web.worker.request import KnownHeads, connection_environ
+from router.web.worker.request import ConnectionEnds, KnownHeads
 from router.web.worker.suspended import GreenletPool, SuspendedConnection
 from tests.unit.web.applications import HASHES, Site
 
@@ -117,9 +117,8 @@ class House:
         ours, theirs = socket.socketpair()
         theirs.settimeout(TIMEOUT)
         local = "127.0.0.1", 3904
-        served = Connection(self, ours, connection_environ(ours, (address, 1), local, 1), Bounds())
-        take = served.take if self._prepares else lambda: False
-        connection = SuspendedConnection(self, ours, "", served.serve(), take, served.early)
+        served = Connection(self, ours, ConnectionEnds((address, 1), local, 1), Bounds())
+        connection = SuspendedConnection(self, ours, "", served.serve(), served)
         if self._prepares:
             served.suspended = connection
         self.idle[ours] = 0

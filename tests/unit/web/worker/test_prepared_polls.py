@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import gevent
@@ -14,7 +15,7 @@ from router.backends.polling import GroupPoll
 from router.errors import BackendUnavailableError, ReadFailedError, RouterError
 from router.model import Message, Outcome, TopicInfo, TopicName
 from router.node import Mailbox
-from router.web.dmaap.prepared_polls import PreparedPoll
+from router.web.dmaap.prepared_polls import BegunPoll, PreparedPoll
 from tests.unit.web.applications import header
 from tests.unit.web.worker.greenlets import under_gevent
 from tests.unit.web.worker.prepared import House, comparable, poll, whole_answer
@@ -244,9 +245,78 @@ def test_connection_of_a_client_that_sends_early_and_leaves_is_ended_with_its_po
     leave(b"GET / HTTP/1.1\r\n")
 
 
+def begun_polls() -> int:
+    """Return how many polls are in memory, those that nothing refers to among them."""
+    return sum(type(one) is BegunPoll for one in gc.get_objects())
+
+
+@under_gevent
+def test_memory_of_a_poll_is_free_without_the_collector_when_it_has_ended() -> None:
+    house, asked = warmed()
+    gc.collect()
+    gc.disable()
+    before = begun_polls()
+    try:
+        house.clients[0].sendall(asked)
+        gevent.sleep(0.05)
+        assert begun_polls() == before + 1
+        publish(house, [b"late"])
+        assert whole_answer(house.clients[0]).endswith(b'["late"]')
+        gevent.sleep(0.01)
+        assert begun_polls() == before
+    finally:
+        gc.enable()
+    house.close()
+
+
+@under_gevent
+def test_first_poll_of_a_head_is_begun_as_its_next_ones_where_the_store_serves_polls() -> None:
+    house, asked = warmed()
+    served = house.served[0]
+    known: Any = house.heads.get((served._origin, asked))
+    store = known.prepared.subscriber._store = Waiting()
+    house.clients[0].sendall(poll("/events/t/new/c?timeout=60000", [HOST]))
+    with gevent.Timeout(20):
+        while served._begun is None:
+            gevent.sleep(0.001)
+    assert not served._environ
+    house.clients[0].close()
+    with gevent.Timeout(20):
+        while served._client.fileno() >= 0:
+            gevent.sleep(0.01)
+    assert store.ended == [Outcome.REFUSED]
+    house.clients.clear()
+    house.close()
+
+
+@under_gevent
+def test_first_poll_that_is_not_begun_is_answered_in_steps() -> None:
+    house, _ = warmed()
+    asked = poll("/events/t/new/c?timeout=10", [HOST])
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(PreparedPoll, "at_once", True)
+        patched.setattr(PreparedPoll, "begin", lambda *_: None)
+        for _ in range(2):
+            assert whole_answer_of(house, asked).endswith(b"[]")
+    assert house.log.failures == []
+    house.close()
+
+
 def leave(early: bytes) -> None:
     """See that a client that leaves ends its poll, whatever it sent before."""
     house, asked = warmed()
+    gc.collect()
+    gc.disable()
+    before = begun_polls()  # other tests may have left some
+    try:
+        leave_house(house, asked, early)
+        gevent.sleep(0.01)
+        assert begun_polls() == before
+    finally:
+        gc.enable()
+
+
+def leave_house(house: House, asked: bytes, early: bytes) -> None:
     served = house.served[0]
     known: Any = house.heads.get((served._origin, asked))
     store = known.prepared.subscriber._store = Waiting()
