@@ -5,8 +5,9 @@ consumer notes how far it is, and one thread commits for all of them INTERVAL_SE
 request asks the node whether their grants stand, one request for each coordinator what the groups
 have committed, and the commits, which Kafka takes for one group each, follow each other over one
 connection without waiting. Each consumer decides by itself, as for a commit of its own
-(`consumer`). Where one of these requests fails, commits are made one by one, so that a group that
-cannot commit holds up no other.
+(`consumer`). Where a request to Kafka fails, commits are made one by one, so that a group that
+cannot commit holds up no other; all of it has COMMIT_SECONDS. What fails then is left to the poll:
+its consumer defers nothing more.
 
 A consumer is closed when its last commit is done, which hands its group over. After a kill of the
 worker the messages of at most INTERVAL_SECONDS and one commit come again.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -29,7 +31,7 @@ from router.node import Node
 from router.quoting import said
 
 INTERVAL_SECONDS: Final = 0.01
-COMMIT_SECONDS: Final = 10.0
+COMMIT_SECONDS: Final = 5.0
 IDLE_SECONDS: Final = 5.0
 """The thread ends when nothing was committed for so long."""
 
@@ -99,27 +101,41 @@ class CommitQueue:
         if not consumers:
             return
         left = dict.fromkeys(consumers)
+        deadline = time.monotonic() + COMMIT_SECONDS
         try:
-            self._together(left, time.monotonic() + COMMIT_SECONDS)
-        except RouterError as error:
-            _log.info("commits are made one by one", reason=str(error))
-        except Exception as error:  # noqa: BLE001 - the thread's rim: the consumers get the failure
-            _log.exception("committing failed")
-            for consumer in left:
-                consumer.end_commit(BackendUnavailableError(f"committing failed: {said(error)}"))
-            return
-        for consumer in left:
+            confirmed = self._confirmed(consumers)
             try:
-                consumer.commit_alone(time.monotonic() + COMMIT_SECONDS)
+                self._together(left, confirmed, deadline)
             except RouterError as error:
+                _log.info("commits are made one by one", reason=str(error))
+            self._alone(left, deadline)
+        except Exception as error:  # noqa: BLE001 - the thread's rim: the consumers get the failure
+            if not isinstance(error, RouterError):
+                _log.exception("committing failed")
+                error = BackendUnavailableError(f"committing failed: {said(error)}")
+            for consumer in left:
                 consumer.end_commit(error)
-            else:
-                consumer.end_commit(None)
 
-    def _together(self, left: dict[Committing, None], deadline: float) -> None:
+    def _confirmed(self, consumers: Sequence[Committing]) -> list[bool]:
+        """Return whose grants stand; raise what prevents the node from saying so."""
+        return self._node.confirm_all([one.grant for one in consumers], COMMIT_SECONDS)
+
+    def _alone(self, left: dict[Committing, None], deadline: float) -> None:
+        """Commit what could not be together, within the time that is left for all of it."""
+        for consumer in list(left):
+            failure: RouterError | None = None
+            try:
+                consumer.commit_alone(deadline)
+            except RouterError as error:
+                failure = error
+            del left[consumer]
+            consumer.end_commit(failure)
+
+    def _together(
+        self, left: dict[Committing, None], confirmed: Sequence[bool], deadline: float
+    ) -> None:
         """Commit what can be together, and take it out of what is left."""
         consumers = list(left)
-        confirmed = self._node.confirm_all([one.grant for one in consumers], COMMIT_SECONDS)
         found = self._offsets.committed_by([one.of for one in consumers], deadline)
         commits: dict[Committing, GroupCommit] = {}
         for one, is_confirmed in zip(consumers, confirmed, strict=True):

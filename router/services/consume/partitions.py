@@ -311,13 +311,14 @@ class OpenPartitions:
 
     def _open(self, partition: int, generation: int) -> bool:
         """Open a partition; return False if a client of another protocol reads it."""
-        try:
-            self._opened[partition] = generation, self._consume(partition, generation)
-        except SubscriptionBusyError as error:
-            self.busy = error  # its turn may end before the poll does
-            if self._context.retained.end_oldest():  # the store may have no room for more
-                self.mailbox.wake()
-            return False
+        while partition not in self._opened:
+            try:
+                self._opened[partition] = generation, self._consume(partition, generation)
+            except SubscriptionBusyError as error:
+                # A store that has no room for another consumer says when to come again.
+                if error.retry_after is None or not self._context.retained.end_oldest():
+                    self.busy = error  # its turn may end before the poll does
+                    return False
         self.ever_opened = True
         self._reader.opened(partition)
         return True

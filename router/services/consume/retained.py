@@ -9,8 +9,8 @@ so that polls which alternate between workers do not recall each other's claims.
 Nothing is pinned to the worker. The node recalls a claim when another poll of the id waits for it,
 another node for its lease, or an administrator for its end (`router.node.Claim`). One thread ends
 claims that are recalled, lost, revoked or unused: it closes the consumers, which ends what they
-have under way, and releases the claim. There are at most MAX_RETAINED; what their consumers have
-read ahead is bounded by the backends.
+have under way, and releases the claim. They have at most MAX_RETAINED
+consumers; what each has read ahead is bounded by its backend.
 
 One lock guards the table; it is never held over I/O.
 """
@@ -34,7 +34,7 @@ from router.ttl_cache import TTLMap
 
 RETAIN_SECONDS: Final = 0.5
 MAX_RETAINED: Final = 100
-"""Half of the consumers that a worker may have open on Kafka, unless settings say otherwise."""
+"""Consumers of retained claims: half of what a worker may have open on Kafka by default."""
 MAX_RECENT: Final = 10_000
 
 _log = structlog.get_logger(__name__)
@@ -144,7 +144,7 @@ class RetainedClaims:
                 if (other := self._claims.pop(consumer, None)) is not None:
                     ended.append(other)
                 self._claims[consumer] = claim
-                if len(self._claims) > MAX_RETAINED:
+                while self._claims and self._consumers() > MAX_RETAINED:
                     ended.append(self._claims.popitem(last=False)[1])
                 if self._thread is None:
                     self._thread = threading.Thread(
@@ -155,6 +155,9 @@ class RetainedClaims:
             one.end()
         if not claim.is_usable():  # what woke it may have come before the table had it
             self.check(consumer)
+
+    def _consumers(self) -> int:
+        return sum(len(claim.opened) for claim in self._claims.values())
 
     def end_oldest(self) -> bool:
         """End the claim that is unused longest; return False if there is none."""

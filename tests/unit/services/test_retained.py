@@ -5,13 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import pytest
 
 from router.backends import Consumer, Start
-from router.errors import FencedError
+from router.errors import FencedError, SubscriptionBusyError
 from router.model import Grant, Position, Stored, Subscription
 from router.node import Mailbox
 from router.services.consume import (
@@ -67,8 +67,11 @@ class Store(Troubled):
         super().__init__()
         self.opened: list[Deferring] = []
         self.refuses = False
+        self.failure: Callable[[Grant], SubscriptionBusyError | None] = lambda _grant: None
 
     def consume(self, grant: Grant, mailbox: Mailbox, timeout: float) -> Consumer:  # type: ignore[override] # a wrapper, which is as good
+        if (failure := self.failure(grant)) is not None:
+            raise failure
         consumer = super().consume(grant, mailbox, timeout)
         self.opened.append(Deferring(consumer, grant.partition, refuses=self.refuses))
         return self.opened[-1]
@@ -253,6 +256,44 @@ def test_claims_are_bounded_and_the_oldest_makes_room(
     assert workers.retained() == 2
     assert not workers.node.members(groups[0], 1).leases
     assert workers.take(subscription=groups[0]) == [b"3"]
+
+
+def test_a_store_without_room_for_another_consumer_has_the_oldest_claim_ended(
+    workers: Workers,
+) -> None:
+    workers.publish(b"1", b"2", b"3")
+    workers.warm()
+
+    def full(_grant: Grant) -> SubscriptionBusyError | None:
+        return SubscriptionBusyError("full", retry_after=1) if workers.retained() else None
+
+    workers.store.failure = full
+    assert workers.take(subscription=Subscription(TOPIC, "other")) == [b"1", b"2", b"3"]
+    assert not workers.retained()
+
+
+def test_a_subscription_that_is_read_elsewhere_ends_no_other_claim(workers: Workers) -> None:
+    workers.publish(b"1", b"2", b"3")
+    workers.warm()
+    other = Subscription(TOPIC, "other")
+    workers.store.failure = lambda grant: (
+        SubscriptionBusyError("read") if grant.subscription == other else None
+    )
+    with pytest.raises(SubscriptionBusyError):
+        workers.take(subscription=other)
+    assert workers.retained() == 1
+
+
+def test_claims_of_many_partitions_count_by_their_consumers(
+    shared: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MAX_RETAINED", 3)
+    for partition in (0, 1):
+        shared.publish(b"1", b"2", b"3", partition=partition)
+    for name in "xy":
+        for _ in range(2):
+            assert shared.take(subscription=Subscription(TOPIC, name), limit=1)
+        assert shared.retained() == 1
 
 
 def test_empty_polls_behind_a_delivery_count_from_there(workers: Workers) -> None:

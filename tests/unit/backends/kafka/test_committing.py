@@ -226,11 +226,25 @@ def test_commits_are_made_one_by_one_when_they_cannot_go_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = Many(bench, 3)
-
-    def fail(*given: object) -> list[bool]:
-        raise BackendUnavailableError("no")
-
-    monkeypatch.setattr(bench.node, "confirm_all", fail)
+    monkeypatch.setattr(bench.offsets, "committed_by", unavailable)
     many.commit()
     assert many.offsets() == [2] * 3
     assert bench.kafka.committed_together == []
+
+
+def test_nothing_is_committed_while_the_node_does_not_say_whose_grants_stand(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = Many(bench, 3)
+    monkeypatch.setattr(bench.node, "confirm_all", unavailable)
+    many.commit()
+    assert many.offsets() == [0] * 3
+    for consumer in many.consumers:
+        assert not consumer.acknowledge_soon(Position(0, 9))
+        began = time.monotonic()
+        consumer.close()
+        assert time.monotonic() - began < 1
+
+
+def unavailable(*given: object) -> list[bool]:
+    raise BackendUnavailableError("no")
