@@ -37,7 +37,8 @@ from router.quoting import said
 MAX_KEPT_BYTES: Final = 32 << 20
 """Of entries that are opened or read ahead, which readers keep for the next poll."""
 MAX_PREPARING: Final = 1_000
-"""Polls whose groups are being made."""
+"""Polls whose groups are being made; others wait for that."""
+MAX_UNPREPARED: Final = 20_000
 REST_SECONDS: Final = 1.0
 """A poll rests for so long, and at most twice as long."""
 MAX_RESTING: Final = 20_000
@@ -140,6 +141,7 @@ class PollEngine:
         self._kept: OrderedDict[tuple[str, str], int] = OrderedDict()
         self._kept_bytes = 0
         self._tasks: dict[Poll, asyncio.Task[None]] = {}
+        self._unprepared: dict[Poll, None] = {}
         self._due: deque[Poll] = deque()
         # By topic, subscription and consumer id; the one that rests the longest first.
         self._resting: dict[tuple[str, str, str], Poll] = {}
@@ -219,6 +221,7 @@ class PollEngine:
     def ended(self, poll: Poll, outcome: Outcome, pending: Iterable[Position] = ()) -> None:
         """Release the claim of a poll that has ended."""
         self._remove(poll)
+        self._unprepared.pop(poll, None)
         if (task := self._tasks.pop(poll, None)) is not None:
             task.cancel()
         group, poll.group = poll.group, None
@@ -255,11 +258,11 @@ class PollEngine:
             if self._groups.get(_key(poll.request)) is group:
                 self._drop(_key(poll.request))
             self._leases.release(poll, 0, Outcome.REFUSED)
-        if len(self._tasks) >= MAX_PREPARING:
+        if len(self._unprepared) >= MAX_UNPREPARED:
             poll.refuse(OverloadedError("Too many groups are being made.", retry_after=1))
             return
-        task = asyncio.get_running_loop().create_task(self._prepare(poll))
-        self._tasks[poll] = task
+        self._unprepared[poll] = None
+        self._prepare_next()
 
     def _current(self, request: PollRequest) -> PolledGroup | None:
         """Return the group, None: it has to be made; raise as GroupFinder's `present` does."""
@@ -275,6 +278,14 @@ class PollEngine:
             return None
         group = self._groups[key] = PolledGroup(found, self._opener)
         return group
+
+    def _prepare_next(self, _ended: object = None) -> None:
+        """Have groups made of polls that wait for it, the first one first."""
+        while self._unprepared and len(self._tasks) < MAX_PREPARING:
+            poll = next(iter(self._unprepared))
+            del self._unprepared[poll]
+            self._tasks[poll] = task = asyncio.get_running_loop().create_task(self._prepare(poll))
+            task.add_done_callback(self._prepare_next)
 
     async def _prepare(self, poll: Poll) -> None:
         request = poll.request

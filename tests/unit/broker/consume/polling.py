@@ -189,7 +189,7 @@ class House:
         """Return when nothing happens any more: tasks and reads from disk have ended."""
         for _ in range(LATER):
             await asyncio.sleep(0)
-            tasks = self.engine._tasks or self.engine._due
+            tasks = self.engine._tasks or self.engine._unprepared or self.engine._due
             readers = [r for g in self.engine._groups.values() for r in g._readers.values()]
             if not tasks and all(reader.is_settled for reader in readers):
                 break
