@@ -161,7 +161,9 @@ def _warm() -> Iterator[Server]:
     with router(**SETTINGS) as server:
         run(server.port, [BUSY], 8, 2.0)
         topics = [request("POST", f"/events/i{i}", b"x") for i in range(TOPICS)]
-        run_go(server.port, [topics], 30.0, enough=TOPICS * len(b'{"serverTimeMs":0,"count":1}'))
+        run_go(
+            server.port, [topics], 30.0, enough=TOPICS * len(b'{"serverTimeMs":10000,"count":1}')
+        )
         yield server
 
 

@@ -246,16 +246,13 @@ class TracedEvents(Events):
             environ[_OPERATION] = operation, topic, group
             return (yield from super().polled(environ, topic, group, consumer))
 
-    def _answer(
-        self,
-        environ: WSGIEnvironment,
-        form: tuple[Format, str],
-        poll: Poll,
-        watch: offload.Watch,
+    def answer_poll(
+        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: offload.Watch
     ) -> Answer:
+        """Answer as `answer_poll` of the views does."""
         operation, topic, group = environ[_OPERATION]
         operation.received(poll.messages)
-        body, headers = super()._answer(environ, form, poll, watch)
+        body, headers = super().answer_poll(environ, form, poll, watch)
         if not isinstance(body, Delivery):
             return body, headers
         processing = self._spans.processing(environ, topic, group, poll.messages)

@@ -23,7 +23,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.metrics import Metrics
-from router.model import ConsumerId, Outcome, Position, Stored
+from router.model import ConsumerId, Outcome, Position, Stored, TopicName
 from router.node import Claim, Node
 from router.services.consume.ack_tokens import AckTokens
 from router.services.consume.context import (
@@ -321,17 +321,19 @@ class Poll:
     `token` names them for the poll that acknowledges them, if the request is explicit.
     """
 
-    __slots__ = ("_session", "messages", "token")
+    __slots__ = ("_session", "messages", "token", "topic")
 
     def __init__(
         self,
         session: PollSession | DirectSession,
         messages: list[Stored],
         token: str | None,
+        topic: TopicName,
     ) -> None:
         self._session = session
         self.messages = messages
         self.token = token
+        self.topic = topic
 
     def delivered(self) -> None:
         """Acknowledge what was answered as the request says, and end. Never raises."""
@@ -410,7 +412,7 @@ class Subscriber:
             figures.seconds.append((session.waited, max(0.0, took)))
         if not messages:
             session.end(Outcome.REFUSED if context.stopping else Outcome.EMPTY)
-        return Poll(session, messages, token)
+        return Poll(session, messages, token, request.subscription.topic)
 
     @property
     def is_direct(self) -> bool:

@@ -20,7 +20,7 @@ from werkzeug.utils import get_content_type
 
 from router.backends import Start
 from router.errors import MissingConsumerError
-from router.model import ConsumerId, Message, Subscription, TopicName
+from router.model import ConsumerId, Message, Principal, Subscription, TopicName
 from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
@@ -332,7 +332,7 @@ class Events:
         except BaseException:
             watch.close()
             raise
-        return self._answer(environ, (choice, f"/events/{name.local}"), poll, watch)
+        return self.answer_poll(environ, choice, poll, watch)
 
     def repeatable_poll(
         self, environ: WSGIEnvironment, names: tuple[str, ...], marks_of: MarksOf
@@ -352,29 +352,33 @@ class Events:
             return None
         choice = answer_format(environ.get("HTTP_ACCEPT"), environ.get("CONTENT_TYPE"))
         marks = marks_of(_headers(choice, "%d"))
-        authorize = partial(self._access.authorize, topic=name, right=Right.SUBSCRIBE)
-        return PreparedPoll(
-            marks=marks,
-            subscriber=self._subscriber,
-            request=poll_request,
-            who=who,
-            authorize=authorize,
-            write=partial(_written, (choice, f"/events/{name.local}")),
-            answer=partial(self._answer, form=(choice, f"/events/{name.local}")),
-        )
+        subscriber = self._subscriber
+        return PreparedPoll(marks, subscriber, poll_request, who=who, answers=self, form=choice)
 
-    def _answer(
-        self, environ: WSGIEnvironment, form: tuple[Format, str], poll: Poll, watch: offload.Watch
+    def authorize_poll(self, principal: Principal, topic: TopicName) -> None:
+        """Raise what refuses a poll of a topic."""
+        self._access.authorize(principal, topic, Right.SUBSCRIBE)
+
+    def written(self, form: Format, poll: Poll) -> bytes:
+        """Return the body of an answer; CloudEvents that the router makes have the topic's path."""
+        source = f"/events/{poll.topic.local}"
+        size = sum(len(stored.message.value) for stored in poll.messages)
+        if size > HEAVY_ANSWER_BYTES:
+            return offload.run(bodies.write, form, poll.messages, source)
+        return bodies.write(form, poll.messages, source)
+
+    def answer_poll(
+        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: offload.Watch
     ) -> Answer:
-        """Return an answer in a format; CloudEvents that the router makes have that source."""
+        """Return the answer to a poll, which is acknowledged when it is written."""
         del environ
         try:
-            body = _written(form, poll)
+            body = self.written(form, poll)
         except BaseException:
             poll.abandon()
             watch.close()
             raise
-        headers = _headers(form[0], str(len(body)))
+        headers = _headers(form, str(len(body)))
         if poll.token is not None:
             headers.append((ACK_HEADER, poll.token))
         if not poll.messages:
@@ -440,11 +444,3 @@ def _elapsed_ms(environ: WSGIEnvironment) -> int:
 def _response(answer: Answer) -> Response:
     body, headers = answer
     return Response(body, headers=headers)
-
-
-def _written(form: tuple[Format, str], poll: Poll) -> bytes:
-    choice, source = form
-    size = sum(len(stored.message.value) for stored in poll.messages)
-    if size > HEAVY_ANSWER_BYTES:
-        return offload.run(bodies.write, choice, poll.messages, source)
-    return bodies.write(choice, poll.messages, source)

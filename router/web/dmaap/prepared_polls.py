@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from wsgiref.types import WSGIEnvironment
 
-from router.model import Principal
+from router.model import Principal, TopicName
 from router.services.consume import (
     ClientGoneError,
     Poll,
@@ -28,44 +28,53 @@ from router.services.consume import (
 from router.steps import Client, Steps, Wait
 from router.web.addresses import USER
 from router.web.front import Answer, Marks
+from router.web.media import Format
 from router.web.offload import CHECK_SECONDS, Watch
 
 GONE: Final = b"{}"
 """The body for a client that left, and may still read."""
 
 
-class AnswerOf(Protocol):
-    """Makes the answer of a poll that the application goes on with."""
+class Answers(Protocol):
+    """The view of polls, as far as those that are prepared use it."""
 
-    def __call__(self, environ: WSGIEnvironment, *, poll: Poll, watch: Watch) -> Answer:
-        """Return body and headers."""
+    def authorize_poll(self, principal: Principal, topic: TopicName) -> None:
+        """Raise what refuses a poll of a topic."""
+        ...
+
+    def written(self, form: Format, poll: Poll) -> bytes:
+        """Return the body of an answer."""
+        ...
+
+    def answer_poll(
+        self, environ: WSGIEnvironment, form: Format, poll: Poll, watch: Watch
+    ) -> Answer:
+        """Return the answer of a poll that the application goes on with."""
         ...
 
 
 class PreparedPoll:
-    """Begins the polls from one address that have the same head."""
+    """Begins the polls from one address that have the same head; thousands may wait."""
 
-    __slots__ = ("_authorize", "_who", "answer", "marks", "request", "subscriber", "write")
+    __slots__ = ("_who", "answers", "form", "marks", "request", "subscriber")
 
     def __init__(
         self,
-        *,
         marks: Marks,
         subscriber: Subscriber,
         request: PollRequest,
+        *,
         who: Callable[[], Principal | None],
-        authorize: Callable[[Principal], None],
-        write: Callable[[Poll], bytes],
-        answer: AnswerOf,
+        answers: Answers,
+        form: Format,
     ) -> None:
-        """Refuse a poll by what `authorize` raises; `write` returns the body of its answer."""
+        """`form`: the format of the answers."""
         self.marks = marks
         self.subscriber = subscriber
         self.request = request
-        self.write = write
-        self.answer = answer
+        self.answers = answers
+        self.form = form
         self._who = who
-        self._authorize = authorize
 
     @property
     def at_once(self) -> bool:
@@ -78,7 +87,7 @@ class PreparedPoll:
         try:
             if not self.marks.admits() or (principal := self._who()) is None:
                 return None
-            self._authorize(principal)
+            self.answers.authorize_poll(principal, self.request.subscription.topic)
         except Exception:  # noqa: BLE001 - the step meets it too, and there is a handler for each
             return None
         begun = BegunPoll(self, client, principal.name)
@@ -167,7 +176,8 @@ class BegunPoll(PollMailbox):
         except BaseException:
             watch.close()
             raise
-        return self._prepared.answer(environ, poll=poll, watch=watch)
+        prepared = self._prepared
+        return prepared.answers.answer_poll(environ, prepared.form, poll, watch)
 
     def take_step(self) -> None:
         """Take the next step, in a greenlet; answer with what it returns."""
@@ -213,7 +223,7 @@ class BegunPoll(PollMailbox):
             return
         assert poll is not None
         try:
-            body = prepared.write(poll)
+            body = prepared.answers.written(prepared.form, poll)
         except Exception as error:  # noqa: BLE001 - as above
             poll.abandon()
             self._error, self._poll = error, None

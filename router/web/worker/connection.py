@@ -126,7 +126,7 @@ class Connection:
                     more = yield from self._go_on()
                     continue
                 if self._known is not None:  # it was not begun
-                    more = yield from self._answer(self._known.request, is_new=False)
+                    more = yield from self._answer(self._known.whole(), is_new=False)
                     continue
                 request = self._next()
                 more = request is not None and (yield from self._answer(request))
@@ -240,7 +240,7 @@ class Connection:
         self._client.settimeout(self._bounds.write_timeout)
         begun, self._begun = self._begun, None
         if begun is not None and self._known is not None:
-            return (yield from self._answer(self._known.request, begun))
+            return (yield from self._answer(self._known.whole(), begun))
         unsent, self._unsent = self._unsent, None
         if unsent:
             self._stream.write(unsent)
@@ -292,7 +292,7 @@ class Connection:
         heads: KnownHeads = self._worker.heads
         known = heads.get(key := (self._origin, head)) or heads.learn(key)
         self._known = known
-        return known.request
+        return known.whole()
 
     def _answer(
         self, request: Request, begun: Begun | None = None, *, is_new: bool = True
@@ -393,6 +393,7 @@ class Connection:
         self._known.prepared = prepared
         if prepared.at_once and not self._stream.buffer:
             self._prepared = prepared
+            self._known.drop_environ()
         return self._prepared is not None
 
     def _drained(self, body: Body) -> bool:

@@ -62,6 +62,7 @@ MAX_CACHED_BYTES: Final = 16 * 1024 * 1024
 # What a head takes in the table: itself, with what is prepared for it; beside that each field.
 _CACHED_HEAD_BYTES: Final = 3_000
 _CACHED_FIELD_BYTES: Final = 100
+_DROPPED: Final[dict[str, Any]] = {}
 # Names that clients use, made once each; bounded, since clients choose them.
 _keys: dict[bytes, str] = {}
 
@@ -121,13 +122,22 @@ class KnownHead:
     `times`: how often it was served in steps; `size`: of such a request with its body, in bytes.
     """
 
-    __slots__ = ("prepared", "request", "size", "times")
+    __slots__ = ("cached_bytes", "prepared", "request", "size", "times")
 
     def __init__(self, request: Request) -> None:
         self.prepared: Prepared | None = None
         self.request = request
         self.size = 0
         self.times = 0
+        self.cached_bytes = _cached_bytes(request)
+
+    def whole(self) -> Request:
+        """Return the request with its environment, read again if that was dropped."""
+        return self.request if self.request.environ else parse(self.request.head)
+
+    def drop_environ(self) -> None:
+        """Keep the head alone: what is prepared needs no more, and a poll that waits keeps it."""
+        self.request = self.request._replace(environ=_DROPPED)
 
 
 class KnownHeads:
@@ -146,9 +156,9 @@ class KnownHeads:
     def learn(self, key: tuple[str, bytes]) -> KnownHead:
         """Return what a head says that is not known; raise RefusedError if it is refused."""
         known = self._table[key] = KnownHead(parse(key[1]))
-        self._size += _cached_bytes(known.request)
+        self._size += known.cached_bytes
         while self._size > MAX_CACHED_BYTES:
-            self._size -= _cached_bytes(self._table.popitem(last=False)[1].request)
+            self._size -= self._table.popitem(last=False)[1].cached_bytes
         return known
 
 

@@ -316,3 +316,13 @@ def test_a_body_that_takes_too_long_is_given_up() -> None:
         body.read()
     assert body.failed
     assert not body.drain(100)
+
+
+def test_head_without_its_environment_is_read_again_and_counts_as_before() -> None:
+    heads = KnownHeads()
+    known = heads.learn(("a", b"GET /events/t/g/c HTTP/1.1\r\nHost: h\r\n\r\n"))
+    request, counted = known.whole(), known.cached_bytes
+    known.drop_environ()
+    assert not known.request.environ
+    assert known.whole() == request
+    assert known.cached_bytes == counted
