@@ -37,7 +37,11 @@ class GroupPoll:
     that has more than `max_inflated` bytes without its compression is answered alone, as stored.
     `is_limited`: if it ends empty, it counts against the limit on empty polls. With terms of
     `fetch` nothing is acknowledged: what is delivered is in flight. With a `record` of the registry
-    the poll is refused, by ConflictError, unless the record is known to have this version.
+    the poll is refused, by ConflictError, unless the record is known to have this version. With
+    `explicit_partitions`, of so many of which an answer has messages, what is delivered is
+    acknowledged by a later poll that names it: `acknowledged` are the ends of an earlier answer,
+    one a partition, and with a `limit` of 0 the poll does no more and raises ConflictError if one
+    is overtaken.
     """
 
     subscription: Subscription
@@ -51,6 +55,8 @@ class GroupPoll:
     is_limited: bool = True
     fetch: FetchTerms | None = None
     record: RecordVersion | None = None
+    explicit_partitions: int = 0
+    acknowledged: Sequence[Position] = ()
 
 
 class PendingPoll(Protocol):
@@ -73,7 +79,8 @@ class PendingPoll(Protocol):
     def done(self, outcome: Outcome, *, keep: bool = False, upto: Sequence[Position] = ()) -> None:
         """End the poll: delivered messages are acknowledged, or only those up to these positions.
 
-        With `keep` the next poll of the same consumer id acknowledges them. Callable twice.
+        With `keep` the next poll of the same consumer id acknowledges them. Those of an explicit
+        poll stay unacknowledged without positions. Callable twice.
         """
         ...
 

@@ -80,6 +80,9 @@ class BrokerPoll:
             command.fetch.max_unacknowledged = fetch.max_unacknowledged
             command.fetch.live.extend(fetch.live)
             command.fetch.live_at_ms = fetch.live_at_ms
+        if poll.explicit_partitions:
+            command.explicit_partitions = poll.explicit_partitions
+            command.acknowledged.extend(map(to_message_id, poll.acknowledged))
         if (record := poll.record) is not None:
             command.record.kind, command.record.name = record.kind, record.name
             command.record.version = record.version
@@ -114,24 +117,18 @@ class BrokerPoll:
         if last.HasField("code"):
             after = last.retry_after_ms / 1000 if last.HasField("retry_after_ms") else None
             raise from_code(last.code, last.message, after)
-        found: list[Stored] = []
-        failure: RouterError | None = None
-        damaged: set[int] = set()
-        for entry, piece in self._entries():
-            if entry.partition in damaged:
-                continue
-            try:
-                found += self._read(entry, piece)
-            except (PublishRefusedError, ReadFailedError) as error:
-                failure = error
-                damaged.add(entry.partition)
+        found, failure = self._read_all()
         # What the messages were made of need not wait with them for their client.
         self._answer.clear()
         if failure is not None:
             if not found:
                 raise ReadFailedError(f"a stored entry cannot be read: {failure}") from failure
             self._upto = _last(found)
-        return self._bounded(found)
+        if found:
+            found = self._bounded(found)
+            if self._poll.explicit_partitions:
+                self._upto = ()
+        return found
 
     @property
     def is_held(self) -> bool:
@@ -164,6 +161,30 @@ class BrokerPoll:
             for entry in command.entries:
                 yield entry, bytes(view[at : at + entry.size])
                 at += entry.size
+
+    def _read_all(self) -> tuple[list[Stored], RouterError | None]:
+        """Return the messages, and what made those of a partition unreadable from some entry on.
+
+        Of entries of which nothing is left the ends are kept: no later poll could name them.
+        """
+        found: list[Stored] = []
+        failure: RouterError | None = None
+        damaged: set[int] = set()
+        ends: dict[int, Position] = {}
+        for entry, piece in self._entries():
+            partition = entry.partition
+            if partition in damaged:
+                continue
+            try:
+                found += self._read(entry, piece)
+            except (PublishRefusedError, ReadFailedError) as error:
+                failure = error
+                damaged.add(partition)
+            else:
+                ends[partition] = Position(entry.ledger, entry.entry, partition, epoch=entry.epoch)
+        if not found:
+            self._upto = tuple(ends.values())
+        return found, failure
 
     def _read(self, entry: Any, payload: bytes) -> list[Stored]:
         """Return the messages of an entry; raise PublishRefusedError, ReadFailedError."""

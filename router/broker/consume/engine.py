@@ -15,9 +15,9 @@ from typing import Final, Protocol
 import structlog
 
 from router.broker.consume.leases import ClaimRequest, Leases
-from router.broker.consume.polls import Poll, Timer
+from router.broker.consume.polls import Poll
 from router.broker.consume.reader import Opener, PollReader
-from router.broker.consume.requests import PollClient, PollRequest
+from router.broker.consume.requests import PollClient, PollRequest, Timer
 from router.broker.delivery import StartPosition, Subscription
 from router.broker.storage import DamagedError, StoreError
 from router.errors import (

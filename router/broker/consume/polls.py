@@ -7,14 +7,12 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from math import inf
 from typing import TYPE_CHECKING, Final, Protocol
 
-import structlog
-
+from router.broker.consume.confirming import NamedAnswer, acknowledge
 from router.broker.consume.leases import ClaimUpdate
 from router.broker.consume.reader import PollReader
-from router.broker.consume.requests import PollClient, PollRequest, TakenMessages
+from router.broker.consume.requests import PollClient, PollRequest, TakenMessages, Timer
 from router.errors import (
     CoordinationUnavailableError,
-    FencedError,
     RouterError,
     SubscriptionBusyError,
     SubscriptionNotFoundError,
@@ -35,16 +33,6 @@ MIN_WAIT_SECONDS: Final = 0.001
 MAX_REOPENINGS: Final = 10
 """A subscription that is reset all the time is not read."""
 _NO_PARTITIONS: Final[Set[int]] = frozenset()
-
-_log = structlog.get_logger(__name__)
-
-
-class Timer(Protocol):
-    """A call that is due later."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-        ...
 
 
 class Engine(Protocol):
@@ -101,6 +89,7 @@ class Poll:
         "_is_needed",
         "_is_waiting",
         "_limited",
+        "_named",
         "_opened_once",
         "_pending",
         "_reopenings",
@@ -142,6 +131,7 @@ class Poll:
         self._deadline = now + request.timeout
         self._claimed_at = now
         self._busy: SubscriptionBusyError | None = None
+        self._named = NamedAnswer(request.acknowledged)
         self._limited: float | None = None
         self._opened_once = self._is_needed = False
         self._reopenings = 0
@@ -243,8 +233,8 @@ class Poll:
                     self._held[partition].give(position)
                 elif keep:
                     pending.append(position)
-                else:
-                    self._acknowledge(self._held[partition], position)
+                elif upto or not self.request.explicit_partitions:
+                    acknowledge(self._held[partition], position)
             if not keep and self._rests():
                 return
         self.end(outcome, pending)
@@ -286,13 +276,25 @@ class Poll:
             and (position.ledger, position.entry) <= (known.ledger, known.entry)
         }
 
-    def _acknowledge(self, reader: PollReader, position: Position) -> None:
-        try:
-            reader.acknowledge(position)
-        except FencedError:
-            request = self.request
-            names = {"topic": request.topic, "group": request.subscription}
-            _log.info("acknowledgement came too late", **names)
+    @property
+    def _is_incomplete(self) -> bool:
+        """Return whether partitions may come of which an earlier answer is acknowledged first."""
+        return bool(self._named) and (self._is_waiting or self._unavailable is not None)
+
+    def _confirm(self) -> None:
+        """Answer a poll that only acknowledges, once that is on disk; raise ConflictError."""
+        self._named.check()
+        self._stop_timer()
+        self.is_answered = True
+        for reader in self._held.values():
+            reader.when_stored(self._confirmed)
+            return
+        self._confirmed()
+
+    def _confirmed(self) -> None:
+        if not self.has_ended:
+            self.end(Outcome.REFUSED)
+            self.client.polled(self.poll_id, ())
 
     def _update(self) -> None:
         """Read the partitions that were granted, and no longer those that were withdrawn.
@@ -315,14 +317,20 @@ class Poll:
             held[partition] = reader
             position = self._pending.pop(partition, None)
             if position is not None:
-                self._acknowledge(reader, position)
+                acknowledge(reader, position)
+            self._named.acknowledge(reader)
 
     def _take(self) -> list[TakenMessages] | None:
-        """Return what the partitions have, None: the connection takes nothing now.
+        """Return what the partitions have, None: there is nothing to answer now.
 
         Raises the failure of a partition if there is nothing of the others.
         """
         taken: list[TakenMessages] = []
+        if self._is_incomplete:
+            return taken
+        if not self.request.limit:
+            self._confirm()
+            return None
         if not self._held:
             return taken
         if not self.client.writable:
@@ -330,8 +338,9 @@ class Poll:
             return None
         request, failure = self.request, None
         limit, max_bytes = request.limit, request.max_bytes
+        partitions = request.explicit_partitions or len(self._held)
         for reader in self._in_turn():
-            if limit <= 0 or (taken and max_bytes <= 0):
+            if limit <= 0 or not partitions or (taken and max_bytes <= 0):
                 break
             try:
                 count, size = reader.take(request, limit, max_bytes, taken)
@@ -340,6 +349,7 @@ class Poll:
                 continue
             limit -= count
             max_bytes -= size
+            partitions -= bool(count)
         if failure is not None and not taken:
             raise failure
         if not taken:
@@ -408,7 +418,8 @@ class Poll:
 
     def _refusal(self) -> RouterError | None:
         """Return what names the holder of the subscription, if nothing of it was ever had."""
-        if self._opened_once:
+        is_incomplete = self._is_incomplete
+        if self._opened_once and not is_incomplete:
             return None
         if self._unavailable is not None:
             return CoordinationUnavailableError(self._unavailable, retry_after=1)
@@ -418,6 +429,10 @@ class Poll:
             polls = self._holder.startswith("consumer ")
             what = "is polling already:" if polls else "has to wait for"
             return SubscriptionBusyError(f"{who} {what} {self._holder}", retry_after=1)
+        if is_incomplete and self._busy is None:
+            return SubscriptionBusyError(
+                "the partitions of the Ack-Token are not assigned yet", retry_after=1
+            )
         return self._busy
 
     def _close(self) -> None:

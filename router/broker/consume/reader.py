@@ -171,6 +171,10 @@ class PollReader(Exclusive):
         ack = Ack(upto.entry, cumulative=True, ack_set=tuple(left))
         subscription.acknowledge(self._consumer, (ack,), None)
 
+    def when_stored(self, call: Callable[[], None]) -> None:
+        """Call when all that was acknowledged so far is on disk."""
+        self.subscription.context.store.after_sync(call)
+
     def give(self, upto: Position) -> None:
         """Have what a fetch took be in flight, up to a message."""
         if self._fetch is not None:

@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 from router.broker.delivery import StartPosition
 from router.broker.delivery.in_flight import FetchTerms
 from router.errors import RouterError
+from router.model import Position
 from router.registry import RecordVersion
 
 
@@ -21,6 +22,9 @@ class PollRequest:
     without their compression are answered alone. `empty_polls_per_minute`: 0 is no limit. A poll
     with terms of `fetch` acknowledges nothing: it takes what is not in flight, which is so then.
     `record`: the version of a record by which the poll goes; if it may be another, it is refused.
+    With `explicit_partitions`, of so many of which an answer has messages, what is delivered is
+    acknowledged by a later poll that names it: `acknowledged` are the ends of an earlier answer,
+    one a partition, and with a `limit` of 0 the poll does no more.
     """
 
     topic: str
@@ -35,6 +39,8 @@ class PollRequest:
     empty_polls_per_minute: int = 0
     fetch: FetchTerms | None = None
     record: RecordVersion | None = None
+    explicit_partitions: int = 0
+    acknowledged: Sequence[Position] = ()
 
 
 class TakenMessages(NamedTuple):
@@ -54,6 +60,14 @@ class TakenMessages(NamedTuple):
     ack_set: Sequence[int] = ()
     first: int = 0
     batch_size: int = 0
+
+
+class Timer(Protocol):
+    """A call that is due later."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+        ...
 
 
 class PollClient(Protocol):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from router.backends.polling import GroupPoll, PendingPoll, Polling
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
-from router.model import Outcome, Position, Stored
-from router.services.consume.ack_tokens import AckTokens
+from router.model import ConsumerId, Outcome, Position, Stored
+from router.services.consume.ack_tokens import MAX_TOKEN_PARTITIONS, AckTokens, AnsweredRange
 from router.services.consume.context import (
     AckMode,
     AnswerMemory,
@@ -26,6 +26,7 @@ class DirectSession:
     """One poll; `waited` are the seconds that it has stood still. See `PollSession`."""
 
     __slots__ = (
+        "_answered",
         "_client",
         "_context",
         "_deadline",
@@ -57,6 +58,7 @@ class DirectSession:
         self._pending: PendingPoll | None = None
         self._memory = AnswerMemory(context.unsent)
         self._has_ended = False
+        self._answered: Iterable[AnsweredRange] = ()
 
     def run(self) -> Steps[list[Stored]]:
         """Return messages, or none when the time is over; waits for its mailbox."""
@@ -78,7 +80,7 @@ class DirectSession:
                 continue
             except BackendUnavailableError:
                 # The broker went away, and with it all that was held.
-                if self._deadline <= context.clock():
+                if self._deadline <= context.clock() and not self._request.acknowledged:
                     return []
                 continue
             if not found:
@@ -89,6 +91,7 @@ class DirectSession:
             elif found[0].oversized and self._request.fetch is None:
                 self._put_away(pending, found[0])
             elif self._memory.reserve(size := answer_size(found)):
+                self._answered = _ranges(found)
                 return found
             else:
                 # Kept, it would take the memory that there is not. It is received again.
@@ -101,8 +104,12 @@ class DirectSession:
         self._context.figures.note_answer(messages)
         self._end(Outcome.DELIVERED, keep=self._request.ack is AckMode.NEXT)
 
-    def token(self, tokens: AckTokens) -> None:
-        """Return None: that the answer is written acknowledges it, or the id's next poll."""
+    def token(self, tokens: AckTokens) -> str | None:
+        """Return what names the messages read, None: the request is not explicit."""
+        if self._request.ack is not AckMode.EXPLICIT:
+            return None
+        request = self._request
+        return tokens.write(ConsumerId(request.subscription, request.consumer), self._answered)
 
     def end(self, outcome: Outcome) -> None:
         """Release everything; callable twice."""
@@ -134,6 +141,8 @@ class DirectSession:
             request.limited,
             request.fetch,
             request.record,
+            MAX_TOKEN_PARTITIONS if request.ack is AckMode.EXPLICIT else 0,
+            tuple(answered.last for answered in request.acknowledged.values()),
         )
 
     def _wait(self, pending: PendingPoll) -> Steps[list[Stored]]:
@@ -144,6 +153,8 @@ class DirectSession:
             if self._client.is_closed():
                 raise ClientGoneError
             if context.stopping:
+                if not self._request.limit:
+                    raise BackendUnavailableError("this worker stops")
                 return []
             began = context.clock()
             if began >= until:
@@ -160,3 +171,13 @@ class DirectSession:
             stored,
             lambda: pending.done(Outcome.DELIVERED, upto=place),
         )
+
+
+def _ranges(found: Sequence[Stored]) -> Iterable[AnsweredRange]:
+    """Return the first and the last message of each partition."""
+    ranges: dict[int, AnsweredRange] = {}
+    for stored in found:
+        place = stored.position
+        known = ranges.get(place.partition)
+        ranges[place.partition] = AnsweredRange(known.first if known else place, place)
+    return ranges.values()

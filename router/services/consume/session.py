@@ -390,7 +390,7 @@ class Subscriber:
         """
         context = self.context
         session: PollSession | DirectSession
-        if reader is None and self._store is not None and request.ack is not AckMode.EXPLICIT:
+        if reader is None and self._store is not None:
             session = DirectSession(
                 context, self._store, request, (mailbox, client), self._oversized
             )

@@ -915,7 +915,7 @@ class CommandRetain(_message.Message):
     def __init__(self, claim_id: _Optional[int] = ..., in_use: _Optional[bool] = ...) -> None: ...
 
 class CommandPoll(_message.Message):
-    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated", "fetch", "record")
+    __slots__ = ("poll_id", "topic", "subscription", "consumer", "limit", "max_bytes", "strict", "timeout_ms", "earliest", "timestamp_ms", "empty_polls_per_minute", "max_inflated", "fetch", "record", "explicit_partitions", "acknowledged")
     POLL_ID_FIELD_NUMBER: _ClassVar[int]
     TOPIC_FIELD_NUMBER: _ClassVar[int]
     SUBSCRIPTION_FIELD_NUMBER: _ClassVar[int]
@@ -930,6 +930,8 @@ class CommandPoll(_message.Message):
     MAX_INFLATED_FIELD_NUMBER: _ClassVar[int]
     FETCH_FIELD_NUMBER: _ClassVar[int]
     RECORD_FIELD_NUMBER: _ClassVar[int]
+    EXPLICIT_PARTITIONS_FIELD_NUMBER: _ClassVar[int]
+    ACKNOWLEDGED_FIELD_NUMBER: _ClassVar[int]
     poll_id: int
     topic: str
     subscription: str
@@ -944,7 +946,9 @@ class CommandPoll(_message.Message):
     max_inflated: int
     fetch: FetchTerms
     record: RecordVersion
-    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ..., fetch: _Optional[_Union[FetchTerms, _Mapping]] = ..., record: _Optional[_Union[RecordVersion, _Mapping]] = ...) -> None: ...
+    explicit_partitions: int
+    acknowledged: _containers.RepeatedCompositeFieldContainer[_pulsar_pb2.MessageIdData]
+    def __init__(self, poll_id: _Optional[int] = ..., topic: _Optional[str] = ..., subscription: _Optional[str] = ..., consumer: _Optional[str] = ..., limit: _Optional[int] = ..., max_bytes: _Optional[int] = ..., strict: _Optional[bool] = ..., timeout_ms: _Optional[int] = ..., earliest: _Optional[bool] = ..., timestamp_ms: _Optional[int] = ..., empty_polls_per_minute: _Optional[int] = ..., max_inflated: _Optional[int] = ..., fetch: _Optional[_Union[FetchTerms, _Mapping]] = ..., record: _Optional[_Union[RecordVersion, _Mapping]] = ..., explicit_partitions: _Optional[int] = ..., acknowledged: _Optional[_Iterable[_Union[_pulsar_pb2.MessageIdData, _Mapping]]] = ...) -> None: ...
 
 class RecordVersion(_message.Message):
     __slots__ = ("kind", "name", "version")

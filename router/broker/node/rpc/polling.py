@@ -84,6 +84,8 @@ class PollSession:
             command.empty_polls_per_minute,
             _fetch_terms(command.fetch) if command.HasField("fetch") else None,
             _record(command.record) if command.HasField("record") else None,
+            command.explicit_partitions,
+            tuple(map(conversions.from_message_id, command.acknowledged)),
         )
         self._engine.begin(self, command.poll_id, request)
 

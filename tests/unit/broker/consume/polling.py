@@ -24,7 +24,7 @@ from router.broker.topics.groups import Groups
 from router.broker.topics.topics import TopicOptions, Topics
 from router.coordination.opening import SingleNode
 from router.errors import RouterError
-from router.model import Message, Outcome, TopicName
+from router.model import Message, Outcome, Position, TopicName
 from router.registry import RecordVersion
 from router.wire.pulsar import pack, unpack
 from router.wire.pulsar.pulsar_pb2 import NONE, CompressionType
@@ -96,6 +96,8 @@ class Worker:
     writable: bool = True
     answers: dict[int, list[Got] | RouterError] = field(default_factory=dict)
     waiting: list[Callable[[], None]] = field(default_factory=list)
+    now_ms: Callable[[], int] = int
+    answered_ms: dict[int, int] = field(default_factory=dict)
 
     def when_writable(self, resume: Callable[[], None]) -> None:
         self.waiting.append(resume)
@@ -109,6 +111,7 @@ class Worker:
     def polled(self, poll_id: int, taken: Sequence[TakenMessages]) -> None:
         assert poll_id not in self.answers, "answered twice"
         self.answers[poll_id] = [got for one in taken for got in messages_of(one)]
+        self.answered_ms[poll_id] = self.now_ms()
 
     def refused(self, poll_id: int, failure: RouterError) -> None:
         assert poll_id not in self.answers, "answered twice"
@@ -143,7 +146,7 @@ class House:
             clock,
             lambda kind, name: self.versions.get((kind, name)),
         )
-        self.worker = Worker()
+        self.worker = Worker(now_ms=topics.now_ms)
         self._ids = count(1)
 
     @classmethod
@@ -209,12 +212,15 @@ class House:
         worker: Worker | None = None,
         fetch: FetchTerms | None = None,
         record: RecordVersion | None = None,
+        explicit_partitions: int = 0,
+        acknowledged: Sequence[Position] = (),
     ) -> int:
         """Begin a poll of a group that starts at the earliest message; return its number."""
         poll_id = next(self._ids)
         request = PollRequest(
             TOPIC, group, consumer, limit, max_bytes, strict, timeout, StartPosition(earliest=True),
-            1 << 24, fetch=fetch, record=record,
+            1 << 24, fetch=fetch, record=record, explicit_partitions=explicit_partitions,
+            acknowledged=acknowledged,
         )  # fmt: skip
         self.engine.begin(worker or self.worker, poll_id, request)
         return poll_id
@@ -250,6 +256,11 @@ class House:
         assert subscription.record is not None
         self.store.acknowledge(subscription.record, Ack(entry, ack_set=tuple(left)))
         await self.stored()
+
+    def ends(self, poll_id: int) -> list[Position]:
+        """Return where the answer of a poll ends, in each partition."""
+        held = self.engine._polls.get(self.worker, {})[poll_id]._held.values()
+        return [reader.last for reader in held if reader.last is not None]
 
     def answer(self, poll_id: int) -> list[Got]:
         """Return what a poll was answered; raise its failure."""

@@ -79,6 +79,7 @@ class Poll:
     stale: bool = False
     fetch: FetchTerms | None = None
     given: dict[int, list[int]] = field(default_factory=dict)
+    answered_ms: int = 0
 
 
 class Machine(RuleBasedStateMachine):
@@ -192,7 +193,7 @@ class Machine(RuleBasedStateMachine):
         assert poll.taken is not None
         if poll.fetch is not None and how != "lost" and not poll.stale:
             for partition, numbers in poll.given.items():
-                due = poll.fetch.due(self.house.now_ms), poll.consumer
+                due = poll.fetch.due(poll.answered_ms), poll.consumer
                 self.logs[partition].given.update(dict.fromkeys(numbers, due))
         elif how != "lost" and not poll.stale:
             for partition, upto in poll.taken.items():
@@ -211,7 +212,8 @@ class Machine(RuleBasedStateMachine):
     @rule()
     def worker_leaves(self) -> None:
         async def leave() -> None:
-            gone, self.house.worker = self.house.worker, Worker()
+            gone = self.house.worker
+            self.house.worker = Worker(now_ms=gone.now_ms)
             self.house.engine.gone(gone)
             await self.house.settle()
 
@@ -269,6 +271,7 @@ class Machine(RuleBasedStateMachine):
                 del self.polls[poll_id]  # the time of the poll is over
                 continue
             assert isinstance(found, list), found
+            poll.answered_ms = self.house.worker.answered_ms.pop(poll_id)
             self.check(poll, found)
 
     def check(self, poll: Poll, found: list[Got]) -> None:
