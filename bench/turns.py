@@ -39,6 +39,7 @@ BACKLOG_ENTRIES = 4_000
 MANY_TOPICS = 1_000
 WAITING_MESSAGES = 40_000
 FETCHED_MESSAGES = 60_000
+NAMED_MESSAGES = 6_000
 STREAM_MESSAGES = 60_000
 
 Measure = Callable[[Server], int]
@@ -151,14 +152,18 @@ class _Client:
         return self.ask(request("POST", path, body))
 
     def ask(self, asked: bytes) -> bytes:
-        """Return the body of the answer to a request, whose length the answer says."""
+        """Return the body of the answer to a request."""
+        return self.answer(asked)[1]
+
+    def answer(self, asked: bytes) -> tuple[bytes, bytes]:
+        """Return the head and the body of an answer, which says its length."""
         self._socket.sendall(asked)
         answer = b""
         while (end := answer.find(b"\r\n\r\n")) < 0 or len(answer) < end + 4 + _length(answer):
             if not (piece := self._socket.recv(1 << 18)):
                 raise RuntimeError("the router closed the connection")
             answer += piece
-        return answer[end + 4 :]
+        return answer[:end], answer[end + 4 :]
 
 
 def _length(answer: bytes) -> int:
@@ -206,6 +211,33 @@ class Fetches:
         return done
 
 
+@dataclass
+class NamedAnswers:
+    """Polls of one message with `ack=explicit`, each of which names the answer before it."""
+
+    topic: str = ""
+
+    def prepare(self, server: Server) -> None:
+        """Publish what polls are answered."""
+        self.topic = f"named-{next(_topics)}"
+        publish, published = request("POST", f"/events/{self.topic}", KIB), 0
+        while published < NAMED_MESSAGES:
+            published += len(run(server.port, [publish], 32, 0.3).latencies)
+
+    def __call__(self, server: Server) -> int:
+        """Poll; return the number of polls."""
+        client = _Client(server.port)
+        path = f"/events/{self.topic}/g/c?from=earliest&timeout=0&limit=1&ack="
+        token, done, until = "explicit", 0, time.monotonic() + SECONDS
+        while time.monotonic() < until:
+            head, body = client.answer(request("GET", path + token))
+            if body == b"[]":
+                break
+            token = re.findall(rb"\r\nack-token: *([^\r]+)", head, re.IGNORECASE)[0].decode()
+            done += 1
+        return done
+
+
 def _sends(load: wire.Load) -> Measure:
     def measure(server: Server) -> int:
         url = f"pulsar://127.0.0.1:{server.pulsar}"
@@ -236,6 +268,7 @@ MEASURES: dict[str, Measure] = {
     "poll of 500 messages, 1 consumer": WaitingPolls(1, 500, polls.TOGETHER),
     "fetch and acknowledge 1 message": Acks(1),
     "fetch and acknowledge 100 messages": Acks(100),
+    "poll of 1 single message, ack=explicit": NamedAnswers(),
     "REST: fetch and acknowledge 1 message": Fetches(1),
     "REST: fetch and acknowledge 100 messages": Fetches(100),
     "REST: fetch 1 message, acknowledge none": Fetches(1, acknowledges=False),
@@ -325,7 +358,7 @@ def _in_turns(servers: list[Server], measure: Measure) -> list[Figures]:
         pairs = list(zip(servers, figures, strict=True))
         for server, noted in reversed(pairs) if turn % 2 else pairs:
             meter = Meter(server)
-            if isinstance(measure, WaitingPolls | Acks | Fetches):
+            if isinstance(measure, WaitingPolls | Acks | NamedAnswers | Fetches):
                 measure.prepare(server)
             if isinstance(measure, WaitingPolls):
                 measure.begins = meter.begin
