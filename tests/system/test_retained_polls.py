@@ -34,9 +34,9 @@ SOON = 5.0
 class Router(Stack):
     """A router of two workers over Kafka."""
 
-    def __init__(self, folder: Path, kafka: str) -> None:
+    def __init__(self, folder: Path, kafka: str, fencing: str) -> None:
         flags = ("--workers", "2", "--backend", f"kafka://{kafka}")
-        super().__init__(folder, *flags, consume_empty_polls_per_minute="0")
+        super().__init__(folder, *flags, consume_empty_polls_per_minute="0", kafka_fencing=fencing)
         self.flag = f"kafka://{kafka}"
 
     def command(self, *words: str) -> None:
@@ -98,9 +98,11 @@ class Client:
         self._client.close()
 
 
-@pytest.fixture(scope="module")
-def router(kafka: Kafka, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Router]:
-    router = Router(tmp_path_factory.mktemp("retained"), kafka.address)
+@pytest.fixture(scope="module", params=["deadline", "transactions"])
+def router(
+    request: pytest.FixtureRequest, kafka: Kafka, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Router]:
+    router = Router(tmp_path_factory.mktemp("retained"), kafka.address, request.param)
     try:
         router.start()
         router.wait_ready()
@@ -155,6 +157,16 @@ def test_workers_take_turns_and_lose_and_repeat_nothing(
     for turn in range(10):
         found += several(clients[turn % 2], topic, 1 + turn)
     assert found == numbers(0, 55)
+
+
+def test_what_polls_leave_to_the_next_one_is_handed_over_between_workers(
+    clients: tuple[Client, Client], topic: str
+) -> None:
+    found = []
+    for turn in range(8):
+        for _ in range(1 + turn):
+            found += clients[turn % 2].poll(topic, "limit=2&timeout=0&ack=next")
+    assert found == numbers(0, 72)
 
 
 def test_the_next_poll_at_another_worker_does_not_wait_for_the_retained_claim_to_end(

@@ -14,7 +14,8 @@ a poll with that token acknowledges before it reads. The alternative, acknowledg
 answer, loses what a broken connection swallows.
 
 What a poll takes of its partitions is said by a `PollReader`: `services/fetch` brings its own.
-Nothing here is kept between polls but which groups exist, so any worker may serve any poll.
+What is kept between polls, which groups exist and claims that are `retained` for a moment, is given
+up for any other worker, so any worker may serve any poll.
 """
 
 from __future__ import annotations
