@@ -4,6 +4,8 @@ Both routers run all the time and one of them is under load: what else the machi
 both. Processor time is that of all processes of a router; the load generator's is not counted.
 Printed are the medians of the turns, and the ratio of this tree to the old one.
 
+With `--kafka` both routers keep their messages in one Apache Kafka. What that uses is not counted.
+
 Where rates say something about the router, the load generator is the one in Go (`run_go`).
 """
 
@@ -320,9 +322,14 @@ def main() -> None:
     options = argparse.ArgumentParser(prog="python -m bench.turns")
     options.add_argument("old", type=Path, help="the source tree to compare with")
     options.add_argument("--only", default="", help="measure what has this in its title")
+    options.add_argument("--kafka", action="store_true", help="measure HTTP over Apache Kafka")
     given = options.parse_args()
     with ExitStack() as stack:
-        servers = [stack.enter_context(router(tree)) for tree in (given.old.resolve(), ROOT)]
+        settings = (
+            {"backend_url": f"kafka://{stack.enter_context(_kafka())}"} if given.kafka else {}
+        )
+        trees = given.old.resolve(), ROOT
+        servers = [stack.enter_context(router(tree, **settings)) for tree in trees]
         for title, measure in MEASURES.items():
             if given.only in title:
                 print(f"{title:<42} {_line(*_in_turns(servers, measure))}", flush=True)
