@@ -118,10 +118,12 @@ class PartitionFetch:
         self._taken.clear()
 
     def seconds_until_due(self) -> float | None:
-        """Return after how many seconds to go over the partition again; None: there is no time."""
-        now_ms = self._subscription.context.now_ms()
-        due = self._in_flight.next_due(self._terms, now_ms)
-        return None if due is None else (due - now_ms) / 1000
+        """Return after how many seconds to go over the partition again; None: there is no time.
+
+        At once if something has become due since it was gone over.
+        """
+        due = self._in_flight.next_due(self._terms, self._now_ms)
+        return None if due is None else (due - self._subscription.context.now_ms()) / 1000
 
 
 def _end(stored: Entry, index: int) -> Place:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from router.broker.consume.fetching import PartitionFetch
 from router.broker.delivery import in_flight
 from router.broker.delivery.in_flight import InFlight, Span
 from router.broker.entries.slicing import EntryOpener
@@ -92,6 +93,28 @@ def test_fetch_that_waits_is_answered_when_something_is_due() -> None:
         await house.settle()
         assert poll not in house.worker.answers
         house.clock.advance(MS * 1.1 / 1000)
+        await house.settle()
+        assert [got.value for got in house.answer(poll)] == [b"a"]
+
+    on_a_house(test)
+
+
+def test_what_comes_due_while_a_fetch_looks_is_not_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def test(house: House) -> None:
+        await house.publish([Message(b"a")])
+        assert await house.fetch() == [b"a"]
+        begin = PartitionFetch.begin
+
+        def begin_slowly(fetch: PartitionFetch) -> int:
+            entry = begin(fetch)
+            house.clock.now += MS * 1.1 / 1000
+            return entry
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionFetch, "begin", begin_slowly)
+            poll = house.begin(timeout=60.0, fetch=house.terms("c"))
+            await house.settle()
+        house.clock.advance(0.01)
         await house.settle()
         assert [got.value for got in house.answer(poll)] == [b"a"]
 
