@@ -5,9 +5,9 @@ consumer notes how far it is, and one thread commits for all of them INTERVAL_SE
 request asks the node whether their grants stand, one request for each coordinator what the groups
 have committed, and the commits, which Kafka takes for one group each, follow each other over one
 connection without waiting. Each consumer decides by itself, as for a commit of its own
-(`consumer`). Where a request to Kafka fails, commits are made one by one, so that a group that
-cannot commit holds up no other; all of it has COMMIT_SECONDS. What fails then is left to the poll:
-its consumer defers nothing more.
+(`consumer`). Where a request to Kafka fails, and with transactions, each commits by itself, so that
+a group that cannot commit holds up no other; all of it has COMMIT_SECONDS. What fails then is left
+to the poll: its consumer defers nothing more.
 
 A consumer is closed when its last commit is done, which hands its group over. After a kill of the
 worker the messages of at most INTERVAL_SECONDS and one commit come again.
@@ -107,8 +107,11 @@ class CommitQueue:
             try:
                 self._together(left, confirmed, deadline)
             except RouterError as error:
-                _log.info("commits are made one by one", reason=str(error))
-            self._alone(left, deadline)
+                _log.info("each group commits by itself", reason=str(error))
+            for consumer in list(left):
+                del left[consumer]
+                # Each by itself: a transaction takes several requests, and so may a failure.
+                threading.Thread(target=_alone, args=(consumer, deadline), daemon=True).start()
         except Exception as error:  # noqa: BLE001 - the thread's rim: the consumers get the failure
             if not isinstance(error, RouterError):
                 _log.exception("committing failed")
@@ -119,17 +122,6 @@ class CommitQueue:
     def _confirmed(self, consumers: Sequence[Committing]) -> list[bool]:
         """Return whose grants stand; raise what prevents the node from saying so."""
         return self._node.confirm_all([one.grant for one in consumers], COMMIT_SECONDS)
-
-    def _alone(self, left: dict[Committing, None], deadline: float) -> None:
-        """Commit what could not be together, within the time that is left for all of it."""
-        for consumer in list(left):
-            failure: RouterError | None = None
-            try:
-                consumer.commit_alone(deadline)
-            except RouterError as error:
-                failure = error
-            del left[consumer]
-            consumer.end_commit(failure)
 
     def _together(
         self, left: dict[Committing, None], confirmed: Sequence[bool], deadline: float
@@ -152,3 +144,16 @@ class CommitQueue:
             if commit.group in done:
                 del left[one]
                 one.end_commit(None)
+
+
+def _alone(consumer: Committing, deadline: float) -> None:
+    """Commit for one consumer that has begun to."""
+    failure: RouterError | None = None
+    try:
+        consumer.commit_alone(deadline)
+    except RouterError as error:
+        failure = error
+    except Exception as error:  # noqa: BLE001 - the thread's rim: the consumer gets the failure
+        _log.exception("committing failed")
+        failure = BackendUnavailableError(f"committing failed: {said(error)}")
+    consumer.end_commit(failure)

@@ -7,9 +7,9 @@ poll goes on where the last one ended. It is retained only for an id that polled
 so that polls which alternate between workers do not recall each other's claims.
 
 Nothing is pinned to the worker. The node recalls a claim when another poll of the id waits for it,
-another node for its lease, or an administrator for its end (`router.node.Claim`). One thread ends
-claims that are recalled, lost, revoked or unused: it closes the consumers, which ends what they
-have under way, and releases the claim. They have at most MAX_RETAINED
+another node for its lease, or an administrator for its end (`router.node.Claim`). One thread finds
+claims that are recalled, lost, revoked or unused, and has each ended: its consumers are closed,
+which ends what they have under way, and it is released. They have at most MAX_RETAINED
 consumers; what each has read ahead is bounded by its backend.
 
 One lock guards the table; it is never held over I/O.
@@ -192,7 +192,8 @@ class RetainedClaims:
                     self._thread = None
                     return
             for claim in ended:
-                claim.end()
+                # Each by itself: a store that is slow for one group holds up no other.
+                threading.Thread(target=claim.end, name="ended-claim", daemon=True).start()
 
     def _take_unusable(self) -> list[RetainedClaim]:
         found, now = [], self._clock()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -162,6 +163,25 @@ def test_polls_that_alternate_between_workers_lose_and_repeat_nothing(workers: W
         worker = workers.second if turn // 3 % 2 else workers.first
         found += workers.take_at(worker, limit=1)
     assert found == [b"%d" % n for n in range(40)]
+
+
+def test_a_store_that_is_slow_to_close_one_consumer_holds_up_no_other_claim(
+    workers: Workers,
+) -> None:
+    workers.publish(b"1", b"2", b"3")
+    groups = [Subscription(TOPIC, name) for name in "xy"]
+    for group in groups:
+        for _ in range(2):
+            assert workers.take(subscription=group, limit=1)
+    slow, go_on = workers.store.opened[1], threading.Event()
+    close = slow.close
+    slow.close = lambda: (go_on.wait(20), close())  # type: ignore[method-assign, assignment] # waits first
+    for group in groups:
+        workers.pool.submit(workers.node.recall, TOPIC, group.name, 5)
+    until(lambda: not workers.node.members(groups[1], 1).leases)
+    assert workers.node.members(groups[0], 1).leases
+    go_on.set()
+    until(lambda: not workers.node.members(groups[0], 1).leases)
 
 
 def test_a_claim_that_is_not_used_ends_by_itself(workers: Workers) -> None:

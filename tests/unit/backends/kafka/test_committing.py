@@ -222,14 +222,34 @@ def test_a_group_that_cannot_commit_holds_up_no_other(bench: Bench) -> None:
         closed(many.consumers[number])
 
 
-def test_commits_are_made_one_by_one_when_they_cannot_go_together(
+def test_each_group_commits_by_itself_when_they_cannot_go_together(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     many = Many(bench, 3)
     monkeypatch.setattr(bench.offsets, "committed_by", unavailable)
     many.commit()
-    assert many.offsets() == [2] * 3
+    wait_until(lambda: many.offsets() == [2] * 3, WAIT)
     assert bench.kafka.committed_together == []
+
+
+def test_a_group_that_commits_by_itself_and_slowly_holds_up_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    many = Many(bench, 3)
+    monkeypatch.setattr(bench.offsets, "committed_by", unavailable)
+    go_on = threading.Event()
+    slow = many.consumers[0]
+    alone = slow.commit_alone
+
+    def wait(deadline: float) -> None:
+        go_on.wait(WAIT)
+        alone(deadline)
+
+    monkeypatch.setattr(slow, "commit_alone", wait)
+    many.commit()
+    wait_until(lambda: many.offsets() == [0, 2, 2], WAIT)
+    go_on.set()
+    wait_until(lambda: many.offsets() == [2] * 3, WAIT)
 
 
 def test_nothing_is_committed_while_the_node_does_not_say_whose_grants_stand(
