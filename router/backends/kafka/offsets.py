@@ -193,7 +193,7 @@ class Offsets:
             for node, groups in self._by_coordinator(by_group, deadline).items():
                 done |= self._commit_at(node, {g: by_group[g] for g in groups}, deadline)
         except (CodeError, NoAnswerError):
-            pass  # whoever is left commits alone, and hears of it
+            pass  # the groups that are left commit by themselves, and meet it then
         return done
 
     def _commit_at(

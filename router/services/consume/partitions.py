@@ -315,7 +315,7 @@ class OpenPartitions:
             try:
                 self._opened[partition] = generation, self._consume(partition, generation)
             except SubscriptionBusyError as error:
-                # A store that has no room for another consumer says when to come again.
+                # A store that cannot have another consumer says when to try again.
                 if error.retry_after is None or not self._context.retained.end_oldest():
                     self.busy = error  # its turn may end before the poll does
                     return False

@@ -297,7 +297,7 @@ def parse(data: bytes) -> Request:
 
 
 def connection_environ(client: Any, ends: ConnectionEnds) -> dict[str, Any]:
-    """Return what all requests of a connection have in common; made for each request anew."""
+    """Return what all requests of a connection have in common; another one at each call."""
     peer, local, workers = ends
     environ: dict[str, Any] = {
         "wsgi.version": (1, 0),
