@@ -57,7 +57,10 @@ def test_bridge_hands_each_group_each_message_once(server: Server, path: str) ->
 def test_run_go_counts_errors_and_stops_when_it_has_enough(server: Server, path: str) -> None:
     posts = [request("POST", path, b"x" * 100)]
     assert len(run_go(server.port, [posts] * 2, SECONDS, enough=3 * STORED).latencies) == 6
-    polls = [request("GET", f"{path}?group=g&timeout=10000"), request("GET", f"{path}?group=")]
+    polls = [
+        request("GET", f"{path}?group={secrets.token_hex(8)}&timeout=10000"),
+        request("GET", f"{path}?group="),
+    ]
     had = run_go(server.port, [polls], SECONDS, least=100, enough=600)
     assert had.bytes >= 600
     assert had.seconds < SECONDS
@@ -66,4 +69,6 @@ def test_run_go_counts_errors_and_stops_when_it_has_enough(server: Server, path:
 
 def test_run_go_raises_what_failed_when_nothing_was_answered(server: Server, path: str) -> None:
     with pytest.raises(RuntimeError, match="408"):
-        run_go(server.port, [[request("GET", f"{path}?group=g&timeout=1")]], 0.3)
+        run_go(
+            server.port, [[request("GET", f"{path}?group={secrets.token_hex(8)}&timeout=1")]], 0.3
+        )

@@ -39,7 +39,7 @@ pytestmark = [
 ]
 
 # Of each of the four partitions: what a copy takes several seconds for, at RATE bytes a second.
-MESSAGES, SIZE, RATE = 2_000, 1_000, 1_500_000
+MESSAGES, SIZE, RATE = 2_000, 1_000, 700_000
 SECONDS = 120.0
 
 

@@ -65,6 +65,7 @@ NO_ADMIN: Final = (
 ANSWER_SECONDS: Final = 0.25
 EVICT_SECONDS: Final = 2.0
 BUSY_SECONDS: Final = 1.0
+RECALL_SECONDS: Final = 1.0
 # Between tries; all are the same, so that calls share it.
 _PAUSES: Final = Backoff(0.02)
 NAME_ADMIN: Final = (
@@ -241,7 +242,22 @@ class PulsarBackend:
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
         deadline = deadline_in(timeout)
-        self._admin(deadline).acknowledge(subscription, positions, cumulative, deadline)
+        while True:
+            # A group that polls all the time has hardly a moment without a consumer of its own.
+            self._recall(subscription.topic, subscription.name, timeout)
+            until = min(deadline, deadline_in(RECALL_SECONDS))
+            try:
+                self._admin(deadline).acknowledge(subscription, positions, cumulative, until)
+            except SubscriptionBusyError:
+                if time.monotonic() >= deadline:
+                    raise
+            except BackendTimeoutError:
+                if until >= deadline:
+                    raise
+                self._admin(deadline).acknowledge(subscription, positions, cumulative, deadline)
+                return
+            else:
+                return
 
     def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
         """Return where the subscription stands, by partition; see the protocol."""
