@@ -7,7 +7,7 @@ import time
 from router.backends import Backend
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.backend import PulsarBackend
-from router.backends.pulsar.routes import Lookups
+from router.backends.pulsar.routes import Lookups, recall_nothing
 from router.node import Node
 from router.pulsar_client.credentials import Credentials
 from router.settings import Settings
@@ -29,10 +29,9 @@ def open_backend(url: str, settings: Settings, node: Node | None) -> Backend:
     https = administration.startswith("https:")
     credentials = Credentials.from_settings(settings, tls=address.tls or https)
     routes = Lookups(address, credentials)
-    rest = RestAdmin(administration, routes, credentials) if administration else None
-    recall = {} if node is None else {"recall": node.recall}
-    backend = PulsarBackend(
-        routes, rest, time.time_ns, settings.number("consume.max_bytes"), **recall
-    )
+    recall = recall_nothing if node is None else node.recall
+    rest = RestAdmin(administration, routes, credentials, recall) if administration else None
+    max_inflated = settings.number("consume.max_bytes")
+    backend = PulsarBackend(routes, rest, time.time_ns, max_inflated, recall=recall)
     backend.rest_is_assumed = address.admin is None
     return backend

@@ -24,7 +24,7 @@ from router.backends.pulsar.joint import JointPublishing
 from router.backends.pulsar.located import find_batch
 from router.backends.pulsar.producers import Producers
 from router.backends.pulsar.reader import Opening, PulsarReader
-from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.schemas import PulsarSchemas
 from router.backends.pulsar.subscribing import (
     attach,
@@ -65,14 +65,12 @@ NO_ADMIN: Final = (
 ANSWER_SECONDS: Final = 0.25
 EVICT_SECONDS: Final = 2.0
 BUSY_SECONDS: Final = 1.0
-RECALL_SECONDS: Final = 1.0
 # Between tries; all are the same, so that calls share it.
 _PAUSES: Final = Backoff(0.02)
 NAME_ADMIN: Final = (
     "Name the address of Apache Pulsar's administration in the backend's, ?admin=http://host:port;"
     " or say ?admin=none: then topics are neither created nor listed, deleted or described."
 )
-Recall = Callable[[TopicName, str | None, float], None]
 _PROBE: Final = "persistent://public/default/ready"
 
 
@@ -88,7 +86,7 @@ class PulsarBackend:
         rest: BrokerAdmin | RestAdmin | None,
         wall_ns: Callable[[], int],
         max_inflated: int = MAX_INFLATED_BYTES,
-        recall: Recall = lambda _topic, _subscription, _timeout: None,
+        recall: Recall = recall_nothing,
     ) -> None:
         """`recall` ends what workers retain of a subscription, None: of a topic."""
         self._max_inflated = max_inflated
@@ -242,22 +240,7 @@ class PulsarBackend:
     ) -> None:
         """Acknowledge these messages alone, or each with all before it; see the protocol."""
         deadline = deadline_in(timeout)
-        while True:
-            # A group that polls all the time has hardly a moment without a consumer of its own.
-            self._recall(subscription.topic, subscription.name, timeout)
-            until = min(deadline, deadline_in(RECALL_SECONDS))
-            try:
-                self._admin(deadline).acknowledge(subscription, positions, cumulative, until)
-            except SubscriptionBusyError:
-                if time.monotonic() >= deadline:
-                    raise
-            except BackendTimeoutError:
-                if until >= deadline:
-                    raise
-                self._admin(deadline).acknowledge(subscription, positions, cumulative, deadline)
-                return
-            else:
-                return
+        self._admin(deadline).acknowledge(subscription, positions, cumulative, deadline)
 
     def cursors(self, subscription: Subscription, timeout: float) -> list[CursorState]:
         """Return where the subscription stands, by partition; see the protocol."""

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from router.backends import NullMailbox
 from router.backends.pulsar.consumer import PulsarConsumer, close_consumer
 from router.backends.pulsar.extents import Place
-from router.backends.pulsar.routes import Routes, at_broker
+from router.backends.pulsar.routes import Routes, at_broker, wait_on
 from router.backends.pulsar.subscribing import attach_reader
 from router.errors import BackendUnavailableError
 from router.model import TopicName
@@ -144,6 +144,6 @@ def open_stream(
         attach_reader(connection, stream, name, reader, place, deadline)
         return stream
 
-    stream = at_broker(routes, name, opened, deadline, even_if_busy=True)
+    stream = at_broker(routes, name, opened, deadline, when_busy=wait_on)
     stream.ask_for(FIRST_PERMITS)
     return stream

@@ -19,7 +19,7 @@ from typing import Final
 
 from router.backends import NullMailbox, Start
 from router.backends.pulsar.consumer import NO_POSITION, PulsarConsumer
-from router.backends.pulsar.routes import Routes, at_broker, moved_pauses
+from router.backends.pulsar.routes import Routes, at_broker, moved_pauses, wait_on
 from router.backends.pulsar.subscribing import attach_reader
 from router.errors import BadRequestError, ConsumerClosedError
 from router.model import Position, Stored, TopicName
@@ -95,7 +95,7 @@ class Opening:
         """
         # Busy: after a SEEK the broker may not have noticed yet that the consumer went.
         attempt = partial(self._attempt, deadline=deadline)
-        return at_broker(routes, self._topic, attempt, deadline, even_if_busy=True)
+        return at_broker(routes, self._topic, attempt, deadline, when_busy=wait_on)
 
     def begin_behind(self, position: Position) -> None:
         """Have the next consumer begin behind a message."""

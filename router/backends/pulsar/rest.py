@@ -20,10 +20,11 @@ from router.backends.pulsar.consumer import CONSUMER_NAME
 from router.backends.pulsar.cursors import message_ids, told_by_rest
 from router.backends.pulsar.extents import Extent, Stretch, Wanted, place_told, told_by_stats
 from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
-from router.backends.pulsar.routes import Routes
+from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
 from router.backends.pulsar.system_topics import check_not_system, is_system_topic
 from router.backoff import Backoff
+from router.clocks import seconds_left
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -63,9 +64,16 @@ _WITH_SYSTEM_TOPICS: Final = "?includeSystemTopic=true"
 class RestAdmin:
     """Administration over HTTP, in the terms of `BrokerAdmin`."""
 
-    def __init__(self, url: str, routes: Routes, credentials: Credentials = NO_CREDENTIALS) -> None:
+    def __init__(
+        self,
+        url: str,
+        routes: Routes,
+        credentials: Credentials = NO_CREDENTIALS,
+        recall: Recall = recall_nothing,
+    ) -> None:
         self._peer = RestPeer(url, credentials)
         self._routes = routes
+        self._recall = recall
 
     def create(self, info: TopicInfo, deadline: float) -> None:
         """Create a topic; raise TopicExistsError, NotAllowedError for policies.
@@ -183,13 +191,20 @@ class RestAdmin:
         self, subscription: Subscription, positions: Positions, cumulative: bool, deadline: float
     ) -> None:
         """Acknowledge messages, each alone or with all before it, by a consumer of our own."""
+
+        def recall() -> None:
+            # A group that polls all the time has hardly a moment without a consumer.
+            self._recall(subscription.topic, subscription.name, seconds_left(deadline))
+
         known = {partition for partition, _ in self._found(subscription, deadline)}
         for partition in sorted({position.partition for position in positions} & known):
             mine = [position for position in positions if position.partition == partition]
             self._check_stored(subscription.topic.partition(partition), mine, deadline)
             ids = message_ids(mine, cumulative=cumulative)
             if ids:
-                acknowledge(self._routes, subscription, partition, ids, cumulative, deadline)
+                acknowledge(
+                    self._routes, subscription, partition, ids, cumulative, deadline, recall
+                )
 
     def cursors(self, subscription: Subscription, deadline: float) -> list[CursorState]:
         """Return where a subscription stands, by partition; raise SubscriptionNotFoundError."""

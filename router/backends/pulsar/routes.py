@@ -57,20 +57,32 @@ def moved_pauses() -> Backoff:
     return Backoff(MOVED_PAUSE_SECONDS, MAX_MOVED_PAUSE_SECONDS)
 
 
+Recall = Callable[[TopicName, str | None, float], None]
+"""Ends what workers retain of a subscription, None: of a topic; waits for so many seconds."""
+
+
+def recall_nothing(_topic: TopicName, _subscription: str | None, _timeout: float) -> None:
+    """Do nothing: there is no node whose workers retain something."""
+
+
+def wait_on() -> None:
+    """Do nothing: the other consumer leaves by itself."""
+
+
 def at_broker(
     routes: Routes,
     topic: str,
     use: Callable[[Connection], T],
     deadline: float,
     *,
-    even_if_busy: bool = False,
+    when_busy: Callable[[], None] | None = None,
 ) -> T:
     """Return what is made of a connection to a topic's broker; again while the topic moves.
 
     Again too where the broker closed the consumer that `use` opened.
 
-    `even_if_busy`: again also while there is another consumer. Raises the last failure, and
-    SubscriptionBusyError where only the try after it was not answered in time.
+    `when_busy`: again also while there is another consumer, each time after this call. Raises the
+    last failure, and SubscriptionBusyError where only the try after it was not answered in time.
     """
     pauses = moved_pauses()
     busy: SubscriptionBusyError | None = None
@@ -79,8 +91,9 @@ def at_broker(
             return use(routes.connection(topic, deadline))
         except SubscriptionBusyError as error:
             busy = error
-            if not even_if_busy or not pauses.sleep(deadline):
+            if when_busy is None or not pauses.sleep(deadline):
                 raise
+            when_busy()
         except (LostError, ElsewhereError, ConsumerClosedError):
             if not pauses.sleep(deadline):
                 raise

@@ -130,10 +130,12 @@ def acknowledge(
     ids: Sequence[pb.MessageIdData],
     cumulative: bool,
     deadline: float,
+    when_busy: Callable[[], None],
 ) -> None:
     """Acknowledge by a consumer that comes and goes; the subscription has to exist.
 
-    While the partition has another consumer, that waits. Raises SubscriptionBusyError.
+    While the partition has another consumer, that waits, after `when_busy` was called. Raises
+    SubscriptionBusyError.
     """
 
     def acknowledge_all(consumer: PulsarConsumer) -> None:
@@ -142,7 +144,7 @@ def acknowledge(
             _acknowledge(consumer, some, cumulative, deadline)
 
     one = Subscription(subscription.topic.partition(partition), subscription.name)
-    _use(routes, one, acknowledge_all, deadline, even_if_busy=True)
+    _use(routes, one, acknowledge_all, deadline, when_busy=when_busy)
 
 
 def _by_partition(
@@ -162,7 +164,7 @@ def _use(
     deadline: float,
     *,
     start: Start | None = None,
-    even_if_busy: bool = False,
+    when_busy: Callable[[], None] | None = None,
 ) -> None:
     """Call `use` with a consumer that leaves only its cursor behind, again as `at_broker` does.
 
@@ -179,7 +181,7 @@ def _use(
         finally:
             consumer.close()
 
-    at_broker(routes, topic, attempt, deadline, even_if_busy=even_if_busy)
+    at_broker(routes, topic, attempt, deadline, when_busy=when_busy)
 
 
 def _acknowledge(

@@ -10,7 +10,7 @@ from router.backends import Backend, NullMailbox, Start
 from router.backends.pulsar import PulsarBackend
 from router.backends.pulsar.admin import BrokerAdmin
 from router.backends.pulsar.reader import Opening, PulsarReader
-from router.backends.pulsar.routes import OneBroker
+from router.backends.pulsar.routes import OneBroker, wait_on
 from router.backends.pulsar.subscribing import acknowledge
 from router.errors import BackendTimeoutError, BackendUnavailableError, SubscriptionBusyError
 from router.model import NOT_PARTITIONED, ConsumerId, Grant, Position, Subscription, TopicName
@@ -71,7 +71,7 @@ def test_a_foreign_broker_gets_subscriptions_by_consumers_that_come_and_go(
 
 
 def acknowledged(routes: OneBroker, deadline: float) -> None:
-    acknowledge(routes, GROUP, 0, [], False, deadline)
+    acknowledge(routes, GROUP, 0, [], False, deadline, wait_on)
 
 
 def read(routes: OneBroker, deadline: float) -> None:
@@ -161,12 +161,29 @@ def test_what_acknowledges_comes_again_if_its_consumer_is_closed(broker: FakeBro
     broker.on[T.ACK] = closed
     routes = OneBroker(broker.link(), own=True)
     ids = [pb.MessageIdData(ledgerId=1, entryId=1)]
-    acknowledge(routes, GROUP, 0, ids, False, time.monotonic() + WAIT)
+    acknowledge(routes, GROUP, 0, ids, False, time.monotonic() + WAIT, wait_on)
     routes.close()
     acknowledged = [command.ack.consumer_id for command in broker.of(T.ACK)]
     opened = [command.subscribe.consumer_id for command in broker.of(T.SUBSCRIBE)]
     assert len(set(opened)) == 2
     assert acknowledged == opened
+
+
+def test_what_acknowledges_says_that_it_waits_for_another_consumer(broker: FakeBroker) -> None:
+    subscribe = broker.on[T.SUBSCRIBE]
+    calls: list[int] = []
+
+    def held(side: Side, command: Any, payload: bytes) -> None:
+        (subscribe if calls else busy)(side, command, payload)
+
+    broker.on[T.SUBSCRIBE] = held
+    routes = OneBroker(broker.link(), own=True)
+    ids = [pb.MessageIdData(ledgerId=1, entryId=1)]
+    until = time.monotonic() + WAIT
+    acknowledge(routes, GROUP, 0, ids, False, until, lambda: calls.append(1))
+    routes.close()
+    assert calls == [1]
+    assert len(broker.of(T.ACK)) == 1
 
 
 @pytest.mark.parametrize("start", [Start.EARLIEST, Start.LATEST, 1, Position(1, 2, 0)])
