@@ -339,7 +339,7 @@ class KafkaReader:
         full = self._take(found, limit, max_bytes)
         if full or found:
             return found
-        end = self._offsets.end(reader.topic, reader.partition, deadline)
+        end = self._offsets.settled_end(reader.topic, reader.partition, deadline)
         while not full and reader.more(end, deadline):
             full = self._take(found, limit, max_bytes)
         return found

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import re
 import secrets
+import time
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -33,6 +34,9 @@ COMMITTED_ONLY: Final = 1
 # All that is stored. Kafka marks a transaction as committed in its partitions some milliseconds
 # after it confirmed the commit: until then only this end covers the messages.
 UNCOMMITTED_TOO: Final = 0
+MARKER_SECONDS: Final = 1.0
+"""How long a reader waits for Kafka to mark what is committed; a transaction may be open longer."""
+MARKER_PAUSE_SECONDS: Final = 0.02
 # Epochs are numbers of 63 bits; those that were not drawn here are below all that were.
 _DRAWN: Final = 1 << 62
 _NEVER: Final = 1
@@ -286,6 +290,19 @@ class Offsets:
     def end(self, topic: str, partition: int, deadline: float) -> int:
         """Return where a partition ends for readers at this moment."""
         return self.at(topic, (partition,), LATEST, deadline)[partition]
+
+    def settled_end(self, topic: str, partition: int, deadline: float) -> int:
+        """Return where a partition ends for readers once it is marked what was committed so far.
+
+        A transaction that is open is waited for MARKER_SECONDS.
+        """
+        everything = self.at(topic, (partition,), LATEST, deadline, UNCOMMITTED_TOO)[partition]
+        until = min(deadline, time.monotonic() + MARKER_SECONDS)
+        while (end := self.end(topic, partition, deadline)) < everything:
+            if time.monotonic() >= until:
+                break
+            time.sleep(MARKER_PAUSE_SECONDS)
+        return end
 
 
 def _partition(number: int, offset: int, note: str) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from router.backends.kafka import offsets
 from router.backends.kafka.acknowledging import GroupTopic, SharedCommits, commit_turn
 from router.backends.kafka.committing import CommitQueue
 from router.backends.kafka.consumer import KafkaConsumer
@@ -517,6 +518,19 @@ def test_what_readers_do_not_see_yet_is_acknowledged(bench: Bench) -> None:
     deadline = deadline_in(WAIT)
     assert bench.offsets.end("t", 0, deadline) == 0
     assert bench.offsets.at("t", (0,), LATEST, deadline) == {0: 0}
+
+
+def test_reader_waits_for_what_is_committed_to_be_marked(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench.kafka.unmarked["t", 0] = 10
+    monkeypatch.setattr(offsets, "MARKER_SECONDS", 0.05)
+    assert bench.offsets.settled_end("t", 0, deadline_in(WAIT)) == 0
+    monkeypatch.setattr(offsets, "MARKER_SECONDS", WAIT)
+    marking = threading.Timer(SOON, bench.kafka.unmarked.clear)
+    marking.start()
+    assert bench.offsets.settled_end("t", 0, deadline_in(WAIT)) == 10
+    marking.join()
 
 
 def test_a_position_that_did_not_move_for_long_is_committed_again_and_then_not_soon(
