@@ -10,7 +10,7 @@ from typing import Any
 
 import orjson
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 
 from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
 from router.wire.nats.jetstream.consumer_rules import (
@@ -83,6 +83,8 @@ def create_stream(server: ApiClient, body: Any) -> dict[str, Any]:
 
 @many
 @given(body=stream_bodies)
+@example(body={"name": "S", "allow_atomic": True, "persist_mode": "async"})
+@example(body={"name": "S", "allow_batched": True, "persist_mode": "async"})
 def test_a_stream_is_created_as_nats_server_does(server: ApiClient, body: dict[str, Any]) -> None:
     request = json.dumps(body).encode()
     server.call(f"STREAM.DELETE.{STREAM}")

@@ -101,6 +101,10 @@ _LIMITS: Final[_Rules] = (
         lambda c: c.persist_mode is PersistMode.ASYNC and c.num_replicas > 1,
         "async persist mode is not supported on replicated streams",
     ),
+    (
+        lambda c: c.persist_mode is PersistMode.ASYNC and c.allow_atomic,
+        "async persist mode is not supported with atomic batch publish",
+    ),
 )
 
 _MIRRORS: Final[Sequence[tuple[Callable[[StreamConfig], Any], ErrorCode]]] = (
