@@ -12,6 +12,7 @@ from router.broker.consume.requests import PollRequest, TakenMessages
 from router.broker.delivery import Consumer, Flow, Kind, Subscription
 from router.broker.delivery.entry_info import UnreadableEntryError
 from router.broker.delivery.exclusive import Exclusive
+from router.broker.delivery.in_flight import runs
 from router.broker.storage import PULSAR_FORMAT, Ack, Entry
 from router.broker.storage.cursors import words
 from router.errors import FencedError, ReadFailedError, over_max_bytes
@@ -347,12 +348,9 @@ class PollReader(Exclusive):
         ledger, epoch, messages = subscription.ledger.id, subscription.epoch, stored.messages
         count = size = 0
         is_full = False
-        while left and count < left_messages and not is_full:
-            first = (left & -left).bit_length() - 1
-            rest = left >> first
-            run = (~rest & rest + 1).bit_length() - 1
+        for first, stop in runs(left, left_messages):
             end = first
-            for index in range(first, first + min(run, left_messages - count)):
+            for index in range(first, stop):
                 more = opened.message_size(index)
                 if size + more > left_bytes:
                     is_full = bool(into) or index > first
@@ -383,6 +381,8 @@ class PollReader(Exclusive):
             count += end - first
             left &= -1 << end
             self.last = Position(ledger, stored.entry_id, self.partition, end - 1, messages, epoch)
+            if is_full:
+                break
         if not left and self.last is not None and count:
             self.last = Position(ledger, stored.entry_id, self.partition, epoch=epoch)
         return count, size
