@@ -115,43 +115,43 @@ class Offsets:
     ) -> dict[str, dict[int, Commit]]:
         """Return what each of these groups committed on these partitions, where it did."""
         numbers = list(partitions)
-        wanted = {group: {topic: numbers} for group in groups}
-        found = self._cluster.persist(lambda: self._fetch(wanted, deadline), deadline)
+        by_group = {group: {topic: numbers} for group in groups}
+        found = self._cluster.persist(lambda: self._fetch(by_group, deadline), deadline)
         return {
             group: {number: commit for (_, number), commit in commits.items()}
             for group, commits in found.items()
         }
 
     def committed_by(
-        self, wanted: Sequence[GroupPartition], deadline: float
+        self, partitions: Sequence[GroupPartition], deadline: float
     ) -> dict[GroupPartition, Commit]:
         """Return what groups committed, each on its partition, where they did."""
         by_group: defaultdict[str, defaultdict[str, list[int]]] = defaultdict(
             lambda: defaultdict(list)
         )
-        for of in wanted:
+        for of in partitions:
             by_group[of.group][of.name].append(of.number)
         found = self._cluster.persist(lambda: self._fetch(by_group, deadline), deadline)
-        commits = ((of, found[of.group].get((of.name, of.number))) for of in wanted)
+        commits = ((of, found[of.group].get((of.name, of.number))) for of in partitions)
         return {of: commit for of, commit in commits if commit is not None}
 
     def _fetch(
-        self, wanted: Mapping[str, Mapping[str, list[int]]], deadline: float
+        self, by_group: Mapping[str, Mapping[str, list[int]]], deadline: float
     ) -> dict[str, dict[tuple[str, int], Commit]]:
         """Return what groups committed by topic and number, of the partitions of topics."""
         found: dict[str, dict[tuple[str, int], Commit]] = {}
-        for groups in self._by_coordinator(wanted, deadline).values():
-            asked = [
+        for groups in self._by_coordinator(by_group, deadline).values():
+            requests = [
                 {
                     "group_id": group,
                     "topics": [
                         {"name": topic, "partition_indexes": numbers}
-                        for topic, numbers in wanted[group].items()
+                        for topic, numbers in by_group[group].items()
                     ],
                 }
                 for group in groups
             ]
-            request = apis.OFFSET_FETCH(groups=asked, require_stable=True)
+            request = apis.OFFSET_FETCH(groups=requests, require_stable=True)
             answer = self._cluster.ask_coordinator(GROUP, groups[0], request, deadline)
             found |= {one.group_id: self._commits(one) for one in answer.groups}
         return found
