@@ -128,6 +128,28 @@ def subscribe(
     )
 
 
+def subscribe_by_key(client: pulsar.Client, topic: str) -> list[pulsar.Consumer]:
+    """Three consumers with a range of hashes each: a key goes to the same one, whenever they come.
+
+    Ranges that the broker divides change hands with each consumer, and what follows a message of
+    such a range waits until that message is acknowledged.
+    """
+    ranges = ((0, 20_000), (20_001, 40_000), (40_001, 65_535))
+    return [
+        client.subscribe(
+            topic,
+            "s",
+            consumer_type=pulsar.ConsumerType.KeyShared,
+            consumer_name=f"from-{first}",
+            initial_position=pulsar.InitialPosition.Earliest,
+            key_shared_policy=pulsar.ConsumerKeySharedPolicy(
+                pulsar.KeySharedMode.Sticky, sticky_ranges=[(first, last)]
+            ),
+        )
+        for first, last in ranges
+    ]
+
+
 def receive(consumer: pulsar.Consumer, count: int) -> list[pulsar.Message]:
     return [consumer.receive(SOON) for _ in range(count)]
 
@@ -198,10 +220,7 @@ def test_router_s_client_acknowledges_single_messages_of_an_entry(
 def test_a_key_goes_to_one_consumer_whatever_format_it_was_written_in(
     client: pulsar.Client,
 ) -> None:
-    consumers = [
-        subscribe(client, "keys", pulsar.ConsumerType.KeyShared, name)
-        for name in ("one", "two", "three")
-    ]
+    consumers = subscribe_by_key(client, "keys")
     taken: dict[str, str] = {}
 
     def take() -> bool:

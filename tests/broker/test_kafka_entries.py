@@ -32,7 +32,7 @@ from router.node.client import open_node
 from router.wire.kafka.compression import GZIP, LZ4, NONE, SNAPPY, ZSTD
 from router.wire.kafka.records import Record
 from router.wire.pulsar import pack
-from tests.broker.test_formats import SOON, receive, subscribe
+from tests.broker.test_formats import SOON, receive, subscribe, subscribe_by_key
 from tests.contract.conftest import Bell
 from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
@@ -139,10 +139,7 @@ def test_single_records_are_acknowledged_by_a_shared_consumer(client: pulsar.Cli
 
 
 def test_a_key_goes_to_one_consumer_whichever_protocol_wrote_it(client: pulsar.Client) -> None:
-    consumers = [
-        subscribe(client, "keys", pulsar.ConsumerType.KeyShared, name)
-        for name in ("one", "two", "three")
-    ]
+    consumers = subscribe_by_key(client, "keys")
     taken: dict[bytes, str] = {}
     count = 0
 

@@ -23,7 +23,7 @@ from router.model import Message, Policies
 from router.wire.nats.headers import build
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.stored import pack
-from tests.broker.test_formats import receive, subscribe
+from tests.broker.test_formats import receive, subscribe, subscribe_by_key
 from tests.ports import free_port
 from tests.processes import BrokerProcess, wait_until
 
@@ -114,10 +114,7 @@ def test_single_messages_are_acknowledged_by_a_shared_consumer(client: pulsar.Cl
 
 
 def test_a_key_or_a_subject_goes_to_one_consumer(client: pulsar.Client) -> None:
-    consumers = [
-        subscribe(client, "keys", pulsar.ConsumerType.KeyShared, name)
-        for name in ("one", "two", "three")
-    ]
+    consumers = subscribe_by_key(client, "keys")
     taken: dict[bytes, str] = {}
 
     def take() -> bool:
