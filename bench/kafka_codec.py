@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.wire.kafka.engine import Messages
 
 ROUNDS = 5

@@ -1,6 +1,6 @@
 """Sphinx: MyST pages with the furo theme; `make docs` treats warnings as errors."""
 
-from router.build import VERSION
+from router.process.build import VERSION
 
 project = "Message router"
 release = VERSION

@@ -25,11 +25,11 @@ from router.backends.opening import (
     open_node,
     scheme,
 )
-from router.build import VERSION
 from router.clocks import wall_ms
 from router.errors import RouterError, SettingError
 from router.metrics import Metrics
 from router.node import Node
+from router.process.build import VERSION
 from router.services.blacklist import Blacklist
 from router.services.consume import ConsumeOptions, Subscriber
 from router.services.dead_letters.service import DeadLetters

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis.configuration import set_hypothesis_home_dir
 
-from router.collecting import keep_loaded, settle
+from router.process.collecting import keep_loaded, settle
 from tests.ports import free_port as find_free_port
 from tests.processes import BrokerProcess, ManualClock
 from tests.servers.fixtures import (

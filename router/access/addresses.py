@@ -22,7 +22,7 @@ from typing import Final
 import structlog
 
 from router.errors import BadRequestError, BlacklistedError, RouterError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 BLACKLIST_RECORDS: Final = "blacklist"
 """The kind of the registry's records of refused addresses."""

@@ -22,8 +22,8 @@ from router.access import aaf
 from router.access.permissions import Permissions, Right
 from router.errors import AccessDeniedError, ForbiddenError, SettingError
 from router.model import PARTITION_INFIX, Principal, TopicName
-from router.registry import Record
 from router.settings import Settings
+from router.sharing.registry import Record
 
 if TYPE_CHECKING:
     from router.access.tokens import Tokens

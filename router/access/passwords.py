@@ -33,10 +33,10 @@ from typing import TYPE_CHECKING, Final
 from router.access.login_limits import LoginLimits, TakeToken
 from router.access.scram import ScramVerifier, parse_verifiers
 from router.access.watched import Watched, in_text
+from router.clocks.ttl_cache import TTLMap
 from router.errors import RouterError, TooManyRequestsError, UnauthenticatedError
 from router.model import Principal
 from router.settings import Settings
-from router.ttl_cache import TTLMap
 
 if TYPE_CHECKING:
     from passlib.context import CryptContext

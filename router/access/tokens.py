@@ -32,8 +32,8 @@ from cryptography.hazmat.primitives.serialization import (
 
 from router.access.watched import Watched
 from router.errors import SettingError, UnauthenticatedError
+from router.errors.quoting import quoted
 from router.model import Principal
-from router.quoting import quoted
 from router.settings import Settings
 
 MAX_TOKEN_CHARACTERS: Final = 16 * 1024

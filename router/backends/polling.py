@@ -9,7 +9,7 @@ from typing import Protocol, runtime_checkable
 from router.backends import Start
 from router.model import Outcome, Position, Stored, Subscription
 from router.node import Mailbox
-from router.registry import RecordVersion
+from router.sharing.registry import RecordVersion
 
 
 @dataclass(frozen=True, slots=True)

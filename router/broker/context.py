@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.broker.consume.leases import Leases
+from router.broker.consume.membership.leases import Leases
 from router.broker.entries import Transcoder
 from router.broker.nats.server import NatsServer
 from router.broker.node.counters import Counters
 from router.broker.node.rpc import NodeRpc
 from router.broker.topics.schemas import TopicSchemas
 from router.broker.topics.topics import Topics
-from router.registry import AsyncRegistry
 from router.settings import Settings
+from router.sharing.registry import AsyncRegistry
 
 
 @dataclass(frozen=True, slots=True)

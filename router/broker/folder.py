@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from router import node_socket
+from router.process import node_socket
 
 LOCK: Final = "broker.lock"
 MARK: Final = "READ-ONLY"

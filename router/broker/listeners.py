@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from router.broker.kafka.spec import KAFKA
-from router.broker.nats.spec import NATS
+from router.broker.nats.protocol.spec import NATS
 from router.broker.pulsar.spec import PULSAR
 from router.broker.transport.authentication import check_files
 from router.broker.transport.listening import Address, Endpoint, ListenerSpec, check_spec, scheme

@@ -4,7 +4,7 @@ Theory of operation. One process serves a data folder; the lock in the folder de
 (router/broker/folder.py). It opens the store first and its sockets last, so that every client that
 reaches it is served. It ends for one of the reasons that `Ending` lists: a signal; the last client
 of a broker that a command started (no `--stay`) left long enough ago, or a supervisor took the
-folder (router/supervised.py); the store failed. In all cases but the last it stops accepting, lets
+folder (process/supervised.py); the store failed. In all cases but the last it stops accepting, lets
 appends under way finish, and closes the store, so that the next start has little to recover. No
 client can end it. After a failed write or sync it must not touch the store again: what the disk
 holds then is for recovery to find out.
@@ -31,7 +31,7 @@ from typing import Any, Final
 import structlog
 import uvloop
 
-from router import log, node_socket, supervised
+from router import log
 from router.access.watched import reload_all
 from router.broker.descriptors import raise_limit
 from router.broker.folder import MARK, FolderBusyError, FolderError, exposed, hold
@@ -42,11 +42,12 @@ from router.broker.storage import FormatError, StoreError
 from router.broker.transport.blacklist import Blacklist
 from router.broker.transport.listener import Listeners
 from router.broker.transport.listening import ListenError
-from router.build import build_id
-from router.collecting import keep_loaded, settle
 from router.errors import SettingError
+from router.process import node_socket, supervised
+from router.process.build import build_id
+from router.process.collecting import keep_loaded, settle
+from router.process.systemd import Notifier
 from router.settings import Settings
-from router.systemd import Notifier
 
 LOG: Final = "broker.log"
 LOCK_WAIT_SECONDS: Final = 5.0

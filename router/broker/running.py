@@ -12,10 +12,9 @@ from typing import Any, Final
 
 import structlog
 
-from router import node_socket
 from router.access.authorizer import Authorizer, requires_authentication
-from router.broker.consume.engine import PollEngine
-from router.broker.consume.leases import Leases
+from router.broker.consume.membership.leases import Leases
+from router.broker.consume.polls.engine import PollEngine
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
@@ -32,14 +31,15 @@ from router.broker.transport.blacklist import Blacklist
 from router.broker.transport.context import TransportContext, TransportOptions
 from router.broker.transport.listener import Listeners
 from router.broker.transport.topic_rights import TopicRightsRegistry
-from router.build import VERSION, build_id
 from router.coordination import Coordinator
 from router.coordination.opening import open_coordination
+from router.errors.quoting import said
 from router.metrics import Sample
-from router.quoting import said
-from router.registry import AsyncRegistry
-from router.resources import Resources
+from router.process import node_socket
+from router.process.build import VERSION, build_id
+from router.process.resources import Resources
 from router.settings import Settings, without_password
+from router.sharing.registry import AsyncRegistry
 
 DRAIN_SECONDS: Final = 10.0
 

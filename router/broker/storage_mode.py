@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
-from router.broker.consume.leases import Leases
+from router.broker.consume.membership.leases import Leases
 from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry

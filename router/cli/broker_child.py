@@ -10,10 +10,10 @@ from typing import Final, NoReturn
 
 import click
 
-from router import supervised
 from router.broker.folder import LOCK, MARK
-from router.build import module_command, module_path
 from router.cli.supervise import Child, Exit, GaveUpError, meaning
+from router.process import supervised
+from router.process.build import module_command, module_path
 from router.settings import Settings, environment
 
 STOP_SECONDS: Final = 15.0

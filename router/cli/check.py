@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from router import node_socket, supervised
 from router.broker.storage.check import Finding, check, repair
 from router.broker.storage.faults import StoreError
 from router.cli import output
@@ -27,6 +26,7 @@ from router.cli.options import (
 from router.cli.preflight import Outcome, preflight
 from router.cli.status import status_of
 from router.errors import RouterError
+from router.process import node_socket, supervised
 from router.settings import DEFAULT, Settings, shown
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ from typing import Any, Final
 import click
 from click.shell_completion import get_completion_class
 
-from router import node_socket
 from router.cli import options, output
 from router.cli.connection import Connection
 from router.errors import BackendUnavailableError
+from router.process import node_socket
 
 DEADLINE_SECONDS: Final = 1.0
 MAX_NAMES: Final = 200

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from router.cli import private_file
 from router.errors import SettingError
-from router.quoting import quoted, said
+from router.errors.quoting import quoted, said
 
 LOCAL: Final = "local"
 """The name that stands for the data folder: no context."""

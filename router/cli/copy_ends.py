@@ -12,8 +12,8 @@ from typing import Final, Protocol, runtime_checkable
 from router.backends import Backend, opening
 from router.cli.options import settings_for
 from router.errors import BadRequestError, SettingError
+from router.errors.quoting import quoted
 from router.node import Node
-from router.quoting import quoted
 from router.services.copying.fidelity import Kind
 from router.settings import Settings, load, without_password
 

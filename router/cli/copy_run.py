@@ -17,8 +17,8 @@ from router.cli.copy_ends import End, address, check_apart, is_new, opened, open
 from router.cli.copy_progress import Progress
 from router.cli.copy_report import Report, Request, left_out
 from router.errors import PublishRefusedError, RouterError, SettingError
+from router.errors.quoting import quoted
 from router.model import TopicName
-from router.quoting import quoted
 from router.services.copying.access import AccessCopy
 from router.services.copying.context import (
     MAX_BATCH_BYTES,

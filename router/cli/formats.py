@@ -20,8 +20,8 @@ from typing import IO, Any, Final, NoReturn
 import orjson
 
 from router.errors import BadFramingError, BadJsonError, MessageTooLargeError
+from router.errors.quoting import quoted
 from router.model import Message, Position, Stored
-from router.quoting import quoted
 from router.wire import cambria, ndjson
 
 READ_BYTES: Final = 1 << 18

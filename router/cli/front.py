@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn
 import click
 
 from router.cli.supervise import Exit, GaveUpError, meaning
-from router.collecting import keep_loaded
 from router.errors import RouterError, SettingError
+from router.process.collecting import keep_loaded
 from router.settings import Settings, environment
 from router.web.server import bind_address, options
 

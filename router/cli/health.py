@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from router import node_socket
 from router.backends.opening import scheme
+from router.process import node_socket
+from router.process.systemd import Notifier
 from router.settings import Settings
-from router.systemd import Notifier
 
 POLL_SECONDS: Final = 0.1
 RETRY_SECONDS: Final = 1.0

@@ -25,9 +25,8 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError
 
-from router.backoff import Backoff
-from router.build import VERSION
 from router.cli.contexts import Context
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -41,7 +40,8 @@ from router.errors import (
     TooManyRequestsError,
     UnauthenticatedError,
 )
-from router.quoting import said
+from router.errors.quoting import said
+from router.process.build import VERSION
 
 CONNECT_SECONDS: Final = 5.0
 ANSWER_SECONDS: Final = 60.0

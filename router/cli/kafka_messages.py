@@ -13,7 +13,7 @@ import click
 
 from router.cli import status
 from router.cli.options import as_json, examples
-from router.kafka_definitions import definition_texts, folder_texts
+from router.kafka.definitions import definition_texts, folder_texts
 from router.wire.kafka.classes import RUNTIME
 from router.wire.kafka.compatibility import Finding, compare, compare_sets
 from router.wire.kafka.definitions import Definition, DefinitionError, attribute

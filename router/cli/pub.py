@@ -17,7 +17,7 @@ import click
 from router.cli import connecting, output, status
 from router.cli.options import anywhere, as_json, examples, message_format
 from router.errors import RouterError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 if TYPE_CHECKING:
     from router.model import Message

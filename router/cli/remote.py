@@ -32,8 +32,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.errors.quoting import quoted
 from router.model import Message, Position, Stored, SubscriptionStats, TopicName
-from router.quoting import quoted
 from router.services.group_details import shown_target
 from router.services.groups import Group, Preview
 from router.wire import cambria, ndjson

@@ -37,8 +37,8 @@ from router.cli.options import (
 )
 from router.cli.reachable import StoreReport
 from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
+from router.process.systemd import Notifier
 from router.settings import Settings, without_password
-from router.systemd import Notifier
 from router.web.server import bind_address, options, workers
 
 RETRY_SECONDS: Final = 0.02

@@ -26,8 +26,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NoReturn
 
-from router.backoff import Backoff
-from router.systemd import Notifier
+from router.clocks.backoff import Backoff
+from router.process.systemd import Notifier
 
 STOPS: Final = {signal.SIGTERM, signal.SIGINT}
 SIGNALS: Final = STOPS | {signal.SIGHUP, signal.SIGCHLD}

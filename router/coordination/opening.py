@@ -11,8 +11,8 @@ import time
 from typing import NamedTuple
 
 from router.coordination import Coordinator, Lease, Listener, RemoteGroup
-from router.registry import AsyncRegistry
 from router.settings import Settings
+from router.sharing.registry import AsyncRegistry
 
 
 class SingleNode:

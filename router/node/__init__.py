@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from router.model import ConsumerId, Grant, GroupMembers, Outcome, Position, Subscription, TopicName
-from router.registry import Registry
+from router.sharing.registry import Registry
 
 
 class Mailbox(Protocol):

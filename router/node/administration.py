@@ -12,7 +12,10 @@ from typing import Any, Final, TypedDict, Unpack
 
 import orjson
 
-from router.admin_model import (
+from router.clocks import deadline_in
+from router.errors import BackendTimeoutError
+from router.model import Position, Schema, Subscription, TopicInfo, TopicName, TopicStats
+from router.model.administration import (
     ClientInfo,
     CursorDescription,
     EntryChoice,
@@ -22,9 +25,6 @@ from router.admin_model import (
     StoredEntry,
     Tenant,
 )
-from router.clocks import deadline_in
-from router.errors import BackendTimeoutError
-from router.model import Position, Schema, Subscription, TopicInfo, TopicName, TopicStats
 from router.node.requests import ask, described
 from router.pulsar_client.link import Link
 from router.pulsar_client.refusals import refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from router.admin_model import BackupCut, JournalCut
+from router.model.administration import BackupCut, JournalCut
 from router.node.requests import ask
 from router.pulsar_client.link import Link
 from router.wire.node import node_pb2 as npb

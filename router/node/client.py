@@ -16,8 +16,8 @@ from router.node.requests import ask
 from router.node.spawn import open_link
 from router.pulsar_client.connection import Connection, LostError, Reply
 from router.pulsar_client.link import Link
-from router.registry import Record, Registry
 from router.settings import Settings
+from router.sharing.registry import Record, Registry
 from router.wire import node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import (

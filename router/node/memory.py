@@ -1,6 +1,6 @@
 """The node's leases, registry, buckets and counters for one process that has no broker.
 
-It assigns partitions with the broker's own state machine (`router.assignment`), so that polls
+It assigns partitions with the broker's own state machine (`sharing.assignment`), so that polls
 behave alike on both. One lock guards everything; mailboxes are woken after it is released.
 """
 
@@ -11,9 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from router.assignment import Assign, PartitionAssignor
 from router.errors import BackendUnavailableError, CoordinationUnavailableError, FencedError
-from router.limits import EmptyPolls, TokenBuckets
 from router.metrics import Sample, render
 from router.model import (
     NOT_PARTITIONED,
@@ -28,7 +26,9 @@ from router.model import (
     TopicName,
 )
 from router.node import Mailbox
-from router.registry import (
+from router.sharing.assignment import Assign, PartitionAssignor
+from router.sharing.limits import EmptyPolls, TokenBuckets
+from router.sharing.registry import (
     Record,
     Registry,
     check_kind,

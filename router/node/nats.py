@@ -6,11 +6,11 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from router.clocks.steps import Event
 from router.errors import BackendTimeoutError, MessageTooLargeError, RouterError, from_code
 from router.model import Principal
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.link import Link
-from router.steps import Event
 from router.wire import node
 from router.wire.nats.message import AckResult, NatsMessage
 from router.wire.node import node_pb2 as npb

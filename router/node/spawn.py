@@ -1,7 +1,7 @@
 """Connect or spawn: a connection to the broker of a data folder, which is started if need be.
 
 Theory of operation. Dial the folder's socket. If there is no answer and no process supervises the
-folder (router/supervised.py), start `python -m router.broker` in a session of its own; dial until
+folder (process/supervised.py), start `python -m router.broker` in a session of its own; dial until
 a broker answers. Processes that do so at the same time start several brokers; a lock on the folder
 lets exactly one of them serve it, and the others leave. Starts back off from 0.1 s to 5 s while
 they fail. A broker that runs is used, never ended: a build with the same version of the node
@@ -23,10 +23,10 @@ from pathlib import Path
 from threading import Thread
 from typing import Final
 
-from router import node_socket, supervised
-from router.backoff import Backoff
-from router.build import module_command, module_path
+from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
+from router.process import node_socket, supervised
+from router.process.build import module_command, module_path
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import Link

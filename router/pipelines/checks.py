@@ -26,12 +26,12 @@ from sqlglot.optimizer.qualify import qualify
 
 from router.backends import Backend
 from router.errors import BadNameError, TopicNotFoundError
+from router.errors.quoting import nearest
 from router.model import TopicName
 from router.pipelines.aggregates import endless
 from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
 from router.pipelines.declared_columns import columns
 from router.pipelines.reading import DeclarationError
-from router.quoting import nearest
 from router.settings import Settings
 
 Columns = Mapping[str, str] | None

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Final
 
 from router.errors import SettingError
+from router.errors.quoting import nearest
 from router.pipelines.declaration import Pipeline
 from router.pipelines.loading import NAME, load
 from router.pipelines.reading import DeclarationError
-from router.quoting import nearest
 
 FOLDER: Final = Path("config/pipelines")
 SHIPPED: Final = Path(__file__).parent / "shipped"

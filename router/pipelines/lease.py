@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from router.clocks.steps import Event
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -28,7 +29,6 @@ from router.errors import (
 from router.model import NOT_PARTITIONED, ConsumerId, Outcome, Subscription
 from router.node import Claim, Node
 from router.services.pipelines import LEASES, LOCK, holder
-from router.steps import Event
 
 CONSUMER: Final = "run"
 # A run that ended a moment ago, here or on another node, may still be letting go.

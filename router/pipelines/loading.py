@@ -19,6 +19,7 @@ from typing import Any, Final
 import re2
 
 from router.errors import SettingError
+from router.errors.quoting import nearest
 from router.pipelines.declaration import (
     DEAD_LETTERS,
     FORMATS,
@@ -35,7 +36,6 @@ from router.pipelines.declaration import (
     Watermark,
 )
 from router.pipelines.reading import DeclarationError, Origin, Place, Table, places, sql_line
-from router.quoting import nearest
 from router.settings import BY_NAME
 
 NAME: Final = re.compile(r"[a-z0-9][a-z0-9._-]{0,99}")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn, TypeVar
 
 from router.errors import SettingError
-from router.quoting import nearest
+from router.errors.quoting import nearest
 from router.settings import duration
 
 Place = tuple[str | int, ...]

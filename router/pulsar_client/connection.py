@@ -27,12 +27,12 @@ from itertools import count
 from threading import Lock, Thread
 from typing import Any, Final, Protocol, TypeVar
 
-from router.build import build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
+from router.errors.quoting import said
+from router.process.build import build_id
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 from router.pulsar_client.refusals import OURS, refusal
 from router.pulsar_client.tls import Stream
-from router.quoting import said
 from router.wire import node
 from router.wire.pulsar import Frame, FrameReader, ProtocolError, encode
 from router.wire.pulsar import pulsar_pb2 as pb

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from router.build import build_id
 from router.errors import BackendUnavailableError
+from router.process.build import build_id
 from router.pulsar_client.connection import CHUNK_BYTES, PROTOCOL, Connection
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
 from router.pulsar_client.refusals import check_build, refusal

@@ -15,11 +15,11 @@ from collections.abc import Callable
 from threading import Condition
 from typing import Any, Final
 
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
+from router.errors.quoting import said
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.refusals import NotServedError
-from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MIN_PAUSE_SECONDS: Final = 0.1

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from router.build import NODE_PROTOCOL, build_id
 from router.errors import (
     BackendUnavailableError,
     BadNameError,
@@ -27,6 +26,7 @@ from router.errors import (
     by_code,
     from_code,
 )
+from router.process.build import NODE_PROTOCOL, build_id
 from router.wire.pulsar import pulsar_pb2 as pb
 
 OURS: Final = "message-router "

@@ -21,8 +21,8 @@ from avro.compatibility import (
 from avro.errors import AvroException
 
 from router.errors import IncompatibleSchemaError
+from router.errors.quoting import quoted, said
 from router.model import Schema, SchemaType
-from router.quoting import quoted, said
 from router.schemas.definitions import Definition
 from router.schemas.kinds import check, definition_of, equal, identity
 from router.schemas.pairs import halves

@@ -25,7 +25,7 @@ import avro.schema
 import orjson
 
 from router.errors import InvalidSchemaError
-from router.quoting import quoted, said
+from router.errors.quoting import quoted, said
 
 K = TypeVar("K")
 V = TypeVar("V")

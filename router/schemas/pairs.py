@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 import orjson
 
 from router.errors import InvalidSchemaError
+from router.errors.quoting import quoted
 from router.model import NO_PROPERTIES, Schema, SchemaType
-from router.quoting import quoted
 
 ENCODING: Final = "kv.encoding.type"
 SEPARATED: Final = "SEPARATED"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from router.errors import PayloadMismatchError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 MAX_DEPTH: Final = 200
 """Levels of a value; each is at most one level of JSON, of which encoders take 254."""

@@ -35,6 +35,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from router.backends import Backend, Batch, JointBackend, Receipt
+from router.clocks.steps import YIELD_TO_LOOP, Event, Steps
 from router.errors import (
     BackendTimeoutError,
     OutcomeUnknownError,
@@ -46,7 +47,6 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import TopicName
 from router.services.batches import ENTRY_LIMITS, PublishBatch
-from router.steps import YIELD_TO_LOOP, Event, Steps
 
 MAX_BATCH_DELAY_SECONDS: Final = 0.002
 """Time that an append waits at most for requests that could join it."""

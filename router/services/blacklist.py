@@ -12,7 +12,7 @@ from router.access.addresses import (
     normal,
 )
 from router.errors import RouterError
-from router.registry import Registry
+from router.sharing.registry import Registry
 
 
 class Blacklist(addresses.Blacklist):

@@ -15,9 +15,9 @@ from typing import Final
 
 import orjson
 
+from router.clocks.ttl_cache import TTLCache
 from router.errors import BadRequestError, ConflictError
-from router.registry import Record, Registry
-from router.ttl_cache import TTLCache
+from router.sharing.registry import Record, Registry
 
 KIND: Final = "key"
 KEY_CHARACTERS: Final = 16

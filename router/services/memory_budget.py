@@ -11,8 +11,8 @@ from _thread import RLock
 from collections import deque
 from collections.abc import Callable
 
+from router.clocks.steps import Event, Steps
 from router.errors import OverloadedError
-from router.steps import Event, Steps
 
 RETRY_AFTER_SECONDS = 1.0
 

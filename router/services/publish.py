@@ -23,6 +23,8 @@ from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from router.backends import Backend, Batch
+from router.clocks.steps import Offload, Steps, run_blocking, run_here
+from router.clocks.ttl_cache import TTLCache
 from router.errors import (
     BackendTimeoutError,
     MessageTooLargeError,
@@ -46,8 +48,6 @@ from router.services.producing import (
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings.options import SettingsOptions, from_setting
-from router.steps import Offload, Steps, run_blocking, run_here
-from router.ttl_cache import TTLCache
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from router.access.authorizer import TOPIC_RECORDS
 from router.errors import BadRequestError, ConflictError
-from router.registry import Record, Registry
 from router.services import keys
 from router.services.keys import ApiKey
 from router.services.rights import TopicRights
+from router.sharing.registry import Record, Registry
 
 _MEANING: Final[dict[str, Callable[[Record], Any]]] = {
     keys.KIND: ApiKey.load,

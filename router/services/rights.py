@@ -23,6 +23,7 @@ from typing import Final
 import structlog
 
 from router.access.authorizer import NO_OWNER, TOPIC_RECORDS, TopicRights
+from router.clocks.ttl_cache import TTLCache
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -32,8 +33,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import TopicName
-from router.registry import Record, Registry
-from router.ttl_cache import TTLCache
+from router.sharing.registry import Record, Registry
 
 CACHE_SECONDS: Final = 1.0
 MAX_CACHED_TOPICS: Final = 20_000

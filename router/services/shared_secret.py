@@ -7,10 +7,10 @@ import secrets
 import time
 from typing import Final
 
-from router.backoff import Backoff, retry
+from router.clocks.backoff import Backoff, retry
 from router.errors import ConflictError
 from router.model import REQUEST_PRODUCER
-from router.registry import Registry
+from router.sharing.registry import Registry
 
 KIND: Final = "secret"
 ENDED_SESSIONS: Final = "session-end"

@@ -7,9 +7,9 @@ from contextlib import suppress
 from typing import Final
 
 from router.backends import Backend, JointBackend
+from router.clocks.ttl_cache import TTLMap
 from router.errors import TopicExistsError, TopicNotFoundError, too_many_topics
 from router.model import NOT_PARTITIONED, TopicName
-from router.ttl_cache import TTLMap
 
 TTL_SECONDS: Final = 5.0
 MAX_TOPICS: Final = 20_000

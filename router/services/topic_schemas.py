@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from router.backends import Backend
+from router.clocks.ttl_cache import TTLCache
 from router.errors import (
     NotAllowedError,
     NotSupportedError,
@@ -14,7 +15,6 @@ from router.errors import (
 )
 from router.model import Schema, SchemaType, TopicName
 from router.schemas import check
-from router.ttl_cache import TTLCache
 
 # A topic that is deleted and created again counts its versions from the start.
 CACHED_SECONDS: Final = 5.0

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from router.errors import SettingError
+from router.errors.quoting import nearest
 from router.model import TopicName
-from router.quoting import nearest
 from router.settings.masking import MASK, SECRETS, shown, without_password
 from router.settings.parsing import duration, size
 from router.settings.setting import Setting

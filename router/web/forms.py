@@ -11,7 +11,7 @@ import orjson
 from flask import Response
 
 from router.errors import BadRequestError
-from router.quoting import json_failure, quoted
+from router.errors.quoting import json_failure, quoted
 from router.web import requests
 
 MAX_BODY: Final = 64 * 1024

@@ -9,12 +9,12 @@ the ones that Flask documents for the purpose, and the whole of it is in one pla
 Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
 `wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
 context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
-Flask's way. They are written in steps (`router.steps`): a server that asks for it by DEFERRED in
+Flask's way. They are written in steps (`clocks.steps`): a server that asks for it by DEFERRED in
 the environment gets the steps as the answer, and takes them when it likes; any other is given the
 answer as WSGI has it.
 
 Publishers send the same head again and again. A view that is `Repeatable` therefore offers the
-server what follows from a head (`router.steps.Prepared`), by which it begins the next requests
+server what follows from a head (`clocks.steps.Prepared`), by which it begins the next requests
 that have it and come from the same address. Such a request ends in one of three ways: it was begun
 and is stored, and `Marks` words its 200; or it was begun and leads a batch or has failed, and
 `wsgi_app` goes on with it in steps (BEGUN); or it was not begun, and is served as any other. So
@@ -40,12 +40,7 @@ from werkzeug.routing import Rule
 
 from router.access.addresses import refusal
 from router.access.authorizer import unproven
-from router.errors import ForbiddenError, RouterError
-from router.log import request_id
-from router.metrics import Metrics, taken
-from router.model import Principal
-from router.services.blacklist import Blacklist
-from router.steps import (
+from router.clocks.steps import (
     BEGUN,
     DEFERRED,
     REPEATED,
@@ -54,6 +49,11 @@ from router.steps import (
     Steps,
     run_blocking,
 )
+from router.errors import ForbiddenError, RouterError
+from router.log import request_id
+from router.metrics import Metrics, taken
+from router.model import Principal
+from router.services.blacklist import Blacklist
 from router.web.access import Access
 from router.web.errors import RefusalLog, allowed
 from router.web.origins import PAGE_HEADERS, PROBES, Cors, Hosts

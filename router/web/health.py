@@ -10,10 +10,10 @@ from flask import Response, request
 
 from router.backends import Backend
 from router.errors import BackendUnavailableError, DiskFullError, RouterError
+from router.errors.quoting import said
 from router.metrics import Metrics
 from router.node import Node
-from router.quoting import said
-from router.resources import Resources
+from router.process.resources import Resources
 from router.web.media import wants_json
 from router.web.openapi import description as api
 from router.web.requests import Query

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Final
 
 from router.errors import BadReadOptionError, NotAcceptableError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 # Words (tokens) and values of HTTP's fields (RFC 9110, 5.5 and 5.6.2), as parts of patterns.
 WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"

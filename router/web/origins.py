@@ -17,7 +17,7 @@ from wsgiref.types import WSGIEnvironment
 from router.access.addresses import parse_address
 from router.access.authorizer import requires_authentication
 from router.errors import ForeignPageError, SettingError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.settings import Settings
 from router.web.addresses import root
 

@@ -28,8 +28,8 @@ from router.errors import (
     ReadBodyTooLargeError,
     UnsupportedEncodingError,
 )
+from router.errors.quoting import quoted, said
 from router.model import TopicName, check_consumer_name
-from router.quoting import quoted, said
 from router.services.groups import moment, target
 from router.wire.nats.subjects import is_literal
 

@@ -28,9 +28,9 @@ from typing import Any, Final, cast
 
 from router.access.authorizer import requires_authentication
 from router.backends.opening import scheme
-from router.collecting import let_go, settle
 from router.errors import SettingError
 from router.log import name_process
+from router.process.collecting import let_go, settle
 from router.settings import Settings, readable_secrets
 from router.web.addresses import trusted
 from router.web.origins import is_loopback

@@ -33,13 +33,13 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from router.build import VERSION
+from router.clocks.steps import Steps
 from router.errors import RouterError, SettingError
+from router.errors.quoting import quoted
 from router.model import Stored
-from router.quoting import quoted
+from router.process.build import VERSION
 from router.services.consume import ClientGoneError, Poll
 from router.services.publish import PublishResult
-from router.steps import Steps
 from router.web import offload
 from router.web.dmaap.events import Delivery, Events
 from router.web.front import Answer, MarksOf

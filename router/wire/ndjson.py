@@ -16,8 +16,8 @@ from typing import Any, Final
 import orjson
 
 from router.errors import BadJsonError
+from router.errors.quoting import json_failure, quoted
 from router.model import NO_PROPERTIES, Message, Stored
-from router.quoting import json_failure, quoted
 
 KIND: Final = "application/vnd.message-router+ndjson"
 MAX_EVENT_TIME: Final = 2**63 - 1

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from router.broker.kafka.apis import APIS
 from router.broker.kafka.client import Api
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.wire.kafka.definitions import FieldDefinition, StructDefinition, attribute, fields_of
 from router.wire.kafka.engine import Messages, request_header_version
 from router.wire.kafka.errors import KafkaMessageError

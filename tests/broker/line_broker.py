@@ -18,8 +18,8 @@ from router import settings
 from router.access.permissions import Right
 from router.broker import listeners, process
 from router.broker.__main__ import main
+from router.broker.consume import Consumer, Kind, Subscription
 from router.broker.context import BrokerContext
-from router.broker.delivery import Consumer, Kind, Subscription
 from router.broker.entries import ENTRY_FORMATS, EntryFormats, Transcoder
 from router.broker.storage import Entry, StoreError
 from router.broker.topics.topics import Topics

@@ -15,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from router.backends import Batch, JointBackend, Start, embedded
-from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendUnavailableError, FencedError, TopicNotFoundError
 from router.model import (
     NOT_PARTITIONED,
@@ -28,6 +27,7 @@ from router.model import (
 )
 from router.node import client
 from router.node.client import BrokerNode
+from router.process.build import NODE_PROTOCOL, build_id
 from router.pulsar_client import connection as connecting
 from router.pulsar_client import refusals
 from router.pulsar_client.refusals import NotServedError

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from router.backends import memory
 from router.errors import BadRequestError, ConflictError
 from router.node import Node, client
-from router.registry import MAX_NAME_CHARACTERS, MAX_VALUE_BYTES, Registry
+from router.sharing.registry import MAX_NAME_CHARACTERS, MAX_VALUE_BYTES, Registry
 from tests.contract.conftest import WAIT, settings_for, stop_broker
 from tests.servers.zookeeper import Zookeeper
 

@@ -15,7 +15,7 @@ import pytest
 from router.coordination.zookeeper import Link, ZookeeperOptions
 from router.coordination.zookeeper.registry import ZookeeperRegistry
 from router.errors import ConflictError, CoordinationUnavailableError
-from router.registry import Record
+from router.sharing.registry import Record
 from tests.servers.proxy import TcpProxy
 from tests.servers.zookeeper import Zookeeper
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import click
 import pytest
 
-from router.build import VERSION
 from router.cli import main
+from router.process.build import VERSION
 from tests.deploy.tools import DEPLOY, ROOT
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(120)]

@@ -21,8 +21,8 @@ from opentelemetry.semconv._incubating.metrics import (
 )
 from opentelemetry.semconv.metrics import http_metrics as stable
 
-from router.metric_families import FAMILIES
 from router.metrics import Metrics, render
+from router.metrics.families import FAMILIES
 from tests.deploy.tools import DEPLOY, ROOT, run
 from tests.ports import free_port
 from tests.servers import maven

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from router.build import VERSION
+from router.process.build import VERSION
 from router.settings import duration, load
 from tests.deploy.tools import DEPLOY, ROOT, run
 from tests.system.stack import Stack

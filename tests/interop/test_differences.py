@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.delivery import individual
+from router.broker.consume.dispatch import individual
 from router.broker.pulsar import consumers, patterns, producers, watching
 from router.schemas import definitions
 from router.wire.pulsar import encode

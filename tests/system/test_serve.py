@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from router import node_socket
 from router.broker.folder import LOCK, MARK
-from router.build import build_id
+from router.process import node_socket
+from router.process.build import build_id
 from tests.ports import free_port
 from tests.processes import run_serve, wait_until
 from tests.system.stack import Stack, children, command_line
@@ -305,7 +305,7 @@ def test_serve_keeps_its_broker_when_a_command_of_another_build_comes(
     shutil.copytree(Path(node_socket.__file__).parent, other / "router")
     with (other / "router" / "__init__.py").open("a") as text:
         text.write("# another build\n")
-    program = "from router.build import build_id; print(build_id())"
+    program = "from router.process.build import build_id; print(build_id())"
     said = [
         subprocess.run(
             [sys.executable, "-P", *arguments],

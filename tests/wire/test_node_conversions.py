@@ -9,15 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.admin_model import (
-    ClientInfo,
-    CursorDescription,
-    EntryRange,
-    Namespace,
-    NamespacePolicies,
-    SchemaVersion,
-    Tenant,
-)
 from router.model import (
     GroupMembers,
     Member,
@@ -32,7 +23,16 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.registry import Record
+from router.model.administration import (
+    ClientInfo,
+    CursorDescription,
+    EntryRange,
+    Namespace,
+    NamespacePolicies,
+    SchemaVersion,
+    Tenant,
+)
+from router.sharing.registry import Record
 from router.wire import node
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb

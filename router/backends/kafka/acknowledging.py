@@ -39,6 +39,7 @@ from router.backends.kafka.offsets import (
     note_of,
 )
 from router.clocks import seconds_left
+from router.clocks.steps import Event
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -57,7 +58,6 @@ from router.model import (
     TopicName,
 )
 from router.node import Node
-from router.steps import Event
 
 POLL_SECONDS: Final = 0.5
 _ID: Final = "commit"

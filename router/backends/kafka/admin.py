@@ -34,7 +34,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.registry import Registry
+from router.sharing.registry import Registry
 from router.wire.kafka.error_codes import ErrorCode
 
 _TOPIC: Final = 2

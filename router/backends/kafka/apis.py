@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
-from router.kafka_definitions import definition_text
+from router.kafka.definitions import definition_text
 from router.wire.kafka.definitions import Definition, StructDefinition, attribute
 from router.wire.kafka.engine import (
     compile_message,

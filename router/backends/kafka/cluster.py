@@ -37,7 +37,7 @@ from router.backends.kafka.failures import (
     router_error,
 )
 from router.backends.kafka.options import Access
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.errors import BackendUnavailableError
 from router.wire.kafka.error_codes import ErrorCode
 

@@ -26,9 +26,9 @@ import structlog
 
 from router.backends.kafka.offsets import Commit, GroupCommit, GroupPartition, Offsets
 from router.errors import BackendUnavailableError, FencedError, RouterError
+from router.errors.quoting import said
 from router.model import Grant
 from router.node import Node
-from router.quoting import said
 
 INTERVAL_SECONDS: Final = 0.01
 COMMIT_SECONDS: Final = 5.0

@@ -24,7 +24,7 @@ from router.backends.kafka import apis
 from router.backends.kafka.failures import CodeError, LateError, LostError, check
 from router.backends.kafka.options import Access
 from router.backends.kafka.sasl import exchange
-from router.quoting import said
+from router.errors.quoting import said
 from router.wire.kafka.errors import KafkaMessageError
 
 SETUP_SECONDS: Final = 5.0

@@ -18,7 +18,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
-from router.quoting import said
+from router.errors.quoting import said
 from router.wire.kafka.error_codes import RETRIABLE, ErrorCode, error_name
 
 

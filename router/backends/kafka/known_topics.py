@@ -34,7 +34,7 @@ from router.backends.kafka.names import Names
 from router.clocks import seconds_left
 from router.errors import ConflictError, RouterError
 from router.model import Policies, TopicInfo, TopicName
-from router.registry import Record, Registry
+from router.sharing.registry import Record, Registry
 
 TOPICS: Final = "kafka-topic"
 GROUPS: Final = "kafka-groups"

@@ -15,9 +15,9 @@ import re
 from typing import Final
 
 from router.errors import BadNameError, InternalTopicError, NotAllowedError
-from router.kafka_group_names import GroupNames
+from router.errors.quoting import quoted
+from router.kafka.group_names import GroupNames
 from router.model import NAME, NOT_PARTITIONED, PERSISTENT, TopicName
-from router.quoting import quoted
 
 # Where Kafka keeps what an Idempotency-Key did; no group of a subscription.
 REPEATS: Final = "router-idempotency-"

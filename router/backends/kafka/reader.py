@@ -40,9 +40,9 @@ from router.errors import (
     ReadFailedError,
     RouterError,
 )
+from router.errors.quoting import said
 from router.model import Stored
 from router.node import Mailbox
-from router.quoting import said
 from router.wire.kafka.error_codes import ErrorCode
 from router.wire.kafka.record_batches import next_offset
 

@@ -18,7 +18,7 @@ from router.errors import (
     NotAllowedError,
     SettingError,
 )
-from router.quoting import quoted, said
+from router.errors.quoting import quoted, said
 from router.settings import without_password
 
 PORT: Final = 4222

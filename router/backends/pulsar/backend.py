@@ -32,8 +32,8 @@ from router.backends.pulsar.subscribing import (
     end_subscription,
     make_subscription,
 )
-from router.backoff import Backoff
 from router.clocks import deadline_in
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,

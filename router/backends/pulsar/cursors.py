@@ -11,10 +11,10 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from router.admin_model import SUBSCRIPTION_OWNER
 from router.backends.pulsar.consumer import ack_words, acknowledging
 from router.errors import BadRequestError
 from router.model import CursorState, Position
+from router.model.administration import SUBSCRIPTION_OWNER
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from router.errors import BackendUnavailableError
+from router.errors.quoting import said
 from router.model import TopicName
 from router.node.requests import ask
 from router.pulsar_client.link import Link
-from router.quoting import said
 from router.wire.node import node_pb2 as pb
 
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from router.backends import Batch, Receipt
 from router.backends.pulsar.routes import Routes
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,

@@ -23,8 +23,8 @@ from router.backends.pulsar.rest_peer import NOT_PULSAR, RestPeer
 from router.backends.pulsar.routes import Recall, Routes, recall_nothing
 from router.backends.pulsar.subscribing import acknowledge, make_subscription
 from router.backends.pulsar.system_topics import check_not_system, is_system_topic
-from router.backoff import Backoff
 from router.clocks import seconds_left
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,

@@ -17,8 +17,8 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.errors.quoting import said
 from router.pulsar_client.credentials import Credentials
-from router.quoting import said
 from router.settings import without_password
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from router.backends.pulsar.address import Address
 from router.backends.pulsar.system_topics import check_not_system
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -25,6 +25,7 @@ from router.errors import (
     SettingError,
     SubscriptionBusyError,
 )
+from router.errors.quoting import said
 from router.model import TopicName
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.credentials import NO_CREDENTIALS, Credentials
@@ -32,7 +33,6 @@ from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import MIN_PAUSE_SECONDS, Dial, Link
 from router.pulsar_client.refusals import ElsewhereError, NotServedError, refusal
 from router.pulsar_client.tls import secured
-from router.quoting import said
 from router.wire.pulsar import pulsar_pb2 as pb
 
 T = TypeVar("T")

@@ -15,7 +15,6 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, Protocol
 
-from router.admin_model import BackupCut, JournalCut
 from router.broker.backup.copying import MIN_SYNCED_BYTES, Copier, OtherBytesError
 from router.broker.backup.databases import history_of, opened_metadata, origin_of, segments_of
 from router.broker.backup.failures import BackupError, damaged, interrupted, unusable
@@ -27,8 +26,9 @@ from router.broker.storage.journal import JournalFiles
 from router.broker.storage.metadata import SCHEMA
 from router.broker.storage.offset_index import pack_point, read_points
 from router.broker.storage.segments import Segment, file_of
-from router.build import build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, ConflictError
+from router.model.administration import BackupCut, JournalCut
+from router.process.build import build_id
 
 PINNED: Final = "backup"
 """The folder in which the broker puts what others change in place, as it was at the cut."""

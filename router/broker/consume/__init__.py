@@ -1,20 +1,39 @@
-"""The engine that decides delivery to polls: who may read, what is next, what is in flight.
+"""Delivery: which entry of a partition goes to which consumer, when, and what comes back."""
 
-Theory of operation. A poll of a consumer group is one request (`requests.PollRequest`). The engine
-(`engine.PollEngine`) finds its group, has `leases` say which partitions its consumer id holds,
-takes what comes next of each (`reader.PollReader`) and answers, or keeps the poll as a row until
-something comes or its time is over. What was answered is in flight until the poll is done, or its
-client is gone: then it is free at once.
+from router.broker.consume.consumer import Consumer, Flow, KeyPolicy, Kind, Link
+from router.broker.consume.context import DeliveryContext, Tally
+from router.broker.consume.cursor.backlog import BacklogCounter
+from router.broker.consume.cursor.start_position import StartPosition
+from router.broker.consume.membership.key_slots import HashRangeError
+from router.broker.consume.membership.live_members import LiveMember, LiveMembers
+from router.broker.consume.partition import REPLICATED, Partition, Subscription
+from router.broker.consume.producers import (
+    Access,
+    NameBusyError,
+    Producer,
+    ProducerFencedError,
+    ProducerLink,
+)
 
-A reader belongs to one partition of a group and outlives its polls. It keeps the entry that polls
-are in the middle of, opened, and what was read ahead, so that the next poll costs what it takes and
-not what the entry holds. Where it stands follows from the cursor at each poll, so that nothing has
-to be kept in step with it. What all readers keep has a bound; the one that was used the longest ago
-is dropped first.
-
-An acknowledgement counts in memory at once and is durable with a commit group soon after; nothing
-waits for that. The next poll of the group goes on behind it meanwhile. After a crash in between
-what was acknowledged comes again.
-
-There is no protocol's byte in here, and no thread: everything runs on the event loop.
-"""
+__all__ = [
+    "REPLICATED",
+    "Access",
+    "BacklogCounter",
+    "Consumer",
+    "DeliveryContext",
+    "Flow",
+    "HashRangeError",
+    "KeyPolicy",
+    "Kind",
+    "Link",
+    "LiveMember",
+    "LiveMembers",
+    "NameBusyError",
+    "Partition",
+    "Producer",
+    "ProducerFencedError",
+    "ProducerLink",
+    "StartPosition",
+    "Subscription",
+    "Tally",
+]

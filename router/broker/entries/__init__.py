@@ -22,13 +22,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, Protocol
 
-from router.broker.delivery.entry_info import (
+from router.broker.consume.dispatch.non_persistent import NOT_STORED
+from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     EntryFormat,
     EntryInfo,
     UnreadableEntryError,
 )
-from router.broker.delivery.non_persistent import NOT_STORED
 from router.broker.entries import kafka, nats, pulsar
 from router.broker.entries.workers import EntryWorkers
 from router.broker.storage import UNKNOWN_TIME, Entry

@@ -19,13 +19,13 @@ from functools import lru_cache
 from struct import Struct
 from typing import Final
 
-from router.broker.delivery.entry_info import (
+from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
     UnreadableEntryError,
 )
-from router.broker.delivery.hashing import murmur3
+from router.broker.consume.membership.hashing import murmur3
 from router.broker.storage import KAFKA_FORMAT
 from router.model import Message
 from router.wire.kafka.compression import NONE, decompress_start

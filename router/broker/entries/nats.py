@@ -11,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from router.broker.delivery.entry_info import (
+from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
     UnreadableEntryError,
 )
-from router.broker.delivery.hashing import murmur3
+from router.broker.consume.membership.hashing import murmur3
 from router.broker.entries.kafka import latest_of
 from router.broker.storage import NATS_FORMAT
 from router.model import Message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries.kafka import to_messages
 from router.broker.entries.pulsar import from_messages
 from router.wire.kafka.errors import OversizedRecordsError

@@ -14,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
-from router.broker.delivery.entry_info import (
+from router.broker.consume.entry_info import (
     OPAQUE_ENTRY,
     Chunk,
     EntryInfo,
     UnreadableEntryError,
 )
-from router.broker.delivery.hashing import murmur3
+from router.broker.consume.membership.hashing import murmur3
 from router.broker.storage import PULSAR_FORMAT
 from router.model import NO_PROPERTIES, Message
 from router.wire.pulsar import (

@@ -12,7 +12,7 @@ from struct import Struct
 from struct import error as StructError  # noqa: N812 - its own name says nothing
 from typing import Final
 
-from router.broker.consume.reader import OpenedEntry
+from router.broker.consume.polls.reader import OpenedEntry
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, Entry
 from router.wire import ProtocolError

@@ -22,7 +22,7 @@ from time import monotonic
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.delivery import Flow, NameBusyError, Partition, Producer, ProducerFencedError
+from router.broker.consume import Flow, NameBusyError, Partition, Producer, ProducerFencedError
 from router.broker.entries.proving import prove_batch
 from router.broker.kafka.client import Client, Request
 from router.broker.kafka.failures import ErrorCode, error_code, error_message

@@ -23,7 +23,7 @@ from typing import Final
 
 import structlog
 
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import ALL_MESSAGES, MAX_JOB_ENTRIES, Transcoder
 from router.broker.entries.kafka import TAG, empty, without_deleted
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext

@@ -11,7 +11,7 @@ from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
-from router.kafka_definitions import definition_text
+from router.kafka.definitions import definition_text
 from router.wire.kafka.engine import compile_message
 from router.wire.kafka.errors import KafkaMessageError
 

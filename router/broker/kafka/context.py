@@ -9,8 +9,8 @@ from struct import Struct
 from typing import Final
 from urllib.parse import urlsplit
 
+from router.broker.consume import Partition
 from router.broker.context import BrokerContext
-from router.broker.delivery import Partition
 from router.broker.entries.kafka import MAX_RECORDS, MAX_RECORDS_BYTES
 from router.broker.kafka.coordinator import Coordinator
 from router.broker.kafka.spec import advertised
@@ -18,9 +18,9 @@ from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.broker.transport.connection import Connection
 from router.errors import ConflictError, TopicNotFoundError
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.model import TopicName
-from router.registry import NEW
+from router.sharing.registry import NEW
 from router.wire.kafka.engine import Messages
 
 NODE_ID: Final = 1

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from router.broker.consume import LiveMember
 from router.broker.context import BrokerContext
-from router.broker.delivery import LiveMember
 from router.broker.kafka import consumer_metadata
 from router.broker.kafka.consumer_metadata import assigned_partitions, subscribed_topics
 from router.broker.kafka.group_values import (
@@ -39,7 +39,7 @@ from router.broker.kafka.groups import Group
 from router.broker.storage import TopicRecord
 from router.broker.topics.offsets import GroupOffsets
 from router.broker.topics.topics import Topics
-from router.kafka_group_names import GroupNames
+from router.kafka.group_names import GroupNames
 from router.model import NOT_PARTITIONED, TopicName
 from router.wire.kafka.error_codes import ErrorCode
 

@@ -19,7 +19,7 @@ from router.broker.storage import StoreError, TopicRecord
 from router.broker.topics.names import MAX_PARTITIONS, check_new
 from router.errors import ConflictError, RouterError, TopicExistsError
 from router.model import NO_PROPERTIES, Policies, TopicName
-from router.registry import NEW
+from router.sharing.registry import NEW
 
 MAX_TOPICS: Final = 1_000
 """Of one request."""

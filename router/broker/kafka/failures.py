@@ -8,7 +8,7 @@ from typing import Final
 from router import errors
 from router.broker.storage import DamagedError, StoreError
 from router.errors import RouterError
-from router.quoting import said
+from router.errors.quoting import said
 from router.wire.kafka.error_codes import ErrorCode
 
 __all__ = ["FAILURES", "ErrorCode", "error_code", "error_message"]

@@ -19,7 +19,7 @@ from functools import partial
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.kafka.batch_reader import Batches, BatchReader
 from router.broker.kafka.client import Api, Client, Request
 from router.broker.kafka.context import LEADER_EPOCH

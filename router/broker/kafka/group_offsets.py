@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.failures import error_code
 from router.broker.kafka.group_membership import check_group_id

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from router.access.permissions import Right
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries.kafka import TAG, timestamps
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext

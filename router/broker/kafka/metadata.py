@@ -11,8 +11,8 @@ from router.broker.kafka.context import LEADER_EPOCH, NODE_ID, KafkaContext
 from router.broker.kafka.failures import ErrorCode, error_code
 from router.broker.storage import StoreError, TopicRecord
 from router.errors import BadNameError, RouterError
+from router.errors.quoting import quoted
 from router.model import TopicName
-from router.quoting import quoted
 
 MAX_TOPICS: Final = 10_000
 """Topics that one request may name."""

@@ -14,7 +14,7 @@ from typing import Any, Final
 from router.broker.kafka.context import KafkaContext
 from router.broker.storage import TopicRecord
 from router.broker.topics.namespaces import MAX_BOUND
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.settings import Settings
 
 NO_BOUND: Final = -1

@@ -5,21 +5,21 @@ from __future__ import annotations
 from itertools import count
 from pathlib import Path
 
-from router.broker.consume.leases import Leases
-from router.broker.nats import consumer_api
-from router.broker.nats.api import JetStreamApi, cluster_apis
-from router.broker.nats.consumers import Consumers
-from router.broker.nats.direct_get import DirectGet
+from router.broker.consume.membership.leases import Leases
+from router.broker.nats.archives.restores import Restores
+from router.broker.nats.archives.snapshots import Snapshots
+from router.broker.nats.consumers import api as consumer_api
+from router.broker.nats.consumers.consumers import Consumers
 from router.broker.nats.other_dialects import OtherDialects
-from router.broker.nats.publishing import PublishContext
-from router.broker.nats.restores import Restores
+from router.broker.nats.protocol.api import JetStreamApi, cluster_apis
 from router.broker.nats.server import NatsServer
-from router.broker.nats.snapshots import Snapshots
-from router.broker.nats.stored_messages import EntryCache
-from router.broker.nats.stream import StreamContext
-from router.broker.nats.stream_api import StreamApi
-from router.broker.nats.streams import Streams
-from router.broker.nats.subject_index import SubjectBudget
+from router.broker.nats.streams.api import StreamApi
+from router.broker.nats.streams.direct_get import DirectGet
+from router.broker.nats.streams.log.messages import EntryCache
+from router.broker.nats.streams.log.subject_index import SubjectBudget
+from router.broker.nats.streams.publishing import PublishContext
+from router.broker.nats.streams.stream import StreamContext
+from router.broker.nats.streams.streams import Streams
 from router.broker.nats.system import PREFIX, SystemService
 from router.broker.topics.schemas import TopicSchemas
 

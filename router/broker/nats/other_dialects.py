@@ -19,9 +19,9 @@ from typing import Final
 
 import structlog
 
-from router.broker.nats.hub import Hub
-from router.broker.nats.stored_messages import MessageReader
-from router.broker.nats.streams import Streams
+from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.streams.log.messages import MessageReader
+from router.broker.nats.streams.streams import Streams
 from router.broker.storage import NATS_FORMAT, DamagedError, Entry, Ledger, TopicRecord
 from router.broker.topics.topics import Topics
 from router.errors import RouterError

@@ -21,25 +21,25 @@ from urllib.parse import urlsplit
 from router.access.authorizer import Authorizer
 from router.access.permissions import Right
 from router.broker.entries import Transcoder
-from router.broker.nats.api import JetStreamApi
-from router.broker.nats.authorization import Caller, SubjectRights
-from router.broker.nats.client import PrincipalCaller
-from router.broker.nats.consumers import Consumers
-from router.broker.nats.hub import Hub, Subscriber
-from router.broker.nats.metrics import NatsMetrics
+from router.broker.nats.archives.restores import Restores
+from router.broker.nats.archives.snapshots import Snapshots
+from router.broker.nats.consumers.consumers import Consumers
 from router.broker.nats.other_dialects import OtherDialects
-from router.broker.nats.restores import Restores
-from router.broker.nats.snapshots import Snapshots
-from router.broker.nats.spec import advertised
-from router.broker.nats.stream import Stream
-from router.broker.nats.streams import Streams
+from router.broker.nats.protocol.api import JetStreamApi
+from router.broker.nats.protocol.authorization import Caller, SubjectRights
+from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.hub import Hub, Subscriber
+from router.broker.nats.protocol.metrics import NatsMetrics
+from router.broker.nats.protocol.spec import advertised
+from router.broker.nats.streams.stream import Stream
+from router.broker.nats.streams.streams import Streams
 from router.broker.node.counters import Counters
 from router.broker.topics.topics import Topics
 from router.errors import ForbiddenError
 from router.model import Principal
-from router.registry import AsyncRegistry
 from router.settings import Settings
 from router.settings.options import SettingsOptions, from_setting
+from router.sharing.registry import AsyncRegistry
 from router.wire.nats.encode import msg_parts
 from router.wire.nats.headers import status, status_code
 from router.wire.nats.message import AckResult, NatsMessage

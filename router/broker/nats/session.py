@@ -18,8 +18,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from router.broker.context import BrokerContext
-from router.broker.nats.authorization import SubjectRights
-from router.broker.nats.client import (
+from router.broker.nats.protocol.authorization import SubjectRights
+from router.broker.nats.protocol.client import (
     AUTHORIZATION_VIOLATION,
     DEFAULT_OPTIONS,
     ClientCaller,
@@ -27,10 +27,10 @@ from router.broker.nats.client import (
     ConnectOptionsError,
     credentials,
 )
-from router.broker.nats.hub import Subscriber, Subscription
-from router.broker.nats.publishing import Publisher
+from router.broker.nats.protocol.hub import Subscriber, Subscription
 from router.broker.nats.server import NatsServer
-from router.broker.nats.streams import SERVICES
+from router.broker.nats.streams.publishing import Publisher
+from router.broker.nats.streams.streams import SERVICES
 from router.broker.nats.system import duration
 from router.broker.transport.connection import Connection
 from router.broker.transport.handshakes import Greeting

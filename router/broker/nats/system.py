@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import orjson
 
-from router.broker.nats.authorization import Caller
-from router.broker.nats.hub import Request
+from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.hub import Request
 from router.broker.nats.server import PROTOCOL_VERSION, NatsServer
-from router.resources import Resources
+from router.process.resources import Resources
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
 

@@ -20,7 +20,6 @@ from typing import Final
 
 import structlog
 
-from router.admin_model import BackupCut
 from router.broker.node.registry import FILE as REGISTRY
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreError
@@ -29,8 +28,9 @@ from router.broker.storage.faults import lacks_space
 from router.broker.storage.options import Clock
 from router.broker.storage.removals import HELD as FOLDER
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError, RouterError
+from router.errors.quoting import said
 from router.metrics import Sample
-from router.quoting import said
+from router.model.administration import BackupCut
 
 METADATA: Final = "metadata.db"
 SUBJECTS: Final = "subjects"

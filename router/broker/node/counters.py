@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable, Hashable, Iterable
 from itertools import islice
 from typing import Final
 
-from router.limits import Clock, TokenBuckets
 from router.metrics import Labels, Sample, fits, render
+from router.sharing.limits import Clock, TokenBuckets
 
 MAX_SERIES: Final = 20_000
 MAX_GAUGES: Final = 1_000

@@ -26,8 +26,15 @@ from router.broker.storage.database import Database, Operation, Schema, T, conne
 from router.broker.storage.disk import Disk
 from router.broker.storage.faults import StoreError, lacks_space, leaves_mark
 from router.errors import BackendUnavailableError, DiskFullError
-from router.quoting import said
-from router.registry import Record, check_kind, check_name, check_record, check_room, check_version
+from router.errors.quoting import said
+from router.sharing.registry import (
+    Record,
+    check_kind,
+    check_name,
+    check_record,
+    check_room,
+    check_version,
+)
 
 FILE: Final = "registry.db"
 MAX_WAITING_CALLS: Final = 1_000

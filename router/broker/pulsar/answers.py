@@ -5,11 +5,11 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Final
 
-from router.broker.delivery import BacklogCounter, Subscription
-from router.broker.delivery.individual import MAX_HELD
+from router.broker.consume import BacklogCounter, Subscription
+from router.broker.consume.dispatch.individual import MAX_HELD
 from router.broker.pulsar.client import AnySubscription, PulsarConsumer
 from router.broker.pulsar.positions import NO_POSITION
-from router.build import NODE_PROTOCOL
+from router.process.build import NODE_PROTOCOL
 from router.wire.pulsar import MAX_MESSAGE_SIZE
 from router.wire.pulsar import pulsar_pb2 as pb
 

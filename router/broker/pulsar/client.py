@@ -6,8 +6,8 @@ from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-from router.broker.delivery import Consumer, Partition, Producer, Subscription, Tally
-from router.broker.delivery.non_persistent import (
+from router.broker.consume import Consumer, Partition, Producer, Subscription, Tally
+from router.broker.consume.dispatch.non_persistent import (
     NonPersistentPartition,
     NonPersistentSubscription,
 )

@@ -13,7 +13,7 @@ from functools import partial
 from time import monotonic
 from typing import Any, Final
 
-from router.broker.delivery import (
+from router.broker.consume import (
     REPLICATED,
     Consumer,
     Flow,
@@ -23,7 +23,7 @@ from router.broker.delivery import (
     Partition,
     Subscription,
 )
-from router.broker.delivery.non_persistent import NOT_STORED, NonPersistentPartition
+from router.broker.consume.dispatch.non_persistent import NOT_STORED, NonPersistentPartition
 from router.broker.pulsar import answers
 from router.broker.pulsar.client import (
     AnySubscription,
@@ -44,7 +44,7 @@ from router.errors import (
     RouterError,
     SubscriptionNotFoundError,
 )
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.wire.pulsar import Frame, broker_entry_prefix, encode_parts
 from router.wire.pulsar import pulsar_pb2 as pb
 
@@ -128,7 +128,7 @@ class Consumers(ClientLink):
             consumer.subscription.detach(consumer)
         self._handles.clear()
 
-    # What delivery asks of a consumer's connection: router.broker.delivery.Link.
+    # What delivery asks of a consumer's connection: router.broker.consume.Link.
 
     @property
     def writable(self) -> bool:

@@ -16,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from router.broker.delivery import Subscription
+from router.broker.consume import Subscription
 from router.broker.pulsar import answers
 from router.broker.pulsar.client import AnySubscription, Client, Handler, PulsarConsumer
 from router.broker.pulsar.consumers import Consumers

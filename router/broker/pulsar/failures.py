@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from router import errors
-from router.broker.delivery import HashRangeError, NameBusyError, ProducerFencedError
+from router.broker.consume import HashRangeError, NameBusyError, ProducerFencedError
 from router.broker.storage import DamagedError, StoreError
 from router.errors import RouterError
-from router.quoting import said
+from router.errors.quoting import said
 from router.wire import ProtocolError
 from router.wire.pulsar import command
 from router.wire.pulsar import pulsar_pb2 as pb

@@ -14,7 +14,7 @@ from typing import Final
 import crc32c
 import re2
 
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 MAX_PATTERN: Final = 1_000
 MAX_MEMORY: Final = 1 << 18

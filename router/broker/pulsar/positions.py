@@ -5,8 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Final
 
-from router.broker.delivery import Subscription
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume import Subscription
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger
 from router.broker.storage.cursors import bits

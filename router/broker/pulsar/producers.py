@@ -17,7 +17,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from router.broker.delivery import (
+from router.broker.consume import (
     Access,
     Flow,
     NameBusyError,

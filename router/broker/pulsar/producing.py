@@ -20,7 +20,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Final, Protocol
 
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.pulsar.client import Client, Handler, PulsarProducer
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.pulsar.client import Client, Handler
 from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import answer

@@ -29,7 +29,7 @@ from router.broker.storage.records import Record
 from router.broker.storage.removals import Removals
 from router.broker.storage.rows import Checkpoint, SubscriptionRecord
 from router.broker.storage.writing import Segments, SegmentWriter
-from router.quoting import said
+from router.errors.quoting import said
 
 T = TypeVar("T")
 MAX_UNCUT_JOURNALS: Final = 8

@@ -18,9 +18,9 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
-from router.admin_model import JournalCut
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.broker.storage.faults import StoreError
+from router.model.administration import JournalCut
 
 
 class Cuts:

@@ -41,8 +41,8 @@ from router.broker.storage.commit_groups import (
 )
 from router.broker.storage.disk import Disk, gather, write_all
 from router.broker.storage.faults import StoreError
+from router.errors.quoting import said
 from router.metrics import Timings, taken
-from router.quoting import said
 
 LINGER_SECONDS: Final = 0.005
 """How long acknowledgements that nothing waits for may stay in memory, to share a sync."""

@@ -5,7 +5,7 @@ The layout of the data folder:
   journal/<n>.log          the newest of everything, for all partitions; see journal, commit_groups
   ledgers/<id>/<entry>.seg entries by partition; see segments and writing
   ledgers/<id>/<entry>.idx points that lead into a segment; see offset_index
-  subjects/<id>.idx        the subjects of a stream; see router.broker.nats.index_checkpoint
+  subjects/<id>.idx        the subjects of a stream; see nats/streams/log/index_checkpoint
   READ-ONLY                the reason why the folder must be repaired before it is written
 
 An entry is acknowledged when its commit group of the journal is synced. Behind the journal the
@@ -53,9 +53,9 @@ from router.broker.storage.records import LatestTime, unknown_time
 from router.broker.storage.retention_task import RetentionTask
 from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.errors import DiskFullError, TopicExistsError, TopicNotFoundError
+from router.errors.quoting import said
 from router.metrics import Sample
 from router.model import NO_PROPERTIES, Policies
-from router.quoting import said
 
 T = TypeVar("T")
 _SPACE_CHECK_SECONDS: Final = 1.0

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
-from router.admin_model import ClientInfo
-from router.broker.delivery.non_persistent import NonPersistentPartition
+from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
 from router.broker.topics import changes
 from router.broker.topics.calls import AdminCalls
 from router.broker.topics.cursor_administration import CursorAdmin, Forgetting
@@ -24,6 +23,7 @@ from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 from router.metrics import Sample
 from router.model import Policies, Position, Schema, TopicInfo, TopicName, TopicStats
+from router.model.administration import ClientInfo
 
 
 class Metrics(Protocol):

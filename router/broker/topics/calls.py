@@ -14,16 +14,16 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import orjson
 
-from router.admin_model import INHERITED
-from router.broker.delivery import REPLICATED, BacklogCounter, Partition, Subscription
-from router.broker.delivery.live_members import OWNER
+from router.broker.consume import REPLICATED, BacklogCounter, Partition, Subscription
+from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
 from router.broker.topics.names import check_properties
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
+from router.errors.quoting import quoted
 from router.model import PERSISTENT, TopicName, check_namespace
-from router.quoting import quoted
+from router.model.administration import INHERITED
 
 OWN_PROPERTIES: Final = (OWNER, REPLICATED)
 """Properties of subscriptions that the broker keeps there."""

@@ -11,8 +11,8 @@ from router.broker.topics.names import check_new, check_properties
 from router.broker.topics.namespaces import check_policies
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, TopicTerminatedError
+from router.errors.quoting import quoted
 from router.model import NO_PROPERTIES, Policies, Position, TopicName
-from router.quoting import quoted
 
 
 async def grow(topics: Topics, name: TopicName, partitions: int) -> None:

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final, Protocol
 
-from router.admin_model import CursorDescription, EntryChoice, EntryRange, PartialEntry
-from router.broker.delivery import (
+from router.broker.consume import (
     REPLICATED,
     BacklogCounter,
     Partition,
@@ -26,6 +25,7 @@ from router.broker.topics.descriptions import Place, subscriptions_after
 from router.broker.topics.groups import Groups, check_name
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, FencedError, NotAllowedError
+from router.model.administration import CursorDescription, EntryChoice, EntryRange, PartialEntry
 
 MAX_POSITIONS: Final = 10_000
 MAX_ACK_SET_WORDS: Final = 2_048

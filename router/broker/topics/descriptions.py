@@ -12,9 +12,8 @@ from itertools import islice
 from time import monotonic
 from typing import Final, Protocol, runtime_checkable
 
-from router.admin_model import ClientInfo
-from router.broker.delivery import BacklogCounter, Flow, Partition, Subscription
-from router.broker.delivery.non_persistent import NonPersistentPartition
+from router.broker.consume import BacklogCounter, Flow, Partition, Subscription
+from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
 from router.broker.storage import Ledger, TopicRecord
 from router.model import (
     NOT_PARTITIONED,
@@ -24,6 +23,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.model.administration import ClientInfo
 
 MAX_SUBSCRIPTIONS_PER_PAGE: Final = 1_000
 """Names have at most 1,024 characters of 4 bytes."""

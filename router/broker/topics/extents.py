@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from router.admin_model import EntryRange
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.storage import Ledger
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError
+from router.model.administration import EntryRange
 
 
 @dataclass(frozen=True, slots=True)

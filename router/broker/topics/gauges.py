@@ -17,7 +17,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from router.broker.delivery.backlog import BacklogCounter
+from router.broker.consume.cursor.backlog import BacklogCounter
 from router.broker.storage import Store, TopicRecord
 from router.metrics import Sample
 

@@ -6,11 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from router.broker.delivery import StartPosition, Subscription
+from router.broker.consume import StartPosition, Subscription
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, SubscriptionBusyError, SubscriptionNotFoundError
+from router.errors.quoting import quoted
 from router.model import TopicName
-from router.quoting import quoted
 
 MAX_NAME_CHARACTERS: Final = 1_024
 

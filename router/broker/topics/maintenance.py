@@ -8,8 +8,8 @@ from typing import Final
 
 import structlog
 
-from router.broker.delivery import Partition
-from router.broker.delivery.live_members import OWNER
+from router.broker.consume import Partition
+from router.broker.consume.membership.live_members import OWNER
 from router.broker.storage import SubscriptionRecord, TopicRecord
 from router.broker.topics.cursor_administration import acknowledge_before
 from router.broker.topics.topics import Topics

@@ -6,11 +6,11 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from router.admin_model import Namespace, Tenant
 from router.broker.topics.namespaces import NO_POLICIES, changed
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 from router.model import TopicName
+from router.model.administration import Namespace, Tenant
 
 MAX_NAMES_PER_PAGE: Final = 1_000
 

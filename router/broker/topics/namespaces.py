@@ -19,16 +19,16 @@ from typing import Any, Final
 
 import orjson
 
-from router.admin_model import INHERITED, Namespace, NamespacePolicies, Tenant
 from router.errors import (
     BadRequestError,
     ConflictError,
     NamespaceNotFoundError,
     NotAllowedError,
 )
+from router.errors.quoting import quoted
 from router.model import TopicName, check_namespace
-from router.quoting import quoted
-from router.registry import AsyncRegistry, Record
+from router.model.administration import INHERITED, Namespace, NamespacePolicies, Tenant
+from router.sharing.registry import AsyncRegistry, Record
 
 TENANT: Final = "tenant"
 NAMESPACE: Final = "namespace"

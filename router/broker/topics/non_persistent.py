@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from router.broker.delivery.entry_info import EntryFormat
-from router.broker.delivery.non_persistent import NonPersistentPartition
+from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
+from router.broker.consume.entry_info import EntryFormat
 from router.broker.topics.namespaces import namespace_of
 from router.errors import TopicNotFoundError
 from router.model import TopicName

@@ -18,8 +18,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from router.broker.delivery import Partition, Subscription
-from router.broker.delivery.live_members import OWNER
+from router.broker.consume import Partition, Subscription
+from router.broker.consume.membership.live_members import OWNER
 from router.broker.storage import Ack, Commit, Cursor, Ledger
 from router.broker.storage.cursors import bits, words
 from router.broker.topics.topics import Topics

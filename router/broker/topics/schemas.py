@@ -39,8 +39,8 @@ from router.broker.topics.schema_records import (
 )
 from router.errors import IncompatibleSchemaError, NotAllowedError, SchemaNotFoundError
 from router.model import Schema, TopicName
-from router.registry import NEW, AsyncRegistry
 from router.schemas import Strategy
+from router.sharing.registry import NEW, AsyncRegistry
 
 MAX_VERSIONS: Final = 1_000
 MAX_BYTES: Final = 1 << 20

@@ -18,10 +18,9 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TypeVar
 
-from router.admin_model import NamespacePolicies
-from router.broker.delivery import DeliveryContext, Partition, Tally
-from router.broker.delivery.entry_info import EntryFormat
-from router.broker.delivery.non_persistent import NonPersistentPartition
+from router.broker.consume import DeliveryContext, Partition, Tally
+from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
+from router.broker.consume.entry_info import EntryFormat
 from router.broker.storage import Store, TopicRecord
 from router.broker.topics.descriptions import Place, topic_info, topic_stats
 from router.broker.topics.kafka_names import KafkaNames
@@ -48,6 +47,7 @@ from router.model import (
     TopicName,
     TopicStats,
 )
+from router.model.administration import NamespacePolicies
 from router.settings.options import SettingsOptions, from_setting, milliseconds
 
 _T = TypeVar("_T")

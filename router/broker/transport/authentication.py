@@ -24,10 +24,10 @@ from router.access.passwords import PasswordCheck, PasswordChecks, open_users
 from router.access.permissions import Right
 from router.access.scram import ScramVerifier
 from router.errors import UnauthenticatedError
+from router.errors.quoting import quoted
 from router.log import LineLimit
 from router.metrics import Labels
 from router.model import Principal, TopicName
-from router.quoting import quoted
 from router.settings import Settings
 
 TOKEN: Final = "token"  # noqa: S105 - the name of a method

@@ -7,7 +7,7 @@ import asyncio
 from router.access import addresses
 from router.access.addresses import BLACKLIST_INTERVAL_SECONDS, BLACKLIST_RECORDS
 from router.errors import RouterError
-from router.registry import AsyncRegistry
+from router.sharing.registry import AsyncRegistry
 
 
 class Blacklist(addresses.Blacklist):

@@ -13,7 +13,7 @@ import asyncio
 
 from router.access.authorizer import NO_OWNER, TOPIC_RECORDS, TopicRights
 from router.model import TopicName
-from router.registry import AsyncRegistry, Record
+from router.sharing.registry import AsyncRegistry, Record
 
 
 class TopicRightsRegistry:

@@ -28,7 +28,7 @@ from typing import Final
 import structlog
 from kazoo.exceptions import KazooException, NoNodeError, NotEmptyError
 
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.coordination import Lease, Listener, RemoteGroup
 from router.coordination.zookeeper import names
 from router.coordination.zookeeper.entry import Entry

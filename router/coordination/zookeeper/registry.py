@@ -30,8 +30,15 @@ from kazoo.protocol.states import ZnodeStat
 from router.coordination.zookeeper.link import DownError, Link
 from router.coordination.zookeeper.names import ROOT, escape, unescape
 from router.errors import ConflictError, CoordinationUnavailableError
-from router.quoting import quoted
-from router.registry import Record, check_kind, check_name, check_record, check_room, check_version
+from router.errors.quoting import quoted
+from router.sharing.registry import (
+    Record,
+    check_kind,
+    check_name,
+    check_record,
+    check_room,
+    check_version,
+)
 
 REGISTRY: Final = f"{ROOT}/registry"
 TIMEOUT_SECONDS: Final = 5.0

@@ -23,7 +23,7 @@ from functools import partial
 from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from router.backends import Backend, Batch
-from router.backoff import Backoff, retry
+from router.clocks.backoff import Backoff, retry
 from router.pipelines.sinks.chunks import Chunk
 
 T = TypeVar("T")

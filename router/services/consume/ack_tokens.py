@@ -23,8 +23,8 @@ from typing import Final
 
 from router.errors import BadReadOptionError
 from router.model import ConsumerId, Position
-from router.registry import Registry
 from router.services.shared_secret import SharedSecret
+from router.sharing.registry import Registry
 
 MAX_TOKEN_PARTITIONS: Final = 32
 """Partitions of one answer: a token has to fit into a request line."""

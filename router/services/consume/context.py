@@ -12,18 +12,18 @@ from typing import Final, Protocol
 
 from router.backends import Backend, Start
 from router.backends.polling import FetchTerms
+from router.clocks.steps import Event, Steps
+from router.clocks.ttl_cache import TTLMap
 from router.errors import PublishRefusedError, ReadFailedError
 from router.metrics import Metrics, taken
 from router.model import UNDECODED, Stored, Subscription, TopicName
 from router.node import Node
-from router.registry import RecordVersion
 from router.services.consume.ack_tokens import AnsweredRange
 from router.services.consume.retained import RetainedClaims
 from router.services.memory_budget import MemoryBudget, Reservation
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings import Settings
-from router.steps import Event, Steps
-from router.ttl_cache import TTLMap
+from router.sharing.registry import RecordVersion
 
 KNOWN_GROUP_SECONDS: Final = 30.0
 MAX_KNOWN_GROUPS: Final = 20_000

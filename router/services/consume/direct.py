@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from router.backends.polling import GroupPoll, PendingPoll, Polling
+from router.clocks.steps import Steps
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
 from router.model import ConsumerId, Outcome, Position, Stored
 from router.services.consume.ack_tokens import MAX_TOKEN_PARTITIONS, AckTokens, AnsweredRange
@@ -19,7 +20,6 @@ from router.services.consume.context import (
     answer_size,
 )
 from router.services.consume.oversized import OversizedEntries
-from router.steps import Steps
 
 
 class DirectSession:

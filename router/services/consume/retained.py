@@ -27,10 +27,10 @@ from typing import Final
 import structlog
 
 from router.backends import Consumer
+from router.clocks.ttl_cache import TTLMap
 from router.errors import RouterError
 from router.model import ConsumerId, Outcome, Position
 from router.node import Claim, Mailbox
-from router.ttl_cache import TTLMap
 
 RETAIN_SECONDS: Final = 0.5
 MAX_RETAINED: Final = 100

@@ -13,6 +13,7 @@ import structlog
 
 from router.backends import Backend
 from router.backends.polling import Polling
+from router.clocks.steps import Steps, run_blocking
 from router.errors import (
     BackendUnavailableError,
     ConflictError,
@@ -42,7 +43,6 @@ from router.services.consume.oversized import AnswerReader, OversizedEntries
 from router.services.consume.partitions import OpenPartitions, PollReader
 from router.services.consume.retained import ClaimMailbox
 from router.services.topic_metadata import TopicMetadataCache
-from router.steps import Steps, run_blocking
 
 BUSY_RETRY_SECONDS: Final = 0.25
 # A client that read its answer may poll again before its last poll has acknowledged and released,

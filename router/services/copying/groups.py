@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from router.backends import Backend, Start
-from router.backoff import Backoff
+from router.clocks.backoff import Backoff
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,

@@ -20,6 +20,7 @@ from router.errors import (
     TopicExistsError,
     TopicNotFoundError,
 )
+from router.errors.quoting import quoted
 from router.model import (
     NOT_PARTITIONED,
     PERSISTENT,
@@ -30,7 +31,6 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.quoting import quoted
 from router.services.copying.context import CopyContext
 from router.services.copying.fidelity import Kind
 from router.services.copying.places import Key

@@ -27,8 +27,8 @@ from uuid import uuid4
 
 from router.backends import Receipt
 from router.errors import BackendUnavailableError, BadRequestError
+from router.errors.quoting import said
 from router.model import Position, TopicName
-from router.quoting import said
 from router.services.copying.batch import CopiedBatch, CopiedTopic
 from router.services.copying.places import (
     Key,

@@ -16,6 +16,7 @@ from typing import Final
 import orjson
 
 from router.backends import Start
+from router.clocks.ttl_cache import TTLMap
 from router.errors import (
     ConflictError,
     ConsumerExistsError,
@@ -23,10 +24,9 @@ from router.errors import (
     SubscriptionLimitError,
 )
 from router.model import Subscription
-from router.registry import Record, RecordVersion, Registry
 from router.services.fetch import in_flight as given
 from router.settings.options import SettingsOptions, from_setting
-from router.ttl_cache import TTLMap
+from router.sharing.registry import Record, RecordVersion, Registry
 
 KIND: Final = "pip64-consumer"
 MAX_WRITE_ATTEMPTS: Final = 20

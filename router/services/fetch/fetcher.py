@@ -11,7 +11,6 @@ from router.backends.polling import FetchTerms
 from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
 from router.node import Node
-from router.registry import RecordVersion
 from router.services.consume import (
     Client,
     ClientGoneError,
@@ -24,6 +23,7 @@ from router.services.fetch.consumers import Consumers, FetchOptions, Member, New
 from router.services.fetch.reader import FetchReader
 from router.services.read import ReadBounds
 from router.services.topic_metadata import TopicMetadataCache
+from router.sharing.registry import RecordVersion
 
 CHECKED_AFTER_SECONDS: Final = 0.1
 """A fetch that took longer looks whether its consumer was deleted meanwhile."""

@@ -16,10 +16,10 @@ from typing import Final
 
 from router.errors import ConflictError, RouterError, SubscriptionBusyError, TooManyRequestsError
 from router.model import NOT_PARTITIONED, Stored, Subscription
-from router.registry import Registry
 from router.services.consume import OpenPartitions, PollReader
 from router.services.fetch.consumers import Consumers, FetchOptions, Member
 from router.services.fetch.in_flight import KIND, InFlightTracker
+from router.sharing.registry import Registry
 
 MIN_RECEIVE_MESSAGES: Final = 100
 """Messages that are passed over are read in pieces of at least so many."""

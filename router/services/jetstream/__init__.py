@@ -10,12 +10,12 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
+from router.clocks.steps import Steps
 from router.errors import OutcomeUnknownError
 from router.model import Principal
 from router.node.nats import NatsCall, NatsRoad
 from router.pulsar_client.connection import LostError
 from router.services.consume import Client, ClientGoneError, ConnectedClient
-from router.steps import Steps
 from router.wire.nats.message import AckResult, NatsMessage
 
 API_PREFIX: Final = "$JS.API."

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import orjson
 
+from router.clocks.steps import run_blocking
 from router.errors import (
     BackendTimeoutError,
     BadRequestError,
@@ -19,7 +20,6 @@ from router.errors import (
 )
 from router.model import Principal
 from router.services.jetstream import API_PREFIX, JetStream, JetStreamRequest
-from router.steps import run_blocking
 from router.wire.nats.headers import NO_RESPONDERS, status_code
 from router.wire.nats.jetstream.errors import ErrorCode
 from router.wire.nats.jetstream.times import ZERO_TIME_NS, format_time

@@ -19,6 +19,7 @@ import orjson
 
 from router.access.permissions import Right
 from router.backends import NullMailbox
+from router.clocks.steps import Steps
 from router.errors import (
     BadNameError,
     NotAllowedError,
@@ -34,7 +35,6 @@ from router.services.manage import NewTopic, Topics
 from router.services.producing import Outgoing, Sender
 from router.services.publish import Publisher
 from router.services.read import Reading
-from router.steps import Steps
 from router.wire.nats.headers import MSG_ID, NO_RESPONDERS, first, status
 from router.wire.nats.jetstream.config import StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error

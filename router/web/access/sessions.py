@@ -19,10 +19,10 @@ from typing import Final
 import orjson
 import structlog
 
+from router.clocks.ttl_cache import TTLCache
 from router.errors import BadRequestError, RouterError
-from router.registry import ANY, Registry
 from router.services.shared_secret import ENDED_SESSIONS, SharedSecret
-from router.ttl_cache import TTLCache
+from router.sharing.registry import ANY, Registry
 from router.web.access.authentication import Passwords
 
 RECORD: Final = "console-session"

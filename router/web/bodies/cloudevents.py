@@ -16,8 +16,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from router.errors import BadCloudEventError
+from router.errors.quoting import quoted
 from router.model import Message
-from router.quoting import quoted
 from router.web.bodies.objects import members, texts
 from router.web.media import WORD, media_type
 

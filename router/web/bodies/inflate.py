@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from router.errors import BadFramingError, BatchTooLargeError, UnsupportedEncodingError
-from router.quoting import quoted, said
+from router.errors.quoting import quoted, said
 from router.settings.options import SettingsOptions, from_setting
 
 INFLATE_STEP_BYTES: Final = 64 * 1024

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote_to_bytes
 from wsgiref.types import WSGIEnvironment
 
+from router.clocks.steps import Offload, Steps, run_here
 from router.errors import (
     BadCloudEventError,
     BadJsonError,
@@ -23,10 +24,9 @@ from router.errors import (
     MessageTooLargeError,
     UnsupportedEncodingError,
 )
+from router.errors.quoting import quoted
 from router.model import Message
-from router.quoting import quoted
 from router.services.memory_budget import MemoryBudget, Reservation
-from router.steps import Offload, Steps, run_here
 from router.web.bodies.cloudevents import EVENT, EVENT_BATCH, REQUIRED, check_name, events
 from router.web.bodies.inflate import Bounds, inflate, most_inflated
 from router.web.bodies.objects import objects

@@ -8,8 +8,8 @@ import orjson
 from flask import Response, request
 
 from router.errors import BadRequestError, ForbiddenError
+from router.errors.quoting import quoted
 from router.model import Principal, TopicInfo, TopicName
-from router.quoting import quoted
 from router.services.keys import ApiKey
 from router.services.rights import NO_OWNER, TopicRights
 from router.web.access import Right

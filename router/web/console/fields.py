@@ -10,7 +10,7 @@ from wsgiref.types import WSGIEnvironment
 from werkzeug.http import parse_options_header
 
 from router.errors import BadRequestError, UnsupportedEncodingError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.web import requests
 from router.web.media import media_type
 

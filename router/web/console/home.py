@@ -7,8 +7,8 @@ from typing import Any, Final
 
 from flask import Response, current_app, request
 
-from router.build import VERSION
 from router.errors import MethodNotAllowedError, PathNotFoundError, RouterError
+from router.process.build import VERSION
 from router.web import forms
 from router.web.addresses import root
 from router.web.console.context import PageContext, PageViews

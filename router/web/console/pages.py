@@ -20,8 +20,8 @@ import orjson
 from flask import Response, request
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from router.build import VERSION
 from router.errors import BadRequestError
+from router.process.build import VERSION
 from router.web.addresses import USER, root
 from router.web.console.commands import segment
 from router.web.console.fields import FORM, MULTIPART

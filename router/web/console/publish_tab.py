@@ -11,12 +11,12 @@ from urllib.parse import quote
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import Steps, run_blocking
 from router.errors import BadJsonError, BadRequestError, BatchTooLargeError
+from router.errors.quoting import quoted
 from router.model import Message, Principal, TopicName
-from router.quoting import quoted
 from router.services.publish import PublishResult, timeouts_of_publish
 from router.services.schema_values import schema_messages
-from router.steps import Steps, run_blocking
 from router.web import bodies
 from router.web.access import Right
 from router.web.console import commands

@@ -14,8 +14,8 @@ from typing import Any, Final
 from flask import Response, request
 
 from router.errors import BadRequestError, TopicNotFoundError
+from router.errors.quoting import quoted
 from router.model import Principal, TopicName, TopicStats
-from router.quoting import quoted
 from router.services.replay import MAX_BATCH_MESSAGES, Stretch, entries_left
 from router.services.scan import Places, StartPosition, end_of
 from router.web.access import Right

@@ -16,8 +16,8 @@ from typing import Any, Final, NoReturn
 from urllib.parse import urlencode
 
 from router.errors import BadReadOptionError, BadRequestError
+from router.errors.quoting import quoted
 from router.model import NOT_PARTITIONED, Message, Position, Stored
-from router.quoting import quoted
 from router.services.groups import moment
 from router.services.scan import After, Places, Start, StartPosition
 from router.web.console import shown

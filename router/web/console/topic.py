@@ -10,8 +10,8 @@ import structlog
 from flask import Response, request
 
 from router.errors import BadRequestError, NotAllowedError, NotSupportedError
+from router.errors.quoting import quoted
 from router.model import Policies, Principal, TopicName, TopicStats
-from router.quoting import quoted
 from router.services.groups import Group, grouped
 from router.services.manage import MAX_PARTITIONS
 from router.settings.parsing import duration, size

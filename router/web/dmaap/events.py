@@ -19,13 +19,13 @@ from flask import Blueprint, Response, request
 from werkzeug.utils import get_content_type
 
 from router.backends import Start
+from router.clocks.steps import Prepared, Steps, run_blocking
 from router.errors import MissingConsumerError
 from router.model import ConsumerId, Message, Principal, Subscription, TopicName
 from router.services.consume import AckMode, Poll, PollMailbox, PollRequest, Subscriber
 from router.services.consume.ack_tokens import MAX_TOKEN_CHARACTERS
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
 from router.settings.options import SettingsOptions, from_setting
-from router.steps import Prepared, Steps, run_blocking
 from router.web import bodies, offload, requests, tracing
 from router.web.access import Access, Right
 from router.web.bodies.cloudevents import message as event_message

@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
+from router.clocks.steps import Client, Steps, Wait
 from router.model import Principal, TopicName
 from router.services.appending import Append
 from router.services.batches import PublishBatch
 from router.services.memory_budget import Reservation
 from router.services.publish import Publisher, PublishResult, timeouts_of_publish
-from router.steps import Client, Steps, Wait
 from router.web import bodies
 from router.web.addresses import USER
 from router.web.front import ELAPSED, Answer, Marks
@@ -61,7 +61,7 @@ class PreparedPublish:
         self._form = form
 
     def begin(self, body: bytes, client: Client) -> BegunPublish | None:
-        """Begin to store the messages of a body; see `router.steps.Prepared`."""
+        """Begin to store the messages of a body; see `router.clocks.steps.Prepared`."""
         began = self.marks.clock()
         kind, encoding, _, key = self._form
         try:

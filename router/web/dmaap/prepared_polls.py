@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 from wsgiref.types import WSGIEnvironment
 
+from router.clocks.steps import Client, Steps, Wait
 from router.model import Principal, TopicName
 from router.services.consume import (
     ClientGoneError,
@@ -25,7 +26,6 @@ from router.services.consume import (
     PollRequest,
     Subscriber,
 )
-from router.steps import Client, Steps, Wait
 from router.web.addresses import USER
 from router.web.front import Answer, Marks
 from router.web.media import Format
@@ -82,7 +82,7 @@ class PreparedPoll:
         return self.subscriber.is_direct
 
     def begin(self, body: bytes, client: Client) -> BegunPoll | None:
-        """Begin a poll; see `router.steps.Prepared`."""
+        """Begin a poll; see `router.clocks.steps.Prepared`."""
         del body  # there is none
         try:
             if not self.marks.admits() or (principal := self._who()) is None:

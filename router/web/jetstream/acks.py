@@ -11,10 +11,10 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import Steps, run_blocking
 from router.errors import BadRequestError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.services.jetstream import AckRequest
-from router.steps import Steps, run_blocking
 from router.web.front import JETSTREAM_ACKS, Answer, Direct
 from router.web.jetstream import light, shapes
 from router.web.jetstream.context import FAILED, MAX_BODY_BYTES, JetStreamContext

@@ -10,12 +10,12 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import run_blocking
 from router.errors import BackendTimeoutError
+from router.errors.quoting import json_failure
 from router.model import Principal
-from router.quoting import json_failure
 from router.services.jetstream import API_PREFIX
 from router.services.jetstream.calls import READS, Call, call_of
-from router.steps import run_blocking
 from router.web import forms as answers
 from router.web import requests
 from router.web.jetstream import shapes

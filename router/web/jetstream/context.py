@@ -9,12 +9,12 @@ from functools import partial
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
+from router.clocks.steps import Steps
 from router.errors import BadRequestError
 from router.model import Principal
 from router.services.jetstream import JetStream, JetStreamRequest, unwatched
 from router.services.memory_budget import MemoryBudget
 from router.settings.options import SettingsOptions, from_setting
-from router.steps import Steps
 from router.web import bodies, offload, requests
 from router.web.access import Access
 from router.web.jetstream.forms import Fault, Writer

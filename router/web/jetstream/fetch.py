@@ -15,12 +15,12 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import Steps, run_blocking
 from router.errors import BadNameError, RouterError
 from router.model import Principal
 from router.services.jetstream import ACK_PREFIX, API_PREFIX
 from router.services.jetstream.calls import call_of
 from router.services.memory_budget import Reservation
-from router.steps import Steps, run_blocking
 from router.web import requests
 from router.web.front import Answer
 from router.web.jetstream import shapes

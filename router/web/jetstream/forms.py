@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 from wsgiref.types import WSGIEnvironment
 
 from router.errors import BadReadOptionError
-from router.quoting import quoted
+from router.errors.quoting import quoted
 from router.services.jetstream.calls import UNKNOWN, ZERO_BODIES, Call
 from router.web.requests import Query
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError

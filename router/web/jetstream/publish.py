@@ -9,9 +9,9 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import Steps, run_blocking
 from router.errors import BadRequestError, MessageTooLargeError, OutcomeUnknownError
 from router.services.publish import timeouts_of_publish
-from router.steps import Steps, run_blocking
 from router.web import bodies, requests, tracing
 from router.web.front import Answer
 from router.web.jetstream import light, shapes

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 from werkzeug.routing import Map, Rule
 
-from router.build import VERSION
 from router.errors import by_code
+from router.process.build import VERSION
 from router.web.openapi import description as api
 from router.web.openapi.dialects import ERRORS, Dialect
 
@@ -216,7 +216,7 @@ class _Making:
         failures: dict[int, list[str]] = {}
         for code in _codes(route):
             if code not in by_code():
-                raise UndescribedError(f"{route.rule.rule}: {code} is no code of router/errors.py")
+                raise UndescribedError(f"{route.rule.rule}: {code} is no code of router/errors")
             failures.setdefault(dialect.status(code, route.rule.endpoint), []).append(f"`{code}`")
         for status, sentence in route.operation.refuses.items():
             failures.setdefault(status, []).append(sentence)

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 from flask import Response, request
 
-from router.build import VERSION
 from router.model import Position, TopicName
+from router.process.build import VERSION
 from router.web.addresses import root
 from router.web.pulsar_admin import stats
 from router.web.pulsar_admin.brokers import CLUSTER, check_cluster

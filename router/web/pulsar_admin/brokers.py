@@ -7,9 +7,9 @@ from typing import Final
 
 from flask import Response, request
 
-from router.build import VERSION
 from router.errors import TopicNotFoundError
 from router.model import TopicName
+from router.process.build import VERSION
 from router.web.access import Right
 from router.web.addresses import root
 from router.web.forms import answer

@@ -15,9 +15,9 @@ from typing import Any, Final
 
 from flask import Response, request
 
-from router.admin_model import EntryChoice, StoredEntry
 from router.errors import ReadFailedError, TopicNotFoundError
 from router.model import Position, TopicName
+from router.model.administration import EntryChoice, StoredEntry
 from router.web.access import Right
 from router.web.forms import answer
 from router.web.openapi.description import Reply, choice, operation

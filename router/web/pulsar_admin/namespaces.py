@@ -7,9 +7,9 @@ from typing import Any
 import structlog
 from flask import Response, request
 
-from router.admin_model import Tenant
 from router.errors import BadRequestError, ConflictError, NamespaceNotFoundError
 from router.model import Principal
+from router.model.administration import Tenant
 from router.node.administration import MODES
 from router.web.forms import answer
 from router.web.openapi import description as api

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
-from router.admin_model import NamespacePolicies
 from router.errors import BadJsonError, BadRequestError
+from router.model.administration import NamespacePolicies
 from router.settings import Settings
 from router.web.openapi.description import Form
 from router.web.pulsar_admin import shapes

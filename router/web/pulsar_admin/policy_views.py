@@ -8,8 +8,8 @@ from typing import Any
 import structlog
 from flask import Blueprint, Response, request
 
-from router.admin_model import NamespacePolicies
 from router.model import Principal, TopicName
+from router.model.administration import NamespacePolicies
 from router.web.access import Right
 from router.web.forms import answer
 from router.web.openapi import description as api

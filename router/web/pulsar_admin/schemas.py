@@ -12,7 +12,6 @@ import structlog
 from flask import Response
 
 from router import schemas
-from router.admin_model import SchemaVersion
 from router.errors import (
     IncompatibleSchemaError,
     InvalidSchemaError,
@@ -22,6 +21,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import PERSISTENT, Schema, SchemaType, TopicName
+from router.model.administration import SchemaVersion
 from router.web.access import Right
 from router.web.forms import answer
 from router.web.openapi import description as api

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
-from router.admin_model import ClientInfo, CursorDescription
 from router.errors import TopicNotFoundError
 from router.model import (
     NOT_PARTITIONED,
@@ -23,6 +22,7 @@ from router.model import (
     TopicInfo,
     TopicName,
 )
+from router.model.administration import ClientInfo, CursorDescription
 from router.node.administration import Administration
 from router.wire.pulsar import pulsar_pb2 as pb
 

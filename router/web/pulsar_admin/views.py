@@ -11,8 +11,8 @@ from flask import Response, request
 from werkzeug.routing import BaseConverter
 
 from router.errors import BadJsonError, BadRequestError, ForeignPageError, RouterError
+from router.errors.quoting import json_failure
 from router.model import TopicName, check_namespace
-from router.quoting import json_failure
 from router.web import requests
 from router.web.dmaap.errors import DENIALS, TABLE, retry_after
 from router.web.errors import FailureAnswers, failure_answer

@@ -15,8 +15,8 @@ from enum import Enum
 from typing import Any, Final
 
 from router.errors import RouterError
+from router.errors.quoting import quoted
 from router.model import LOCAL_CLUSTER, REQUEST_PRODUCER, Position
-from router.quoting import quoted
 from router.services.producing import MessageResult
 from router.web.pulsar_rest import ids
 from router.web.pulsar_rest.errors import bad, class_of, number_of

@@ -19,8 +19,8 @@ from google.protobuf.message import DecodeError
 
 from router.backends import Start
 from router.errors import BadRequestError
+from router.errors.quoting import quoted
 from router.model import NOT_PARTITIONED, Position
-from router.quoting import quoted
 from router.services.read import After, StartPosition
 from router.wire.pulsar import MAX_BATCH
 from router.wire.pulsar import pulsar_pb2 as pb

@@ -10,14 +10,14 @@ from wsgiref.types import WSGIEnvironment
 import orjson
 from flask import Response, request
 
+from router.clocks.steps import Offload, run_blocking
 from router.errors import BadRequestError, BatchTooLargeError
+from router.errors.quoting import json_failure
 from router.model import Principal, Subscription, TopicName
-from router.quoting import json_failure
 from router.services.memory_budget import MemoryBudget
 from router.services.producing import Outgoing, Sender
 from router.services.publish import Publisher, timeouts_of_publish
 from router.services.topic_schemas import TopicSchemas
-from router.steps import Offload, run_blocking
 from router.web import bodies, forms, requests, tracing
 from router.web.access import Access, Right
 from router.web.openapi import description as api

@@ -16,8 +16,8 @@ from typing import Any, Final
 import orjson
 
 from router.errors import BadReadOptionError, InvalidSchemaError, RouterError, SchemaNotFoundError
+from router.errors.quoting import said
 from router.model import Schema, SchemaType, TopicName
-from router.quoting import said
 from router.schemas import check, pair_schema, type_of
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest.dialects import Dialect, RequestedSchema

@@ -21,8 +21,8 @@ from typing import Final
 import orjson
 
 from router.errors import PayloadMismatchError, RouterError
+from router.errors.quoting import quoted
 from router.model import LOCAL_CLUSTER, Message, Schema, SchemaType, Stored, TopicName
-from router.quoting import quoted
 from router.schemas import decode, decode_pair, encode, encode_pair, halves
 from router.services.producing import Outgoing
 from router.services.topic_schemas import TopicSchemas

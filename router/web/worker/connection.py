@@ -6,10 +6,10 @@ the other connections of the worker have their turn: a client whose next request
 would else keep them waiting.
 
 Serving is written in steps: where a connection waits for its client's next request, or the
-application for others (`router.steps`), nothing of it is on a stack (`suspended`).
+application for others (`router.clocks.steps`), nothing of it is on a stack (`suspended`).
 
 A request whose head the worker knows, and which is there as a whole, may take no step at all: the
-application prepared what follows from the head (`router.steps.Prepared`) and begins it by its body,
+application prepared what follows from the head (`steps.Prepared`) and begins it by its body,
 and whatever it was waiting for has the answer sent (`take`, `answered`). For that the connection is
 read in place of the next step. What is received of any other request is left in the buffer, and the
 step finds it there. Heads are found by their bytes and by who sends them (`KnownHeads`), so a
@@ -32,7 +32,7 @@ from typing import Any, Final
 import gevent
 from gunicorn import util
 
-from router.steps import (
+from router.clocks.steps import (
     BEGUN,
     REPEATED,
     Begun,
@@ -192,7 +192,7 @@ class Connection:
         return True
 
     def answered(self, rest: bytes, written: Callable[[bool], None] | None = None) -> None:
-        """Send the answer to what was begun; see `router.steps.Client`."""
+        """Send the answer to what was begun; see `router.clocks.steps.Client`."""
         worker, suspended, known = self._worker, self.suspended, self._known
         assert suspended is not None
         assert known is not None
@@ -213,11 +213,11 @@ class Connection:
             self.go_on()
 
     def soon(self, job: Callable[[], None]) -> None:
-        """Run a job in a greenlet soon; see `router.steps.Client`."""
+        """Run a job in a greenlet soon; see `router.clocks.steps.Client`."""
         self._worker.greenlets.add(job)
 
     def wait_for(self, wait: Wait, job: Callable[[], None]) -> None:
-        """Run a job in a greenlet when a wait is over; see `router.steps.Client`."""
+        """Run a job in a greenlet when a wait is over; see `router.clocks.steps.Client`."""
         if self.suspended is not None:
             self.suspended.wait_for(wait, job)
 
@@ -231,7 +231,7 @@ class Connection:
             self._begun.early()
 
     def go_on(self) -> None:
-        """Go on with what was begun in steps; see `router.steps.Client`."""
+        """Go on with what was begun in steps; see `router.clocks.steps.Client`."""
         if self.suspended is not None:
             self.suspended.go_on()
 

@@ -27,7 +27,7 @@ from gevent.socket import socket as gevent_socket
 from gunicorn import util
 from gunicorn.workers.ggevent import GeventWorker
 
-from router.steps import YIELD_TO_LOOP
+from router.clocks.steps import YIELD_TO_LOOP
 from router.web.server import STOP_HOOK, call_hook
 from router.web.tls import HANDSHAKE_SECONDS, Tls
 from router.web.worker.bounds import KEEPALIVE_SECONDS, Bounds, ConnectionLimiter

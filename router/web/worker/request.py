@@ -30,7 +30,7 @@ import httptools
 from gunicorn import SERVER_SOFTWARE
 from gunicorn.http.wsgi import FileWrapper
 
-from router.steps import DEFERRED, Prepared
+from router.clocks.steps import DEFERRED, Prepared
 from router.web.media import FIELD_VALUE, WORD
 from router.web.worker import bounds
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Protocol
 from gevent import get_hub
 from greenlet import getcurrent, greenlet
 
-from router.steps import YIELD_TO_LOOP, Event, Wait
+from router.clocks.steps import YIELD_TO_LOOP, Event, Wait
 
 MAX_SPARE_GREENLETS: Final = 64
 """So many greenlets stay when there is nothing to do: a new one costs more than a short job."""

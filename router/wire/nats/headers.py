@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 Pairs = Iterable[tuple[str, str]]
 

@@ -14,17 +14,6 @@ from typing import Any, Final, Generic, TypeVar, Union, get_args, get_origin, ge
 
 from google.protobuf.message import Message
 
-from router.admin_model import (
-    ClientInfo,
-    CursorDescription,
-    EntryChoice,
-    EntryRange,
-    Namespace,
-    NamespacePolicies,
-    SchemaVersion,
-    StoredEntry,
-    Tenant,
-)
 from router.metrics import Sample
 from router.model import (
     GroupMembers,
@@ -40,7 +29,18 @@ from router.model import (
     TopicName,
     TopicStats,
 )
-from router.registry import Record
+from router.model.administration import (
+    ClientInfo,
+    CursorDescription,
+    EntryChoice,
+    EntryRange,
+    Namespace,
+    NamespacePolicies,
+    SchemaVersion,
+    StoredEntry,
+    Tenant,
+)
+from router.sharing.registry import Record
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar import schemas

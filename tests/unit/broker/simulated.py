@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from router.broker.consume.leases import Leases
+from router.broker.consume.membership.leases import Leases
 from router.broker.node.counters import Counters
 from router.broker.node.rpc import NodeSession
 from router.coordination import Lease, Listener, RemoteGroup
@@ -23,7 +23,7 @@ from router.wire import node as node_protocol
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.node.leasing import TOPIC, WithoutPolls, rpc_of
+from tests.unit.broker.consume.membership.leasing import TOPIC, WithoutPolls, rpc_of
 
 SESSION = 6.0
 BEAT = SESSION / 6

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from router import node_socket
 from router.broker.folder import FolderBusyError, FolderError, exposed, hold
+from router.process import node_socket
 
 
 def impatient(_seconds: float) -> None:

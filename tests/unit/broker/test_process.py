@@ -18,15 +18,15 @@ from pathlib import Path
 
 import pytest
 
-from router import node_socket, supervised
 from router.access.addresses import BLACKLIST_RECORDS
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
 from router.broker.process import Service
 from router.broker.running import own_samples
 from router.broker.transport.blacklist import Blacklist
-from router.resources import Resources
-from router.systemd import Notifier
+from router.process import node_socket, supervised
+from router.process.resources import Resources
+from router.process.systemd import Notifier
 from tests.broker.raw import RawClient
 from tests.processes import broker_starter, wait_until
 

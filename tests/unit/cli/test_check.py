@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from router import node_socket, supervised
 from router.broker.folder import MARK
 from router.broker.storage.check import Finding
 from router.broker.storage.faults import StoreError
 from router.cli import check, main, preflight
+from router.process import node_socket, supervised
 from router.settings import SETTINGS
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.cli.health import POLL_SECONDS, RETRY_SECONDS, Herald
-from router.systemd import Notifier
+from router.process.systemd import Notifier
 from tests.processes import ManualClock
 
 

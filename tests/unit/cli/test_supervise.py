@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router import node_socket
 from router.cli.supervise import (
     LONG_LIFE_SECONDS,
     MAX_DELAY_SECONDS,
@@ -24,7 +23,8 @@ from router.cli.supervise import (
     RestartDelay,
     meaning,
 )
-from router.supervised import take
+from router.process import node_socket
+from router.process.supervised import take
 from tests.processes import DEADLINE, wait_until
 
 # A supervisor of one child in a process of its own; the child writes its pid into the file.
@@ -32,7 +32,7 @@ SCRIPT = """
 import os, signal, sys, time
 from pathlib import Path
 from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
-from router.systemd import Notifier
+from router.process.systemd import Notifier
 
 mode, file = sys.argv[1], Path(sys.argv[2])
 

@@ -7,10 +7,10 @@ import pytest
 from router.migration.cipher import Cipher
 from router.migration.original import Original, read
 from router.model import TopicName
-from router.registry import Record
 from router.services.keys import ApiKey
 from router.services.record_moving import Found
 from router.services.rights import TopicRights
+from router.sharing.registry import Record
 from tests.unit.migration.trees import IV, KEY, MemoryTree, golden
 
 K1, K2 = "K1abcdefghijklmn", "K2abcdefghijklmn"

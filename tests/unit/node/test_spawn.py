@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from router import node_socket, supervised
 from router.errors import BackendUnavailableError
 from router.node.spawn import LOG, REGISTRY, Spawner
+from router.process import node_socket, supervised
 from router.pulsar_client.refusals import NotServedError
 from tests.unit.pulsar_client.fake_broker import WAIT, FakeBroker, Side
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from router.build import NODE_PROTOCOL
+from router.process.build import NODE_PROTOCOL
 from router.pulsar_client.connection import Connection
 from router.pulsar_client.handshake import shake_hands
 from router.pulsar_client.link import Link

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from router.build import NODE_PROTOCOL, build_id
 from router.errors import BackendTimeoutError, BackendUnavailableError, TopicNotFoundError
+from router.process.build import NODE_PROTOCOL, build_id
 from router.pulsar_client import connection as connections
 from router.pulsar_client.connection import Connection, LostError
 from router.pulsar_client.handshake import shake_hands

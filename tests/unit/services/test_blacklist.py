@@ -14,9 +14,9 @@ from router.access import addresses
 from router.access.addresses import BLACKLIST_RECORDS, Networks, normal, parse_address
 from router.errors import BackendUnavailableError, BadRequestError
 from router.node.memory import MemoryRegistry
-from router.registry import Record
 from router.services import blacklist as module
 from router.services.blacklist import Blacklist
+from router.sharing.registry import Record
 from tests.processes import wait_until
 
 

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from router.clocks.steps import Steps
 from router.errors import SubscriptionBusyError
 from router.services.consume import ClientGoneError, ConnectedClient, Poll, PollMailbox
-from router.steps import Steps
 from tests.processes import ManualClock
 from tests.unit.services.polling import PATIENCE, Bench, Leaving, until
 

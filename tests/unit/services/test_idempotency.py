@@ -10,8 +10,8 @@ import pytest
 from router.errors import BackendUnavailableError
 from router.model import REQUEST_PRODUCER
 from router.node.memory import MemoryRegistry
-from router.registry import Record
 from router.services.shared_secret import KIND, RequestNames, SharedSecret
+from router.sharing.registry import Record
 
 IDENTITY = "user", "persistent://public/default/t", "key"
 

@@ -6,9 +6,9 @@ import pytest
 
 from router.errors import BadRequestError, ConflictError
 from router.node.memory import MemoryRegistry
-from router.registry import Record
 from router.services import keys as module
 from router.services.keys import CACHE_SECONDS, KIND, ApiKey, Keys
+from router.sharing.registry import Record
 from tests.processes import ManualClock
 
 

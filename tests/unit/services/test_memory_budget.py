@@ -6,9 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from router.clocks.steps import Event, Steps
 from router.errors import OverloadedError
 from router.services.memory_budget import MemoryBudget, Reservation
-from router.steps import Event, Steps
 
 DEADLINE = 10.0
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.backends import Batch, Receipt
+from router.clocks.steps import YIELD_TO_LOOP, Steps, Wait
 from router.errors import BackendTimeoutError, BackendUnavailableError, RouterError
 from router.model import Message
 from router.services.appending import MAX_BATCH_DELAY_SECONDS, Append
 from router.services.batches import ENTRY_LIMITS, PublishBatch
 from router.services.publish import PublishResult
-from router.steps import YIELD_TO_LOOP, Steps, Wait
 from tests.unit.services.test_publish import ALICE, TOPIC, Bench, Recorded
 
 

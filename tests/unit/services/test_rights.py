@@ -19,7 +19,6 @@ from router.errors import (
 )
 from router.model import TopicName
 from router.node.memory import MemoryRegistry
-from router.registry import Record
 from router.services.rights import (
     CACHE_SECONDS,
     MAX_LISTED,
@@ -27,6 +26,7 @@ from router.services.rights import (
     Rights,
     TopicRights,
 )
+from router.sharing.registry import Record
 from tests.processes import ManualClock
 
 TOPIC = TopicName.parse("t")

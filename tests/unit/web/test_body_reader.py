@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from router.clocks.steps import run_blocking
 from router.errors import BatchTooLargeError, OverloadedError
 from router.model import Message
 from router.services.memory_budget import MemoryBudget
-from router.steps import run_blocking
 from router.web.bodies import Body, BodyReader, Bounds
 from router.web.bodies.reader import LIGHT_BYTES, LIGHT_MESSAGES, MESSAGE_BYTES
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 import pytest
 from werkzeug.test import create_environ
 
-from router.steps import DEFERRED, DeferredResponse, Event
+from router.clocks.steps import DEFERRED, DeferredResponse, Event
 from tests.unit.web.applications import Site
 
 

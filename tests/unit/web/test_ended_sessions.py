@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from router import registry as records
 from router.errors import BackendUnavailableError
 from router.node import memory
 from router.node.memory import MemoryRegistry
+from router.sharing import registry as records
 from router.web.access.sessions import ENDED_CACHE_SECONDS, ENDED_RECORDS, EndedSessions
 from tests.processes import ManualClock
 

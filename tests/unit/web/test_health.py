@@ -11,7 +11,7 @@ import pytest
 from router.backends.memory import MemoryNode
 from router.errors import BackendUnavailableError, DiskFullError
 from router.metrics import Metrics
-from router.resources import Resources
+from router.process.resources import Resources
 from router.web import health as ops
 from router.web.health import MetricsOwner
 from tests.unit.web.applications import Site

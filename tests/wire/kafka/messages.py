@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.wire.kafka.definitions import FieldDefinition, StructDefinition, attribute
 from router.wire.kafka.engine import Messages
 from router.wire.kafka.runtime import Message, Struct

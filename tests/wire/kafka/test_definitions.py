@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.wire.kafka.definitions import Definition, DefinitionError, attribute, camel_case
 from router.wire.kafka.parsing import check_set, parse
 from router.wire.kafka.versions import ALL, NONE, Versions, parse_versions

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.storage import KAFKA_FORMAT, NATS_FORMAT, PULSAR_FORMAT, Entry
 from router.wire.nats.headers import build, first, read, status_code

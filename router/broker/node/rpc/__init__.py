@@ -13,9 +13,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
-from router.broker.consume.engine import PollEngine
-from router.broker.consume.leases import ClaimRequest, ClaimUpdate, Leases, Peer
-from router.broker.delivery import LiveMember, LiveMembers
+from router.broker.consume import LiveMember, LiveMembers
+from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate, Leases, Peer
+from router.broker.consume.polls.engine import PollEngine
 from router.broker.entries import Transcoder
 from router.broker.node.backups import Backups
 from router.broker.node.counters import Counters
@@ -32,7 +32,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import GroupMembers, Member, PartitionLease
-from router.registry import AsyncRegistry
+from router.sharing.registry import AsyncRegistry
 from router.wire import ProtocolError, node
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import (

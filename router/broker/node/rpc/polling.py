@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from router.broker.consume.engine import PollEngine
-from router.broker.consume.requests import PollRequest, TakenMessages
-from router.broker.delivery import StartPosition
-from router.broker.delivery.in_flight import FetchTerms
+from router.broker.consume import StartPosition
+from router.broker.consume.cursor.in_flight import FetchTerms
+from router.broker.consume.polls.engine import PollEngine
+from router.broker.consume.polls.requests import PollRequest, TakenMessages
 from router.errors import NotAllowedError, RouterError
-from router.registry import RecordVersion
+from router.sharing.registry import RecordVersion
 from router.wire import node
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb

@@ -9,9 +9,8 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from router.admin_model import CursorDescription, SchemaVersion, StoredEntry
-from router.broker.delivery import StartPosition
-from router.broker.delivery.entry_info import UnreadableEntryError
+from router.broker.consume import StartPosition
+from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
 from router.broker.storage import PULSAR_FORMAT, DamagedError
 from router.broker.topics.administration import TopicAdmin
@@ -21,6 +20,7 @@ from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
 from router.broker.topics.extents import Extent, Stretch
 from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
 from router.model import Position, TopicInfo
+from router.model.administration import CursorDescription, SchemaVersion, StoredEntry
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import Codec, from_pairs

@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Final
 
-from router.quoting import quoted
+from router.errors.quoting import quoted
 
 NANOSECONDS: Final = 1_000_000_000
 """Nanoseconds of one second."""

@@ -14,7 +14,7 @@ from router.backends.kafka.names import Names
 from router.errors import CoordinationUnavailableError
 from router.model import Policies, TopicInfo, TopicName
 from router.node.memory import MemoryRegistry
-from router.registry import Record, check_record
+from router.sharing.registry import Record, check_record
 
 TOPIC = TopicName.parse("orders")
 NAME = "orders"

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from router.admin_model import BackupCut
 from router.broker.backup import Manifest, Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.restoring import restore, settle
@@ -25,6 +24,7 @@ from router.broker.storage import PULSAR_FORMAT, Ack, Ledger, Store
 from router.broker.storage.check import check
 from router.broker.storage.disk import Disk
 from router.model import Policies
+from router.model.administration import BackupCut
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     SMALL,

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from router.admin_model import BackupCut
 from router.broker.backup import BackupError, Manifest, Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.restoring import restore
@@ -27,6 +26,7 @@ from router.errors import (
     RouterError,
 )
 from router.model import Policies
+from router.model.administration import BackupCut
 from tests.unit.broker.backup.rig import (
     NOW,
     Local,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.delivery.entry_info import OPAQUE_ENTRY, UnreadableEntryError
-from router.broker.delivery.hashing import murmur3
+from router.broker.consume.entry_info import OPAQUE_ENTRY, UnreadableEntryError
+from router.broker.consume.membership.hashing import murmur3
 from router.broker.entries import pulsar
 from router.model import Message
 from router.wire.pulsar import MAX_MESSAGE_SIZE, join_payload, pack, unpack

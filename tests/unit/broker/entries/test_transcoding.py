@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from router.broker.delivery.entry_info import OPAQUE_ENTRY, UnreadableEntryError
-from router.broker.delivery.non_persistent import NOT_STORED
+from router.broker.consume.dispatch.non_persistent import NOT_STORED
+from router.broker.consume.entry_info import OPAQUE_ENTRY, UnreadableEntryError
 from router.broker.entries import (
     CACHED_OVERHEAD_BYTES,
     ENTRY_FORMATS,

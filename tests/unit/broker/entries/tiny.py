@@ -10,8 +10,8 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 
-from router.broker.delivery.entry_info import Chunk, UnreadableEntryError
-from router.broker.delivery.hashing import murmur3
+from router.broker.consume.entry_info import Chunk, UnreadableEntryError
+from router.broker.consume.membership.hashing import murmur3
 from router.broker.entries import ENTRY_FORMATS, EntryFormats, pulsar
 from router.model import Message
 

@@ -17,7 +17,7 @@ from router.broker.storage.disk import Disk
 from router.broker.storage.records import LatestTime
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.context import TransportContext
-from router.kafka_definitions import definition_texts
+from router.kafka.definitions import definition_texts
 from router.settings import Settings
 from router.wire.kafka.engine import Messages, request_header_version, response_header_version
 from router.wire.kafka.frames import SIZE, FrameReader

@@ -7,10 +7,10 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from router.broker.delivery import Consumer, Kind
+from router.broker.consume import Consumer, Kind
 from router.broker.storage.disk import Disk
 from router.wire.kafka.error_codes import ErrorCode
-from tests.unit.broker.delivery.bench import Notes
+from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import TOPIC, alone, commit, fetch, run
 from tests.unit.broker.kafka.serving import DEADLINE, KafkaServer, with_server
 

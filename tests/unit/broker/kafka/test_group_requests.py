@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from router.broker.consume.leases import ClaimRequest, ClaimUpdate
-from router.broker.delivery import Consumer, Kind, StartPosition
+from router.broker.consume import Consumer, Kind, StartPosition
+from router.broker.consume.membership.leases import ClaimRequest, ClaimUpdate
 from router.broker.storage import Ack
 from router.broker.topics.groups import Groups
 from router.errors import SubscriptionBusyError
 from router.wire.kafka.error_codes import ErrorCode
-from tests.unit.broker.delivery.bench import Notes
+from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import (
     TOPIC,
     alone,

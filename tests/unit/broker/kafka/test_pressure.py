@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.delivery import Access, Producer
+from router.broker.consume import Access, Producer
 from router.broker.entries.workers import THREADS
 from router.broker.kafka.failures import ErrorCode
 from router.broker.kafka.session import MAX_ELEMENTS

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.delivery import Access, Producer
+from router.broker.consume import Access, Producer
 from router.broker.kafka import batch_appends as producing
 from router.broker.kafka.failures import ErrorCode
 from router.broker.storage import KAFKA_FORMAT

@@ -13,9 +13,9 @@ from typing import Any
 
 from router.broker.context import BrokerContext
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.nats.client import PrincipalCaller
-from router.broker.nats.hub import Subscriber
 from router.broker.nats.opening import join_streams
+from router.broker.nats.protocol.client import PrincipalCaller
+from router.broker.nats.protocol.hub import Subscriber
 from router.broker.nats.server import NatsServer
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions

@@ -14,11 +14,11 @@ import orjson
 
 from router.access.permissions import Right
 from router.broker.entries import ENTRY_FORMATS, Transcoder
-from router.broker.nats.publishing import PublishContext, Publisher
-from router.broker.nats.stored_messages import EntryCache, StoredMessage
-from router.broker.nats.stream import Stream, StreamContext
-from router.broker.nats.streams import Streams
-from router.broker.nats.subject_index import SubjectBudget, stored_size
+from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
+from router.broker.nats.streams.log.subject_index import SubjectBudget, stored_size
+from router.broker.nats.streams.publishing import PublishContext, Publisher
+from router.broker.nats.streams.stream import Stream, StreamContext
+from router.broker.nats.streams.streams import Streams
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.storage.disk import Disk

@@ -12,9 +12,9 @@ import pytest
 
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats import other_dialects
-from router.broker.nats.consumer_reading import SubjectFilter
-from router.broker.nats.hub import Hub, Subscriber, Subscription
+from router.broker.nats.consumers.reading import SubjectFilter
 from router.broker.nats.other_dialects import OtherDialects
+from router.broker.nats.protocol.hub import Hub, Subscriber, Subscription
 from router.broker.storage import PULSAR_FORMAT, Ledger
 from router.model import Message, Policies, TopicName
 from router.wire.nats.message import NatsMessage

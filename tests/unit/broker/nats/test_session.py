@@ -385,7 +385,7 @@ def test_subscriptions_take_a_bounded_memory(
         client = connect()
         assert await client.ask(QUIET, *(f"SUB {long} {place}" for place in range(3))) == [refused]
         assert await client.ask("UNSUB 0", "UNSUB 1", f"SUB {long} 4") == []
-        monkeypatch.setattr("router.broker.nats.hub.MAX_SUBSCRIPTIONS_BYTES", 100)
+        monkeypatch.setattr("router.broker.nats.protocol.hub.MAX_SUBSCRIPTIONS_BYTES", 100)
         assert await connect().ask(QUIET, "SUB a 1") == [refused]
 
     run(tmp_path, test, router_nats_max_subscriptions="4")

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from router.broker.nats.client import PrincipalCaller
+from router.broker.nats.protocol.client import PrincipalCaller
 from router.broker.nats.system import duration
 from router.model import Principal
 from router.wire.nats.headers import status_code
 from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.consumers.test_consumers import Restricted
 from tests.unit.broker.nats.serving import DEADLINE, Serving, run
-from tests.unit.broker.nats.test_consumers import Restricted
 
 
 class Client:

@@ -20,7 +20,7 @@ from router.broker.storage import StoreError
 from router.broker.storage.database import Operation, T
 from router.broker.storage.disk import Disk
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError
-from router.registry import MAX_VALUE_BYTES
+from router.sharing.registry import MAX_VALUE_BYTES
 
 Test = Callable[[FileRegistry], Awaitable[None]]
 

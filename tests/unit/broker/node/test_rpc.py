@@ -14,12 +14,12 @@ from router.broker.node.rpc import NodeRpc, NodeSession
 from router.broker.storage import Store, StoreOptions
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.topics import TopicOptions, Topics
-from router.registry import AsyncRegistry
+from router.sharing.registry import AsyncRegistry
 from router.wire import ProtocolError, node
 from router.wire.node import node_pb2 as npb
 from router.wire.pulsar import Frame
 from router.wire.pulsar import pulsar_pb2 as pb
-from tests.unit.broker.node.leasing import TOPIC, Node, Worker, rpc_of
+from tests.unit.broker.consume.membership.leasing import TOPIC, Node, Worker, rpc_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.delivery import NameBusyError
+from router.broker.consume import NameBusyError
 from router.broker.pulsar.failures import TABLE, answer
 from router.broker.storage import DamagedError, StoreError
 from router.errors import DiskFullError, FencedError, by_code

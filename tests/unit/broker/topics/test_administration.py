@@ -12,7 +12,7 @@ import pytest
 
 from router.backends import Start
 from router.backends.pulsar.admin import BrokerAdmin
-from router.broker.delivery import StartPosition
+from router.broker.consume import StartPosition
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import Counters
 from router.broker.node.rpc import topics as rpc_topics

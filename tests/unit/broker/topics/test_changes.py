@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.delivery import StartPosition
+from router.broker.consume import StartPosition
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.broker.topics.changes import grow, terminate

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.delivery import Partition
+from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import Counters
 from router.broker.node.rpc.topics import CursorRequests

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from router.admin_model import SUBSCRIPTION_OWNER, NamespacePolicies, Tenant
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
@@ -28,6 +27,7 @@ from router.errors import (
     TopicNotFoundError,
 )
 from router.model import Policies, TopicName
+from router.model.administration import SUBSCRIPTION_OWNER, NamespacePolicies, Tenant
 from tests.processes import ManualClock
 
 T = TopicName("public", "default", "t")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.delivery import LiveMember, Partition, StartPosition, Subscription
+from router.broker.consume import LiveMember, Partition, StartPosition, Subscription
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import PULSAR_FORMAT, Ack, Commit, Store, StoreOptions
 from router.broker.topics.groups import Groups

@@ -23,8 +23,8 @@ from router.errors import (
     SchemaNotFoundError,
 )
 from router.model import Policies, Schema, SchemaType
-from router.registry import Record
 from router.schemas import Strategy
+from router.sharing.registry import Record
 
 NOW = 1_700_000_000_000
 

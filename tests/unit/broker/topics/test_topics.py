@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from router.broker.delivery import StartPosition
+from router.broker.consume import StartPosition
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import Store, StoreOptions
 from router.broker.topics.groups import Groups

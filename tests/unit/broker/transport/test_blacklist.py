@@ -13,7 +13,7 @@ from router.broker.node.registry import FileRegistry
 from router.broker.transport import blacklist as module
 from router.broker.transport.blacklist import Blacklist
 from router.errors import BackendUnavailableError
-from router.registry import Record
+from router.sharing.registry import Record
 
 Test = Callable[[FileRegistry, Blacklist], Awaitable[None]]
 

@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.model import Message, Position, Stored
-from router.registry import check_record
 from router.services.fetch import in_flight as module
 from router.services.fetch.in_flight import InFlightTracker
+from router.sharing.registry import check_record
 
 ACK_MS = 100
 

@@ -9,9 +9,9 @@ from typing import Any
 import orjson
 import pytest
 
+from router.clocks.steps import Steps
 from router.model import TopicInfo, TopicName
 from router.services.jetstream import JetStreamRequest, Watch, topics, unwatched
-from router.steps import Steps
 from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
 from router.wire.nats.jetstream.replies import (

@@ -7,8 +7,8 @@ from typing import Any
 
 import orjson
 
+from router.clocks.steps import Steps
 from router.services.jetstream import AckRequest, JetStreamRequest, Watch, unwatched
-from router.steps import Steps
 from router.wire.nats.headers import status
 from router.wire.nats.message import AckResult, NatsMessage
 from tests.http import jetstream

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from router.clocks.steps import Wait
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -23,7 +24,6 @@ from router.errors import (
     TooManyRequestsError,
     TopicNotFoundError,
 )
-from router.steps import Wait
 from router.web.addresses import USER
 from router.web.dmaap.prepared import PreparedPublish
 from router.web.worker.bounds import Bounds

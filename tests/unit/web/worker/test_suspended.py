@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import gevent
 from gevent import get_hub, monkey
 
-from router.steps import YIELD_TO_LOOP, Event, Wait
+from router.clocks.steps import YIELD_TO_LOOP, Event, Wait
 from router.web.worker.suspended import GreenletPool, SuspendedConnection
 from tests.unit.web.worker.greenlets import under_gevent
 

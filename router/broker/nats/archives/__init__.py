@@ -1,0 +1,1 @@
+"""Streams and their consumers as archives: snapshots and restores."""

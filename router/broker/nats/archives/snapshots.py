@@ -1,0 +1,266 @@
+"""STREAM.SNAPSHOT: sends the archive of a stream to a subject, as fast as its client takes it.
+
+Theory of operation. The archive has the form of nats-server 2.15, compressed piece by piece. Chunks
+are numbered in their reply subjects, and each answer lets another one be sent; an empty message
+with a status ends them. Messages that are stored meanwhile are not part of it, and those that are
+deleted meanwhile may be missing.
+
+Clients subscribe to the subject when they have the reply. Those whose inbox has wildcards receive
+it before, without a reader, so a subscription to the very subject is waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from router.access.permissions import Right
+from router.broker.nats.archives.positions import position_of
+from router.broker.nats.protocol.api_call import Api, ApiCall
+from router.broker.nats.protocol.failures import FAILURES
+from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.streams.stream import Stream
+from router.broker.nats.streams.streams import Streams
+from router.wire.nats.archive.entries import write_consumer, write_end, write_messages, write_start
+from router.wire.nats.archive.parts import ArchivedMessage
+from router.wire.nats.archive.s2 import compress
+from router.wire.nats.headers import status
+from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.jetstream.replies import Snapshot, StreamState
+from router.wire.nats.jetstream.requests import SnapshotRequest
+from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import is_literal
+
+MAX_SNAPSHOTS: Final = 16
+"""Under way; others are refused."""
+SUBSCRIBE_SECONDS: Final = 2.0
+"""What a client has to subscribe; then others may have interest in the subject."""
+ACK_SECONDS: Final = 30.0
+"""Without an answer of the client, after which a snapshot ends."""
+CHUNK_BYTES: Final = 128 << 10
+WINDOW_BYTES: Final = 8 << 20
+MIN_BYTES: Final = 1 << 10
+MAX_CHUNK_BYTES: Final = 1 << 20
+PIECE_BYTES: Final = 512 << 10
+"""What is compressed at once, about."""
+_ACKS: Final = "$JS.SNAPSHOT.ACK."
+_NO_CONTENT: Final = 204
+_TIMEOUT: Final = 408
+_FAILED: Final = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class Snapshots:
+    """The snapshots under way; `max_pending` returns how many bytes may wait for a client."""
+
+    def __init__(
+        self, hub: Hub, streams: Streams, now_ns: Callable[[], int], max_pending: Callable[[], int]
+    ) -> None:
+        self._hub = hub
+        self._streams = streams
+        self._now_ns = now_ns
+        self._max_pending = max_pending
+        self._senders: dict[str, _Sender] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        hub.serve(f"{_ACKS}>", self._acknowledged)
+
+    def apis(self) -> tuple[Api, ...]:
+        """Return the row of the table."""
+        return (Api("STREAM.SNAPSHOT.*", "stream_snapshot", self.snapshot),)
+
+    async def snapshot(self, call: ApiCall) -> Snapshot:
+        """Serve STREAM.SNAPSHOT: the archive follows the reply."""
+        stream = self._streams.find(call.name)
+        if not call.caller.may(stream.topic_name, Right.VIEW):
+            raise error(ErrorCode.STREAM_NOT_FOUND)
+        call.caller.authorize(stream.topic_name, Right.SUBSCRIBE)
+        request = SnapshotRequest.read(call.body)
+        if not is_literal(request.deliver_subject):
+            raise error(ErrorCode.SNAPSHOT_DELIVER_SUBJECT_INVALID)
+        if len(self._tasks) >= MAX_SNAPSHOTS:
+            raise error(ErrorCode.STREAM_TOO_MANY_REQUESTS)
+        await self._streams.open(call.name)
+        await stream.settle()
+        state = await stream.state()
+        if request.jsck and (unreadable := await _count_unreadable(stream, state)):
+            raise error(ErrorCode.STREAM_SNAPSHOT, err=f"{unreadable} messages cannot be read")
+        self._begin(stream, state, request)
+        return Snapshot(stream.config, state)
+
+    async def close(self) -> None:
+        """End the snapshots under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _begin(self, stream: Stream, state: StreamState, request: SnapshotRequest) -> None:
+        # Both as the client has them, unless that is more than may wait for it.
+        most = self._max_pending() // 2
+        chunk = _clamped(request.chunk_size or CHUNK_BYTES, min(MAX_CHUNK_BYTES, most))
+        window = _clamped(request.window_size or WINDOW_BYTES, min(WINDOW_BYTES, most))
+        token = secrets.token_hex(16)
+        sender = _Sender(
+            self._hub, request.deliver_subject, f"{_ACKS}{stream.name}.{token}", chunk, window
+        )
+        self._senders[token] = sender
+        pieces = _archive(stream, state, self._now_ns(), consumers=not request.no_consumers)
+        task = asyncio.get_running_loop().create_task(self._send(stream.name, sender, pieces))
+        self._tasks.add(task)
+        task.add_done_callback(lambda done: self._ended(token, done))
+
+    async def _send(self, name: str, sender: _Sender, pieces: AsyncIterator[bytes]) -> None:
+        _log.info("nats-snapshot-begun", stream=name)
+        try:
+            await sender.send(pieces)
+        except _StoppedError as stopped:
+            _log.warning("nats-snapshot-ended", stream=name, reason=str(stopped))
+            sender.end(_TIMEOUT, str(stopped))
+        except FAILURES as failure:
+            _log.warning("nats-snapshot-ended", stream=name, reason=str(failure))
+            sender.end(_FAILED, "the stream cannot be read")
+        else:
+            _log.info("nats-snapshot-sent", stream=name, bytes=sender.sent_bytes)
+            sender.end(_NO_CONTENT)
+
+    def _ended(self, token: str, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        del self._senders[token]
+
+    def _acknowledged(self, request: Request) -> None:
+        """Serve `$JS.SNAPSHOT.ACK.>`: stream, token, size and number of a chunk."""
+        tokens = request.message.subject.removeprefix(_ACKS).split(".")
+        sender = self._senders.get(tokens[1]) if len(tokens) > 1 else None
+        if sender is not None:
+            sender.acknowledged()
+
+
+class _StoppedError(Exception):
+    """The client takes no more."""
+
+
+class _Sender:
+    """Sends chunks to one client."""
+
+    def __init__(self, hub: Hub, subject: str, acks: str, chunk: int, window: int) -> None:
+        self._hub = hub
+        self._subject = subject
+        self._acks = acks
+        self._chunk = chunk
+        self._free = max(1, window // chunk)
+        self._number = self.sent_bytes = 0
+        self._changed = asyncio.Event()
+
+    def acknowledged(self) -> None:
+        """Take note that the client took a chunk."""
+        self._free += 1
+        self._changed.set()
+
+    async def send(self, pieces: AsyncIterator[bytes]) -> None:
+        """Send all pieces in chunks; raise _StoppedError if the client takes no more."""
+        hub, subject = self._hub, self._subject
+        cancel = hub.watch(subject, lambda _: self._changed.set(), exact=True)
+        waiting = bytearray()
+        try:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SUBSCRIBE_SECONDS):
+                    while not hub.interested(subject, exact=True):
+                        await self._change()
+            self._check_interest()
+            async for piece in pieces:
+                waiting += piece
+                while len(waiting) >= self._chunk:
+                    await self._room()
+                    self._publish(bytes(waiting[: self._chunk]))
+                    del waiting[: self._chunk]
+            if waiting:
+                await self._room()
+                self._publish(bytes(waiting))
+        finally:
+            cancel()
+
+    def end(self, code: int, text: str = "") -> None:
+        """Send the message that ends the archive."""
+        self._hub.publish(NatsMessage(self._subject, headers=status(code, text)))
+
+    def _check_interest(self) -> None:
+        if not self._hub.interested(self._subject):
+            raise _StoppedError("No Interest")
+
+    def _publish(self, chunk: bytes) -> None:
+        self._free -= 1
+        self._number += 1
+        self.sent_bytes += len(chunk)
+        reply = f"{self._acks}.{len(chunk)}.{self._number}"
+        self._hub.publish(NatsMessage(self._subject, reply, payload=chunk))
+
+    async def _room(self) -> None:
+        """Return when a chunk may be sent; raise _StoppedError if the client takes none."""
+        self._check_interest()
+        while not self._free:
+            try:
+                async with asyncio.timeout(ACK_SECONDS):
+                    await self._change()
+            except TimeoutError:
+                raise _StoppedError("No Flow Response") from None
+            self._check_interest()
+
+    async def _change(self) -> None:
+        """Return when a chunk was answered, or interest came or went."""
+        self._changed.clear()
+        await self._changed.wait()
+
+
+async def _archive(
+    stream: Stream, state: StreamState, now_ns: int, *, consumers: bool
+) -> AsyncIterator[bytes]:
+    """Yield the archive of a stream in pieces that are compressed."""
+    durable = [
+        consumer for consumer in stream.consumers.values() if consumers and consumer.log.durable
+    ]
+    members = {**state.to_json(), "consumer_count": len(durable)}
+    parts = [write_start(members, now_ns)]
+    parts += (
+        write_consumer(one.name, one.config.to_json(), position_of(one.state, now_ns), now_ns)
+        for one in durable
+    )
+    size = sum(map(len, parts))
+    async for messages in stream.log.scan(max(1, state.first_seq), state.last_seq):
+        found = (
+            ArchivedMessage(m.sequence, m.subject, m.headers, m.payload, m.time_ns)
+            for m in messages
+        )
+        parts.append(write_messages(found))
+        size += len(parts[-1])
+        if size >= PIECE_BYTES:
+            yield await asyncio.to_thread(compress, b"".join(parts))
+            parts, size = [], 0
+    parts.append(write_end())
+    yield await asyncio.to_thread(compress, b"".join(parts))
+
+
+async def _count_unreadable(stream: Stream, state: StreamState) -> int:
+    """Return how many messages that are not deleted cannot be read."""
+    before, missing = state.first_seq - 1, 0
+    async for messages in stream.log.scan(max(1, state.first_seq), state.last_seq):
+        for message in messages:
+            if message.sequence > before + 1:
+                missing += _count_live(stream, before + 1, message.sequence - 1)
+            before = message.sequence
+    return missing + _count_live(stream, before + 1, state.last_seq)
+
+
+def _count_live(stream: Stream, first: int, last: int) -> int:
+    """Return how many sequences between two, ends included, are not deleted."""
+    deleted = stream.ledger.deleted.count_between(first - 1, last - 1)
+    return max(0, last + 1 - max(first, stream.ledger.first_number + 1) - deleted)
+
+
+def _clamped(size: int, most: int) -> int:
+    return min(max(size, MIN_BYTES), most)

@@ -1,0 +1,1 @@
+"""JetStream consumers: what each was delivered and has acknowledged, and who is next."""

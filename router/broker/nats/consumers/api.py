@@ -1,0 +1,174 @@
+"""The API of consumers: CONSUMER.CREATE, INFO, NAMES, LIST, DELETE, PAUSE, MSG.NEXT and others."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import Any
+
+from router.access.permissions import Right
+from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.consumers.consumers import Consumers
+from router.broker.nats.protocol.api_call import PREFIX, Api, ApiCall
+from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.streams.stream import Stream
+from router.broker.nats.streams.streams import Streams
+from router.errors import RouterError
+from router.wire.nats.jetstream.consumer_rules import addressed_consumer, checked_consumer
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.replies import (
+    MAX_INFOS,
+    MAX_NAMES,
+    ConsumerInfo,
+    ConsumerList,
+    Names,
+    Page,
+    Paused,
+    Success,
+)
+from router.wire.nats.jetstream.requests import (
+    ConsumerCreateRequest,
+    ConsumerPageRequest,
+    PauseRequest,
+    UnpinRequest,
+    require_empty,
+)
+from router.wire.nats.message import NatsMessage
+
+
+def apis(hub: Hub, streams: Streams, consumers: Consumers) -> tuple[Api, ...]:
+    """Return the rows of the table."""
+    calls = ConsumerApi(hub, streams, consumers)
+    return (
+        Api("CONSUMER.CREATE.*", "consumer_create", calls.create),
+        Api("CONSUMER.CREATE.*.*", "consumer_create", calls.create),
+        Api("CONSUMER.CREATE.*.*.>", "consumer_create", calls.create),
+        Api("CONSUMER.DURABLE.CREATE.*.*", "consumer_create", calls.create_durable),
+        Api("CONSUMER.INFO.*.*", "consumer_info", calls.info),
+        Api("CONSUMER.NAMES.*", "consumer_names", calls.names),
+        Api("CONSUMER.LIST.*", "consumer_list", calls.list),
+        Api("CONSUMER.DELETE.*.*", "consumer_delete", calls.delete),
+        Api("CONSUMER.PAUSE.*.*", "consumer_pause", calls.pause),
+        Api("CONSUMER.RESET.*.*", "consumer_reset", calls.reset),
+        Api("CONSUMER.UNPIN.*.*", "consumer_unpin", calls.unpin),
+        Api("CONSUMER.MSG.NEXT.*.*", "", calls.next),
+    )
+
+
+class ConsumerApi:
+    """The handlers; they raise JetStreamError, RouterError and StoreError."""
+
+    def __init__(self, hub: Hub, streams: Streams, consumers: Consumers) -> None:
+        self._hub = hub
+        self._streams = streams
+        self._consumers = consumers
+
+    async def create(self, call: ApiCall) -> ConsumerInfo:
+        """Serve CONSUMER.CREATE, in its three forms."""
+        return await self._create(call, "CONSUMER.CREATE")
+
+    async def create_durable(self, call: ApiCall) -> ConsumerInfo:
+        """Serve CONSUMER.DURABLE.CREATE."""
+        return await self._create(call, "CONSUMER.DURABLE.CREATE")
+
+    async def info(self, call: ApiCall) -> ConsumerInfo:
+        """Serve CONSUMER.INFO."""
+        require_empty(call.body)
+        consumer = await self._find(call, Right.VIEW)
+        await consumer.stream.settle()
+        return consumer.info()
+
+    async def names(self, call: ApiCall) -> Names:
+        """Serve CONSUMER.NAMES."""
+        offset = ConsumerPageRequest.read(call.body).offset
+        stream = await self._stream(call, Right.VIEW)
+        names = sorted(stream.consumers)
+        start = _start(offset, len(names))
+        page = Page(len(names), start, MAX_NAMES)
+        return Names("consumers", names[start : start + MAX_NAMES], page)
+
+    async def list(self, call: ApiCall) -> ConsumerList:
+        """Serve CONSUMER.LIST."""
+        offset = ConsumerPageRequest.read(call.body).offset
+        stream = await self._stream(call, Right.VIEW)
+        await stream.settle()
+        names = sorted(stream.consumers)
+        start = _start(offset, len(names))
+        shown = [stream.consumers[name].info() for name in names[start : start + MAX_INFOS]]
+        return ConsumerList(shown, Page(len(names), start, MAX_INFOS))
+
+    async def delete(self, call: ApiCall) -> Success:
+        """Serve CONSUMER.DELETE."""
+        require_empty(call.body)
+        await self._consumers.delete(await self._find(call, Right.SUBSCRIBE))
+        return Success()
+
+    async def pause(self, call: ApiCall) -> Paused:
+        """Serve CONSUMER.PAUSE."""
+        until_ns = PauseRequest.read(call.body).pause_until
+        consumer = await self._find(call, Right.SUBSCRIBE)
+        await self._consumers.pause(consumer, until_ns)
+        return Paused(consumer.config.pause_until, consumer.paused_ns)
+
+    async def reset(self, call: ApiCall) -> None:
+        """Refuse CONSUMER.RESET."""
+        await self._find(call, Right.SUBSCRIBE)
+        raise error(ErrorCode.CONSUMER_INVALID_RESET, err="resets are not supported")
+
+    async def unpin(self, call: ApiCall) -> None:
+        """Refuse CONSUMER.UNPIN: no consumer has priority groups."""
+        UnpinRequest.read(call.body)
+        await self._find(call, Right.SUBSCRIBE)
+        raise error(ErrorCode.CONSUMER_INVALID_PRIORITY_GROUP)
+
+    def next(self, call: ApiCall) -> Coroutine[Any, Any, None] | None:
+        """Serve CONSUMER.MSG.NEXT: messages and statuses go to the reply subject.
+
+        Nothing is waited for if the stream is open, so that requests and acknowledgements of a
+        client are taken in their order.
+        """
+        try:
+            stream = self._streams.find(call.name)
+            if not stream.opened and not stream.closed:
+                return self._next_later(call, stream)
+            if call.reply:
+                self._check_rights(call, stream, Right.SUBSCRIBE)
+                self._consumers.find(stream, call.names[1]).request(call.reply, call.body)
+        except (JetStreamError, RouterError):
+            subject = f"{PREFIX}CONSUMER.MSG.NEXT.{'.'.join(call.names)}"
+            self._hub.no_responders(NatsMessage(subject, call.reply))
+        return None
+
+    async def _next_later(self, call: ApiCall, stream: Stream) -> None:
+        await stream.open()
+        if stream.opened:
+            self.next(call)
+
+    async def _create(self, call: ApiCall, form: str) -> ConsumerInfo:
+        request = ConsumerCreateRequest.read(call.body)
+        config = addressed_consumer(f"{form}.{'.'.join(call.names)}", request)
+        stream = await self._stream(call, Right.SUBSCRIBE)
+        config = checked_consumer(config, stream.config, pedantic=request.pedantic)
+        consumer = await self._consumers.create(stream, config, request.action)
+        return consumer.info()
+
+    async def _stream(self, call: ApiCall, right: Right) -> Stream:
+        """Return the stream that a call names; raise JetStreamError 10059 if it is hidden."""
+        stream = await self._streams.open(call.name)
+        self._check_rights(call, stream, right)
+        return stream
+
+    def _check_rights(self, call: ApiCall, stream: Stream, right: Right) -> None:
+        caller = call.caller
+        if not caller.unrestricted:
+            if not caller.may(stream.topic_name, Right.VIEW):
+                raise error(ErrorCode.STREAM_NOT_FOUND)
+            caller.authorize(stream.topic_name, right)
+
+    async def _find(self, call: ApiCall, right: Right) -> Consumer:
+        stream = await self._stream(call, right)
+        return self._consumers.find(stream, call.names[1])
+
+
+def _start(offset: int, total: int) -> int:
+    """Return where a page begins."""
+    return min(max(0, offset), total)

@@ -1,0 +1,361 @@
+"""All consumers of a broker: made, found, deleted, restored, and reached by acknowledgements.
+
+Theory of operation. The consumers of a stream are in `Stream.consumers`. A durable one is a passive
+subscription of the partition, whose properties hold its configuration and its first state; they are
+on disk before the consumer is shown. The other dialects are kept out of these subscriptions by
+their property OWNER, and of all subscriptions of a work queue. Changes of one stream's consumers
+are made one after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Final
+
+import orjson
+import structlog
+
+from router.broker.consume import LiveMember, Subscription
+from router.broker.consume.membership.live_members import OWNER
+from router.broker.nats.consumers.answers import ClientAnswers
+from router.broker.nats.consumers.consumer import (
+    Consumer,
+    ConsumerContext,
+    ConsumerRecord,
+    ack_rules,
+)
+from router.broker.nats.consumers.deliveries import DeliveryTally
+from router.broker.nats.consumers.log import ConsumerLog, DurableLog, start_place
+from router.broker.nats.consumers.reading import starting_state
+from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.protocol.hub import Hub
+from router.broker.nats.streams.stream import Stream
+from router.broker.nats.streams.streams import Streams
+from router.broker.storage import DamagedError, StoreError, SubscriptionRecord
+from router.broker.topics.topics import Topics
+from router.errors import RouterError, SubscriptionLimitError
+from router.metrics import Sample
+from router.wire.nats.jetstream.config import ConsumerConfig
+from router.wire.nats.jetstream.consumer_rules import check_consumer_update, check_new_consumer
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.policies import DeliverPolicy, Retention
+from router.wire.nats.jetstream.requests import ConsumerAction
+from router.wire.nats.jetstream.times import format_time
+from router.wire.nats.message import NatsMessage
+from router.wire.nats.subjects import overlaps
+
+CONFIG_PROPERTY: Final = "nats.consumer"
+STATE_PROPERTY: Final = "nats.consumer.start"
+OWNER_NAME: Final = "JetStream consumer"
+MAX_CONSUMERS: Final = 10_000
+"""Of one stream; those that are durable count as groups of the topic besides."""
+NS_PER_MS: Final = 1_000_000
+_NAME_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789"
+_NAME_LENGTH: Final = 8
+_WORK_QUEUE: Final = "the topic is a work queue, which only JetStream consumers read"
+_ADVISORY: Final = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES."
+
+_log = structlog.get_logger(__name__)
+
+
+class Consumers:
+    """The consumers of all streams; used on the event loop."""
+
+    def __init__(self, hub: Hub, topics: Topics, streams: Streams) -> None:
+        self._hub = hub
+        self._store = topics.store
+        self._live = topics.live_members
+        self._started_ns = time.time_ns() - time.monotonic_ns()
+        self._locks: dict[str, asyncio.Lock] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._tally = DeliveryTally()
+        self._running: set[Consumer] = set()
+        self._context = ConsumerContext(
+            self._hub, self.now_ns, self._expire, self._exhausted, self._tally
+        )
+        self.answers = ClientAnswers(hub, streams)
+
+    def now_ns(self) -> int:
+        """Return the time since 1970 on a clock that does not go back while the process lives."""
+        return self._started_ns + time.monotonic_ns()
+
+    def find(self, stream: Stream, name: str) -> Consumer:
+        """Return a consumer; raise JetStreamError 10014 if there is none."""
+        consumer: Consumer | None = stream.consumers.get(name)
+        if consumer is None:
+            raise error(ErrorCode.CONSUMER_NOT_FOUND)
+        return consumer
+
+    async def collect(self) -> list[Sample]:
+        """Return the figures of all consumers, and the totals since the start; none if unused."""
+        running, tally = self._running, self._tally
+        if not running and not tally.deliveries:
+            return []
+        return [
+            ("router_nats_consumers", (), float(len(running))),
+            ("router_nats_ack_pending", (), float(sum(one.num_ack_pending for one in running))),
+            ("router_nats_pull_requests", (), float(sum(one.num_waiting for one in running))),
+            ("router_nats_deliveries_total", (), float(tally.deliveries)),
+            ("router_nats_redeliveries_total", (), float(tally.redeliveries)),
+            ("router_nats_exhausted_total", (), float(tally.exhausted)),
+        ]
+
+    async def load(self, stream: Stream) -> None:
+        """Restore the durable consumers of a stream that is opened. Raises StoreError."""
+        async with self._lock(stream):
+            for subscription in list(stream.partition.subscriptions.values()):
+                record = subscription.record
+                known = record is not None and CONFIG_PROPERTY in record.properties
+                if record is None or not known or subscription.name in stream.consumers:
+                    continue
+                try:
+                    await self._restore(stream, record)
+                except (ValueError, JetStreamError, DamagedError, OSError) as failure:
+                    place = f"{stream.name}.{subscription.name}"
+                    _log.error("consumer-not-restored", consumer=place, reason=str(failure))
+                    if stream.config.retention is not Retention.LIMITS:
+                        # Without it messages would be deleted that it has not received.
+                        raise StoreError(f"consumer {place} cannot be restored") from failure
+        self._reserve(stream)
+
+    async def configured(self, stream: Stream) -> None:
+        """Go on with another configuration of a stream. Raises DamagedError, OSError."""
+        self._reserve(stream)
+        async with self._lock(stream):
+            for consumer in list(stream.consumers.values()):
+                await consumer.stream_changed()
+
+    async def create(
+        self, stream: Stream, config: ConsumerConfig, action: ConsumerAction
+    ) -> Consumer:
+        """Return a new consumer, or one that exists with this configuration from now on.
+
+        Durable ones are on disk on return. The configuration is complete and allowed by the stream.
+        Raises JetStreamError, RouterError, StoreError.
+        """
+        async with self._lock(stream):
+            name = config.durable_name or config.name
+            present: Consumer | None = stream.consumers.get(name) if name else None
+            if present is not None:
+                config = replace(config, pause_until=present.config.pause_until)
+                if action is ConsumerAction.CREATE and present.config != config:
+                    raise error(ErrorCode.CONSUMER_ALREADY_EXISTS)
+                await self._update(present, config)
+                return present
+            if action is ConsumerAction.UPDATE:
+                raise error(ErrorCode.CONSUMER_DOES_NOT_EXIST)
+            self._check_new(stream, config)
+            return await self._make(stream, config, name or _new_name(stream))
+
+    async def pause(self, consumer: Consumer, until_ns: int | None) -> None:
+        """Have a consumer deliver nothing until a time; on disk on return if it is durable."""
+        until = until_ns if until_ns is not None and until_ns > self.now_ns() else None
+        async with self._lock(consumer.stream):
+            await self._change(consumer, replace(consumer.config, pause_until=until))
+
+    async def delete(self, consumer: Consumer) -> None:
+        """Delete a consumer; on disk on return. Raises StoreError."""
+        stream = consumer.stream
+        async with self._lock(stream):
+            if stream.consumers.get(consumer.name) is not consumer:
+                raise error(ErrorCode.CONSUMER_NOT_FOUND)
+            del stream.consumers[consumer.name]
+            self._running.discard(consumer)
+            consumer.close(409, "Consumer Deleted")
+            if consumer.log.durable:
+                self._set_live(stream, consumer.name, live=False)
+                subscription = stream.partition.subscriptions.get(consumer.name)
+                if subscription is not None:
+                    await stream.partition.delete(subscription)
+        await stream.review_interest()
+
+    async def close(self, stream: Stream) -> None:
+        """End the consumers of a stream: it is deleted, or the broker ends.
+
+        Where durable ones stand is handed to the store. At the end of the broker they still say
+        which messages they need.
+        """
+        gone = stream.ledger.discarded
+        for consumer in list(stream.consumers.values()):
+            if not gone:
+                consumer.log.flush()
+            consumer.close(*((409, "Consumer Deleted") if gone else ()))
+            await consumer.ended()
+            self._running.discard(consumer)
+            if gone:
+                self._set_live(stream, consumer.name, live=False)
+        if gone:
+            stream.consumers.clear()
+            self._live.reserve(stream.topic.name, "")
+        self._locks.pop(stream.name, None)
+
+    async def close_all(self) -> None:
+        """End what is under way."""
+        await self.answers.close()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    def _reserve(self, stream: Stream) -> None:
+        """Keep the groups of the other dialects away from a work queue."""
+        is_queue = stream.config.retention is Retention.WORK_QUEUE
+        self._live.reserve(stream.topic.name, _WORK_QUEUE if is_queue else "")
+
+    def _lock(self, stream: Stream) -> asyncio.Lock:
+        return self._locks.setdefault(stream.name, asyncio.Lock())
+
+    def _check_new(self, stream: Stream, config: ConsumerConfig) -> None:
+        if stream.topic.partitions > 1:
+            raise error(ErrorCode.CONSUMER_CREATE, err="the topic has several partitions")
+        limit = stream.config.max_consumers
+        count = len(stream.consumers)
+        if 0 < limit <= count or count >= MAX_CONSUMERS:
+            raise error(ErrorCode.MAXIMUM_CONSUMERS_LIMIT)
+        check_new_consumer(config, stream.config)
+        if stream.config.retention is Retention.WORK_QUEUE and stream.consumers:
+            if not config.filters:
+                raise error(ErrorCode.CONSUMER_WQ_MULTIPLE_UNFILTERED)
+            self._check_unique(stream, config)
+
+    def _check_unique(self, stream: Stream, config: ConsumerConfig) -> None:
+        """Check that no other consumer of a work queue gets the same subjects."""
+        name = config.durable_name or config.name
+        own = config.filters or (">",)
+        for other in stream.consumers.values():
+            theirs = other.config.filters or (">",)
+            if other.name != name and any(overlaps(a, b) for a in own for b in theirs):
+                raise error(ErrorCode.CONSUMER_WQ_CONSUMER_NOT_UNIQUE)
+
+    async def _make(self, stream: Stream, config: ConsumerConfig, name: str) -> Consumer:
+        start, listed, resume = await starting_state(stream, config)
+        state = ConsumerState(ack_rules(config, stream.config.retention), start)
+        if config.deliver_policy is DeliverPolicy.LAST_PER_SUBJECT:
+            state.begin_with(listed, resume)
+        log, created_ns = ConsumerLog(), self.now_ns()
+        if config.is_durable:
+            stored = await self._subscribe(stream, config, state)
+            log, created_ns = DurableLog(self._store, stored, state), stored.created_ms * NS_PER_MS
+        record = ConsumerRecord(stream, name, created_ns)
+        return await self._start(Consumer(self._context, record, config, state, log))
+
+    async def _start(self, consumer: Consumer) -> Consumer:
+        await consumer.start()
+        consumer.stream.consumers[consumer.name] = consumer
+        self._running.add(consumer)
+        if consumer.log.durable:
+            self._set_live(consumer.stream, consumer.name, live=True)
+        return consumer
+
+    async def _subscribe(
+        self, stream: Stream, config: ConsumerConfig, state: ConsumerState
+    ) -> SubscriptionRecord:
+        """Return the stored subscription of a new durable consumer."""
+        partition, name = stream.partition, config.durable_name
+        if name in partition.subscriptions:
+            raise error(ErrorCode.CONSUMER_NAME_EXIST)
+        properties = {
+            OWNER: OWNER_NAME,
+            CONFIG_PROPERTY: dumped(config),
+            STATE_PROPERTY: state.dump(),
+        }
+        entry = await start_place(partition, state.next_sequence)
+        try:
+            subscription = await partition.subscribe(name, entry, properties, passive=True)
+        except SubscriptionLimitError as failure:
+            raise error(ErrorCode.MAXIMUM_CONSUMERS_LIMIT) from failure
+        if subscription.record is None or CONFIG_PROPERTY not in subscription.record.properties:
+            raise error(ErrorCode.CONSUMER_NAME_EXIST)
+        return subscription.record
+
+    async def _restore(self, stream: Stream, record: SubscriptionRecord) -> None:
+        config = ConsumerConfig.from_json(orjson.loads(record.properties[CONFIG_PROPERTY]))
+        note = record.commit.metadata if record.commit is not None else ""
+        text = note or record.properties[STATE_PROPERTY]
+        state = ConsumerState.load(ack_rules(config, stream.config.retention), text)
+        log = DurableLog(self._store, record, state)
+        acknowledged = await log.restore(stream.ledger)
+        state.trim(stream.first_sequence)
+        if state.resume >= state.next_sequence:
+            listed = await stream.last_of_subjects(config.filters)
+            state.begin_with([one for one in listed if one <= state.resume], state.resume)
+        shown = ConsumerRecord(stream, config.durable_name, record.created_ms * NS_PER_MS)
+        await self._start(Consumer(self._context, shown, config, state, log))
+        for sequence in acknowledged:
+            stream.acknowledged(sequence)
+
+    async def _update(self, consumer: Consumer, config: ConsumerConfig) -> None:
+        stream = consumer.stream
+        if stream.config.retention is Retention.WORK_QUEUE:
+            self._check_unique(stream, config)
+        if config == consumer.config:
+            return
+        check_consumer_update(consumer.config, config, is_bound=consumer.bound)
+        await self._change(consumer, config)
+
+    async def _change(self, consumer: Consumer, config: ConsumerConfig) -> None:
+        subscription = consumer.stream.partition.subscriptions.get(consumer.name)
+        if consumer.log.durable and subscription is not None:
+            await self._save(subscription, config)
+        await consumer.update(config)
+
+    async def _save(self, subscription: Subscription, config: ConsumerConfig) -> None:
+        record = subscription.record
+        if record is not None:
+            properties = {**record.properties, CONFIG_PROPERTY: dumped(config)}
+            await self._store.change_subscription(record, properties)
+
+    def _set_live(self, stream: Stream, name: str, *, live: bool) -> None:
+        """Have the other dialects see that the subscription is in use."""
+        partitions = frozenset({stream.partition.index})
+        members = (LiveMember(name, OWNER_NAME, partitions),) if live else ()
+        self._live.replace(stream.topic.name, name, members)
+
+    def _expire(self, consumer: Consumer) -> None:
+        _log.info("consumer-expired", stream=consumer.stream.name, consumer=consumer.name)
+        self._run(self._delete_expired(consumer))
+
+    async def _delete_expired(self, consumer: Consumer) -> None:
+        try:
+            await self.delete(consumer)
+        except (JetStreamError, RouterError, StoreError, OSError) as failure:
+            _log.warning("consumer-not-deleted", consumer=consumer.name, reason=str(failure))
+
+    def _exhausted(self, consumer: Consumer, sequence: int, attempts: int) -> None:
+        """Send the advisory for a message that was delivered for the last time."""
+        self._tally.exhausted += 1
+        stream = consumer.stream.name
+        subject = f"{_ADVISORY}{stream}.{consumer.name}"
+        if self._hub.interested(subject):
+            advisory = {
+                "type": "io.nats.jetstream.advisory.v1.max_deliver",
+                "id": secrets.token_hex(11),
+                "timestamp": format_time(self.now_ns()),
+                "stream": stream,
+                "consumer": consumer.name,
+                "stream_seq": sequence,
+                "deliveries": attempts,
+            }
+            self._hub.publish(NatsMessage(subject, payload=orjson.dumps(advisory)))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+
+def dumped(config: ConsumerConfig) -> str:
+    """Return a configuration as the properties of a subscription have it."""
+    return orjson.dumps(config.to_json()).decode()
+
+
+def _new_name(stream: Stream) -> str:
+    """Return a name that no consumer of the stream has."""
+    while True:
+        name = "".join(secrets.choice(_NAME_LETTERS) for _ in range(_NAME_LENGTH))
+        if name not in stream.consumers:
+            return name

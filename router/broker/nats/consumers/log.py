@@ -1,0 +1,226 @@
+"""What is stored of one consumer: its acknowledgements on a cursor, and a note of its state.
+
+Theory of operation. A durable consumer is a passive subscription of the stream's partition. Each
+acknowledgement goes to its cursor and is journalled at once, so that what is acknowledged is never
+delivered again. What changes with each delivery (consumer sequences, counts, deadlines) is a note
+beside the cursor that is written at most every NOTE_SECONDS. After a crash the note may lack the
+last deliveries: these messages are delivered again, but for those that the cursor has.
+
+The alternative, a note with each acknowledgement, costs bytes for all pending messages each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, NamedTuple
+
+from router.broker.consume import Partition
+from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.streams.log.messages import StoredMessage
+from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord
+from router.broker.storage.cursors import bits, words
+
+NOTE_SECONDS: Final = 0.1
+NOTE_SHARE: Final = 0.05
+"""Of the time that writing notes may take: a state that is large is written less often."""
+
+
+class EntryPlace(NamedTuple):
+    """Where a message is stored: number `index` of the `messages` of an entry."""
+
+    entry: int
+    position: int
+    messages: int
+
+
+class ConsumerLog:
+    """Stores nothing: the consumer lives in memory."""
+
+    durable = False
+
+    def delivered(self, message: StoredMessage) -> None:
+        """Take note where a message that is delivered is stored."""
+
+    def acknowledged(self, sequences: Iterable[int]) -> None:
+        """Journal that messages are acknowledged."""
+
+    def is_acknowledged(self, message: StoredMessage) -> bool:
+        """Return whether a message was acknowledged before the last start."""
+        del message
+        return False
+
+    def after(self, done: Callable[[], object]) -> None:
+        """Call when all acknowledgements so far are durable."""
+        done()
+
+    def changed(self) -> None:
+        """Have the state written down soon."""
+
+    def flush(self) -> None:
+        """Write the state down now, if it changed."""
+
+    def close(self) -> None:
+        """Write nothing any more."""
+
+
+class DurableLog(ConsumerLog):
+    """Stores a consumer with its subscription; `state` is what it writes notes of."""
+
+    durable = True
+
+    def __init__(self, store: Store, record: SubscriptionRecord, state: ConsumerState) -> None:
+        self._store = store
+        self._record = record
+        self._state = state
+        self._places: dict[int, EntryPlace] = {}
+        self._left: dict[int, int] = {}
+        self._last: EntryPlace | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._pause_seconds = NOTE_SECONDS
+        self._restored_to = 0
+
+    async def restore(self, ledger: Ledger) -> list[int]:
+        """Take over what the cursor has acknowledged since the note was written, and return it.
+
+        Raises OSError, DamagedError where the log cannot be read.
+        """
+        state, cursor = self._state, self._record.cursor
+        self._restored_to = ledger.durable_number
+        done = []
+        for sequence in list(state.pending()):
+            place = await _find(ledger, sequence - 1)
+            if place is None or self._has(place):
+                done.append(sequence)
+            else:
+                self._places[sequence] = place
+        state.settle(done)
+        if cursor.mark_delete >= 0:
+            behind = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
+            done += _live(ledger, state.next_sequence - 1, behind)
+            state.pass_over(behind, acknowledged=True)
+        return done
+
+    def delivered(self, message: StoredMessage) -> None:
+        """Take note where a message that is delivered is stored."""
+        place = EntryPlace(message.entry, message.index, message.entry_messages)
+        self._places[message.sequence] = self._last = place
+
+    def acknowledged(self, sequences: Iterable[int]) -> None:
+        """Journal that messages are acknowledged; those of one turn of the loop go together."""
+        for sequence in sequences:
+            place = self._places.pop(sequence, None)
+            if place is None:
+                continue
+            if not self._left:
+                asyncio.get_running_loop().call_soon(self._journal)
+            left = self._left.get(place.entry)
+            if left is None:
+                left = (1 << place.messages) - 1
+            self._left[place.entry] = left & ~(1 << place.position)
+
+    def is_acknowledged(self, message: StoredMessage) -> bool:
+        """Return whether a message was acknowledged before the last start."""
+        if message.sequence > self._restored_to:
+            return False
+        return self._has(EntryPlace(message.entry, message.index, message.entry_messages))
+
+    def after(self, done: Callable[[], object]) -> None:
+        """Call when all acknowledgements so far are durable."""
+        self._journal()
+        self._store.after_sync(done)
+
+    def changed(self) -> None:
+        """Have the state written down soon."""
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(self._pause_seconds, self._write)
+
+    def flush(self) -> None:
+        """Write the state down now, if it changed."""
+        self._journal()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._write()
+
+    def close(self) -> None:
+        """Write nothing any more."""
+        self._journal()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _journal(self) -> None:
+        """Have the cursor take the acknowledgements that came since the last call.
+
+        Entries that follow upon what is acknowledged, one upon the other, are one acknowledgement.
+        """
+        acknowledged, self._left = self._left, {}
+        behind = following = self._record.cursor.mark_delete + 1
+        while acknowledged.get(following) == 0:
+            del acknowledged[following]
+            following += 1
+        if following > behind:
+            self._store.acknowledge(self._record, Ack(following - 1, cumulative=True))
+        for entry, left in acknowledged.items():
+            ack = Ack(entry, ack_set=tuple(words(left))) if left else Ack(entry)
+            self._store.acknowledge(self._record, ack)
+
+    def _write(self) -> None:
+        self._timer = None
+        began = time.perf_counter()
+        state = self._state
+        # A first pending message: all before it is acknowledged, or none of this consumer's.
+        first = next(iter(state.pending()), None)
+        place = self._last if first is None else self._places.get(first)
+        if place is not None:
+            self._store.acknowledge(self._record, _ack_all(place, itself=first is None))
+        if len(self._places) > 2 * state.num_pending_acks + 1_000:
+            kept = set(state.pending())
+            self._places = {one: at for one, at in self._places.items() if one in kept}
+        self._store.commit(self._record, Commit(state.floor.stream, metadata=state.dump()))
+        self._pause_seconds = max(NOTE_SECONDS, (time.perf_counter() - began) / NOTE_SHARE)
+
+    def _has(self, place: EntryPlace) -> bool:
+        cursor = self._record.cursor
+        if cursor.is_acked(place.entry):
+            return True
+        left = bits(cursor.ack_set(place.entry))
+        return bool(left) and not left >> place.position & 1
+
+
+def _live(ledger: Ledger, first: int, end: int) -> Iterator[int]:
+    """Yield the sequences of the messages from a number to before another that are left."""
+    number = max(first, ledger.first_number)
+    while (number := ledger.deleted.first_live(number)) < end:
+        number += 1
+        yield number
+
+
+async def start_place(partition: Partition, sequence: int) -> int:
+    """Return the entry at which a subscription begins that first reads this message."""
+    return await partition.ledger.entry_of_number(sequence - 1)
+
+
+async def _find(ledger: Ledger, number: int) -> EntryPlace | None:
+    """Return where a message stands; None: it is not kept any more."""
+    if number < ledger.first_number or number >= ledger.durable_number:
+        return None
+    entry = await ledger.entry_of_number(number)
+    before = await ledger.number_before(entry)
+    behind = await ledger.number_before(entry + 1)
+    if not before <= number < behind:
+        return None
+    return EntryPlace(entry, number - before, behind - before)
+
+
+def _ack_all(place: EntryPlace, *, itself: bool) -> Ack:
+    """Return the acknowledgement of all messages before one, and of it too."""
+    begin = place.position + itself
+    left = (1 << place.messages) - (1 << begin)
+    if not left:
+        return Ack(place.entry, cumulative=True)
+    if not begin:
+        return Ack(place.entry - 1, cumulative=True)
+    return Ack(place.entry, cumulative=True, ack_set=tuple(words(left)))

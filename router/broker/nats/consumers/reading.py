@@ -1,0 +1,235 @@
+"""Which message of a stream a consumer gets next, and how many are left for it.
+
+Theory of operation. Messages are read ahead in order, and those of other subjects are passed over.
+Where few messages match, the index of subjects leads to the next one. What was read ahead may have
+been deleted since, which is checked when its turn comes.
+
+How many messages are left is asked for with each delivery. Without a filter it follows from the
+sequences; with one it is counted when the consumer is made, and kept up with as messages come and
+go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from router.broker.nats.consumers.log import ConsumerLog
+from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.streams.log.messages import StoredMessage
+from router.broker.nats.streams.log.subject_index import SubjectMatcher
+from router.broker.nats.streams.stream import Stream
+from router.wire.nats.jetstream.config import ConsumerConfig
+from router.wire.nats.jetstream.policies import DeliverPolicy
+from router.wire.nats.subjects import is_subset
+
+AHEAD_MESSAGES: Final = 256
+AHEAD_BYTES: Final = 256 << 10
+SPARSE: Final = 64
+"""Messages that lie between two of the consumer, where its next one is looked up in the index."""
+_MAX_SETTLES: Final = 10
+
+
+class SubjectFilter(SubjectMatcher):
+    """The subjects that a consumer gets; no filters: all."""
+
+    max_known = 10_000
+
+    def __init__(self, filters: Sequence[str], stream_subjects: Sequence[str]) -> None:
+        covers = bool(stream_subjects) and all(
+            any(is_subset(subject, one) for one in filters) for subject in stream_subjects
+        )
+        super().__init__(() if covers else filters)
+
+
+class MessageSource:
+    """Reads what a consumer gets next; `matches` are its subjects."""
+
+    def __init__(
+        self, stream: Stream, state: ConsumerState, log: ConsumerLog, filters: Sequence[str]
+    ) -> None:
+        self.matches = SubjectFilter(filters, stream.config.subjects)
+        self._stream = stream
+        self._state = state
+        self._log = log
+        self._ahead: deque[StoredMessage] = deque()
+        self._read_to = 0
+        self._sparse = False
+        self._counted = 0
+        self._counting_from = 1
+        self._cancel: Callable[[], None] | None = None
+
+    @property
+    def num_left(self) -> int:
+        """Return how many messages were not delivered yet."""
+        state, last = self._state, self._stream.last_sequence
+        if self.matches.filters:
+            return len(state.listed) + max(0, self._counted)
+        first = state.resume + 1 if state.listed else state.next_sequence
+        first = max(first, self._stream.first_sequence)
+        if first > last:
+            return len(state.listed)
+        deleted = self._stream.ledger.deleted.count_between(first - 1, last - 1)
+        return len(state.listed) + last + 1 - first - deleted
+
+    async def count(self) -> None:
+        """Begin to count what is left."""
+        self.close()
+        if not self.matches.filters:
+            return
+        state, ledger = self._state, self._stream.ledger
+        for _ in range(_MAX_SETTLES):
+            await self._stream.log.catch_up()
+            # What is appended and not durable would be counted by neither side.
+            if ledger.durable_entry == ledger.next_entry:
+                break
+            stored = asyncio.Event()
+            self._stream.context.store.after_sync(stored.set)
+            await stored.wait()
+        first = state.resume + 1 if state.listed else state.next_sequence
+        self._counting_from, self._counted = first, 0
+        self._cancel = self._stream.watch_messages(self._added, self._removed, self._reset)
+        self._counted += await self._stream.count(self.matches.filters, first)
+
+    async def next(self) -> StoredMessage | None:
+        """Return the message that is delivered next; None: there is none, or it may not go yet.
+
+        It is the same until it was taken. Raises DamagedError, OSError where it cannot be read.
+        """
+        state, stream = self._state, self._stream
+        while (sequence := state.next_redelivery()) is not None:
+            message = await stream.read(sequence)
+            if state.next_redelivery() != sequence:
+                continue
+            if message is not None:
+                return message
+            self._log.acknowledged(state.settle([sequence]))
+        if not state.may_deliver_new:
+            return None
+        while state.listed:
+            sequence = state.listed[0]
+            message = await stream.read(sequence)
+            if not state.listed or state.listed[0] != sequence:
+                continue
+            known = message is not None and self._log.is_acknowledged(message)
+            if message is not None and not known:
+                return message
+            state.pass_over(sequence, acknowledged=known)
+            if known:
+                stream.acknowledged(sequence)
+        return await self._next_in_order()
+
+    def next_at_once(self) -> StoredMessage | None:
+        """Return what `next` returns if that was read ahead; None: `next` finds out."""
+        state = self._state
+        if not self._ahead or state.num_queued or state.listed or not state.may_deliver_new:
+            return None
+        message = self._ahead[0]
+        is_new = message.sequence >= state.next_sequence
+        if not is_new or not self._stream.contains(message.sequence):
+            return None
+        return None if self._log.is_acknowledged(message) else message
+
+    def taken(self, message: StoredMessage) -> None:
+        """Go on behind a new message that is delivered."""
+        if self._ahead and self._ahead[0].sequence == message.sequence:
+            self._ahead.popleft()
+        if message.sequence >= self._counting_from:
+            self._counted -= 1
+
+    def close(self) -> None:
+        """Count no more."""
+        self._ahead.clear()
+        self._read_to = 0
+        if self._cancel is not None:
+            self._cancel()
+            self._cancel = None
+
+    async def _next_in_order(self) -> StoredMessage | None:
+        state, stream = self._state, self._stream
+        while True:
+            while self._ahead:
+                message = self._ahead[0]
+                behind = message.sequence < state.next_sequence
+                if not behind and stream.contains(message.sequence):
+                    if not self._log.is_acknowledged(message):
+                        return message
+                    self.taken(message)
+                    state.pass_over(message.sequence, acknowledged=True)
+                    stream.acknowledged(message.sequence)
+                    continue
+                self._ahead.popleft()
+                state.pass_over(message.sequence)
+            if not await self._read_ahead():
+                return None
+
+    async def _read_ahead(self) -> bool:
+        """Read the next messages; return whether there may be more."""
+        state, stream = self._state, self._stream
+        last = stream.last_sequence
+        first = max(state.next_sequence, self._read_to + 1, stream.first_sequence)
+        if first > last:
+            state.pass_over(last)
+            return False
+        filters = self.matches.filters
+        if filters and self._sparse:
+            # The index may lack what other dialects published.
+            await stream.log.catch_up()
+            found = await stream.next_of_subject(first, filters)
+            messages = [] if found is None else [found]
+            last = last if found is None else found.sequence
+            self._sparse = found is None or found.sequence - first >= SPARSE
+        else:
+            messages = await stream.read_from(first, AHEAD_MESSAGES, AHEAD_BYTES)
+            read = len(messages)
+            if messages:
+                last = messages[-1].sequence
+            messages = [one for one in messages if self.matches(one.subject)]
+            self._sparse = bool(filters) and len(messages) * SPARSE < read
+        if self._ahead or first < state.next_sequence:
+            return True
+        if messages:
+            self._ahead.extend(messages)
+            self._read_to = last
+            return True
+        state.pass_over(last)
+        self._read_to = last
+        return last < stream.last_sequence
+
+    def _added(self, sequence: int, subject: str) -> None:
+        if self._waits(sequence) and self.matches(subject):
+            self._counted += 1
+
+    def _removed(self, sequence: int, subject: str) -> None:
+        if self._waits(sequence) and self.matches(subject):
+            self._counted -= 1
+
+    def _reset(self) -> None:
+        """Begin again: all messages are deleted, or are added once more."""
+        self._counted = 0
+
+    def _waits(self, sequence: int) -> bool:
+        return sequence >= max(self._counting_from, self._state.next_sequence)
+
+
+async def starting_state(stream: Stream, config: ConsumerConfig) -> tuple[int, Sequence[int], int]:
+    """Return where a new consumer starts: a sequence, messages that come first, and their resume.
+
+    Without messages that come first the last two are empty and 0. Raises DamagedError, OSError.
+    """
+    first, last = stream.first_sequence, stream.last_sequence
+    policy, listed, start = config.deliver_policy, (), first
+    if policy is DeliverPolicy.LAST_PER_SUBJECT:
+        return first, await stream.last_of_subjects(config.filters), last
+    if policy is DeliverPolicy.BY_START_SEQUENCE:
+        start = config.opt_start_seq
+    elif policy is DeliverPolicy.NEW:
+        start = last + 1
+    elif policy is DeliverPolicy.BY_START_TIME:
+        start = min(await stream.find_time(config.opt_start_time or 0), last + 1)
+    elif policy is DeliverPolicy.LAST:
+        found = await stream.last_of_subjects(config.filters)
+        start = found[-1] if found else last + 1
+    return max(first, start), listed, 0

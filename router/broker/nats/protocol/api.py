@@ -1,0 +1,184 @@
+"""The JetStream API: the table of all calls, and how they are answered on any road.
+
+A call that no row serves has no answer, as at nats-server; those of a cluster are refused. Calls of
+one client run beside each other, at a pace that leaves time for other clients; each sees what was
+acknowledged before it was sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from inspect import isawaitable
+from typing import Final
+
+import structlog
+
+from router.broker.nats.protocol.api_call import PREFIX, Api, ApiCall, Handler
+from router.broker.nats.protocol.authorization import Caller
+from router.broker.nats.protocol.failures import FAILURES, jetstream_error
+from router.broker.nats.protocol.hub import Hub, Request
+from router.broker.nats.protocol.pacing import Pace
+from router.metrics import Sample
+from router.wire.nats.jetstream.cluster_calls import CLUSTER_CALLS
+from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.replies import ApiReply, Result
+from router.wire.nats.message import NatsMessage
+
+MAX_CALLS: Final = 4_096
+"""Calls under way; those beyond them are refused."""
+
+_log = structlog.get_logger(__name__)
+
+
+def cluster_apis() -> tuple[Api, ...]:
+    """Return the rows of calls that only a cluster serves."""
+    return tuple(
+        Api(".".join((one.words, *("*" for _ in one.names))), one.type, _refuse_cluster_call)
+        for one in CLUSTER_CALLS
+    )
+
+
+def _refuse_cluster_call(_call: ApiCall) -> None:
+    raise error(ErrorCode.CLUSTER_REQUIRED)
+
+
+class JetStreamApi:
+    """Answers the calls of `$JS.API.>`; `total` and `errors` count them."""
+
+    def __init__(self, hub: Hub) -> None:
+        self.total = self.errors = 0
+        self._hub = hub
+        self._pace = Pace()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._literal: dict[str, Api] = {}
+        self._patterns: dict[str, list[tuple[list[str], Api]]] = {}
+
+    def add(self, apis: Iterable[Api]) -> None:
+        """Serve more calls."""
+        for api in apis:
+            tokens = api.subject.split(".")
+            if "*" in tokens or ">" in tokens:
+                self._patterns.setdefault(tokens[0], []).append((tokens, api))
+            else:
+                self._literal[api.subject] = api
+
+    def find(self, subject: str) -> tuple[Api, tuple[str, ...]] | None:
+        """Return who serves what follows `$JS.API.`, and what its wildcards take."""
+        if (api := self._literal.get(subject)) is not None:
+            return api, ()
+        tokens = subject.split(".")
+        for pattern, found in self._patterns.get(tokens[0], ()):
+            names = _take(pattern, tokens)
+            if names is not None:
+                return found, names
+        return None
+
+    def handle(self, request: Request) -> None:
+        """Serve a request that came as a message; the service of `$JS.API.>`."""
+        message = request.message
+        found = self.find(message.subject.removeprefix(PREFIX))
+        if found is None:
+            return
+        api, names = found
+        call = ApiCall(request.caller, names, message.payload, message.reply, message.subject)
+        if len(self._tasks) >= MAX_CALLS:
+            refusal = error(ErrorCode.STREAM_TOO_MANY_REQUESTS)
+            self._send(call, ApiReply(api.type, error=refusal) if api.type else None)
+            return
+        result: object = None
+        try:
+            result = api.handler(call)
+        except FAILURES as failure:
+            result = failure
+        if result is not None and isawaitable(result):
+            work = self._pace.run(self._finish(api, call, result))
+            task = asyncio.get_running_loop().create_task(work)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._send(call, self._reply(api, result))
+
+    async def answer(self, caller: Caller, subject: str, body: bytes) -> ApiReply | None:
+        """Return the reply to a call, by what follows `$JS.API.`; None: no such call, or no JSON.
+
+        A call that is answered by messages is not made.
+        """
+        found = self.find(subject)
+        if found is None or not found[0].type:
+            return None
+        api, names = found
+        return self._reply(api, await _result(api.handler, ApiCall(caller, names, body)))
+
+    async def collect(self) -> list[Sample]:
+        """Return the counts of calls; nothing before the first."""
+        if not self.total:
+            return []
+        return [
+            ("router_nats_api_requests_total", (), float(self.total)),
+            ("router_nats_api_errors_total", (), float(self.errors)),
+        ]
+
+    async def close(self) -> None:
+        """End the calls under way."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(set(self._tasks))
+
+    async def _finish(self, api: Api, call: ApiCall, work: object) -> None:
+        try:
+            self._send(call, self._reply(api, await _settled(work)))
+        except Exception:  # noqa: BLE001 - the boundary of a task: other calls go on
+            _log.exception("nats-api-failed", api=api.subject)
+
+    def _reply(self, api: Api, result: object) -> ApiReply | None:
+        self.total += 1
+        if isinstance(result, JetStreamError):
+            self.errors += 1
+            return ApiReply(api.type, error=result) if api.type else None
+        if isinstance(result, Exception):
+            return self._reply(api, jetstream_error(result))
+        if result is None or not api.type:
+            return None
+        return ApiReply(api.type, result)  # type: ignore[arg-type]  # what a handler returns
+
+    def _send(self, call: ApiCall, reply: ApiReply | None) -> None:
+        if reply is not None and call.reply:
+            self._hub.publish(NatsMessage(call.reply, payload=reply.to_bytes()))
+
+
+async def _settled(work: object) -> Result | Exception | None:
+    try:
+        return await work  # type: ignore[misc, no-any-return]  # checked by isawaitable
+    except FAILURES as failure:
+        return failure
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise
+        # Not this call was cancelled, but what it waited for: the stream is closed.
+        return error(ErrorCode.STREAM_NOT_FOUND)
+
+
+async def _result(handler: Handler, call: ApiCall) -> Result | Exception | None:
+    try:
+        result = handler(call)
+        return await _settled(result) if isawaitable(result) else result
+    except FAILURES as failure:
+        return failure
+
+
+def _take(pattern: list[str], tokens: list[str]) -> tuple[str, ...] | None:
+    """Return what the wildcards of a pattern take, None: it does not match."""
+    names: list[str] = []
+    for place, word in enumerate(pattern):
+        if place >= len(tokens):
+            return None
+        if word == ">":
+            return (*names, ".".join(tokens[place:]))
+        if word == "*":
+            names.append(tokens[place])
+        elif word != tokens[place]:
+            return None
+    return tuple(names) if len(tokens) == len(pattern) else None

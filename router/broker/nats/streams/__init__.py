@@ -1,0 +1,1 @@
+"""JetStream streams: subjects to topics, what is published, read and deleted."""

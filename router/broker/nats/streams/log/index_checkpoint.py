@@ -1,0 +1,205 @@
+"""The checkpoint of a subject index: a file in the data folder, written as a whole.
+
+It says up to which entry it goes, and what was deleted of that. A start that finds another set of
+deleted messages, a damaged file or none, builds the index from the log: the file is only a shortcut
+and is never trusted against the log. It is written when the broker ends, and now and then of an
+index that has grown, after everything that it says is on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from array import array
+from dataclasses import dataclass
+from pathlib import Path
+from struct import Struct, error
+from typing import Final
+
+import structlog
+
+from router.broker.nats.streams.log.indexing import Indexer
+from router.broker.nats.streams.log.stream_log import synced
+from router.broker.nats.streams.log.subject_index import SubjectState
+from router.broker.storage import Ledger, Store, StoreError
+from router.broker.storage.records import crc32c
+
+_MAGIC: Final = b"RSIX"
+_VERSION: Final = 1
+_HEAD: Final = Struct(">4sHQQQQQQQIQQ?")
+_SUM: Final = Struct(">I")
+_NUMBERS: Final = 5
+"""Of each subject: count, first, last, flags, places."""
+_NO_PLACES: Final = 1 << 32
+FOLDER: Final = "subjects"
+MIN_GROWTH_ENTRIES: Final = 1_000
+"""Entries behind the last checkpoint after which another one is worth its while."""
+MAX_LIVE_SUBJECTS: Final = 50_000
+"""Of an index that is written while it is used: a tenth of a second of the event loop."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class IndexCheckpoint:
+    """An index up to the entry before `position`, and what it was taken from."""
+
+    position: int
+    messages: int
+    bytes: int
+    unreadable: int
+    foreign: bool
+    subjects: dict[str, SubjectState]
+
+
+class IndexFile:
+    """The checkpoint of one ledger; `words` are what the subjects of its messages depend on."""
+
+    def __init__(self, folder: Path, ledger: Ledger) -> None:
+        self.path = folder / FOLDER / f"{ledger.id}.idx"
+        self._ledger = ledger
+        self._saved_entry = 0
+
+    async def restore(self, indexer: Indexer, words: str) -> None:
+        """Give an indexer what the file holds, if that belongs to the ledger as it is."""
+        data = await asyncio.to_thread(_read, self.path)
+        found = load(data, self._ledger, _key(words)) if data else None
+        if found is not None:
+            indexer.index.restore(found.subjects, found.messages, found.bytes)
+            indexer.resume(found.position, found.unreadable, foreign=found.foreign)
+            self._saved_entry = found.position
+        elif data:
+            # Not at a later start either, when the log has grown beyond the place that it names.
+            await self.erase()
+
+    def is_due(self, indexer: Indexer, min_growth_entries: int) -> bool:
+        """Return whether it is worth its while to write down an index that is in use."""
+        grown = self._ledger.next_entry - self._saved_entry
+        return grown >= min_growth_entries and len(indexer.index.subjects) <= MAX_LIVE_SUBJECTS
+
+    async def save(self, indexer: Indexer, words: str, store: Store) -> None:
+        """Write the index down, unless it is not complete."""
+        ledger, index = self._ledger, indexer.index
+        if not indexer.advance() or not indexer.has_all or index.overflowed:
+            return
+        position = ledger.next_entry
+        checkpoint = IndexCheckpoint(
+            position,
+            index.messages,
+            index.bytes,
+            indexer.unreadable,
+            indexer.foreign,
+            index.subjects,
+        )
+        data = dump(ledger, checkpoint, _key(words))
+        try:
+            await synced(store)
+            await asyncio.to_thread(_write, self.path, data)
+            self._saved_entry = position
+        except (OSError, StoreError) as failure:
+            _log.warning("nats-index-not-saved", ledger=ledger.id, reason=str(failure))
+
+    async def erase(self) -> None:
+        """Remove the file: the topic is deleted."""
+        await asyncio.to_thread(self.path.unlink, missing_ok=True)
+
+
+def dump(ledger: Ledger, checkpoint: IndexCheckpoint, key: int) -> bytes:
+    """Return the bytes of a checkpoint; `key` names the configuration that it was made under."""
+    numbers, places = array("Q"), array("Q")
+    for state in checkpoint.subjects.values():
+        held = state.places
+        flags = state.first_exact | state.last_exact << 1
+        size = _NO_PLACES if held is None else len(held)
+        numbers.extend((state.count, state.first, state.last, flags, size))
+        for place in held or ():
+            places.extend(place)
+    names = "\n".join(checkpoint.subjects).encode()
+    head = _HEAD.pack(
+        _MAGIC,
+        _VERSION,
+        ledger.id,
+        checkpoint.position,
+        checkpoint.messages,
+        checkpoint.bytes,
+        checkpoint.unreadable,
+        ledger.first_number,
+        _deleted(ledger),
+        key,
+        len(names),
+        len(checkpoint.subjects),
+        checkpoint.foreign,
+    )
+    body = head + names + numbers.tobytes() + places.tobytes()
+    return body + _SUM.pack(crc32c(body, 0))
+
+
+def load(data: bytes, ledger: Ledger, key: int) -> IndexCheckpoint | None:
+    """Return a checkpoint; None: it is damaged, or not of the ledger as it is now."""
+    try:
+        head = _HEAD.unpack_from(data)
+        (checksum,) = _SUM.unpack_from(data, len(data) - _SUM.size)
+    except error:
+        return None
+    if crc32c(data[: -_SUM.size], 0) != checksum:
+        return None
+    magic, version, ledger_id, position, messages, size, unreadable = head[:7]
+    first_number, deleted, made_under, names_size, count, foreign = head[7:]
+    if (magic, version, ledger_id, made_under) != (_MAGIC, _VERSION, ledger.id, key):
+        return None
+    if (first_number, deleted) != (ledger.first_number, _deleted(ledger)):
+        return None
+    if position > ledger.durable_entry:
+        return None
+    at = _HEAD.size + names_size
+    names = data[_HEAD.size : at].decode().split("\n") if count else []
+    numbers, places = array("Q"), array("Q")
+    numbers.frombytes(data[at : at + 8 * _NUMBERS * count])
+    places.frombytes(data[at + 8 * _NUMBERS * count : -_SUM.size])
+    subjects: dict[str, SubjectState] = {}
+    taken = 0
+    for place, name in enumerate(names):
+        found, first, last, flags, held = numbers[place * _NUMBERS : (place + 1) * _NUMBERS]
+        state = subjects[name] = SubjectState(first, None)
+        state.count, state.last = found, last
+        state.first_exact, state.last_exact = bool(flags & 1), bool(flags & 2)
+        if held != _NO_PLACES:
+            pairs = places[taken : taken + 2 * held]
+            state.places = list(zip(pairs[::2], pairs[1::2], strict=True))
+            taken += 2 * held
+    return IndexCheckpoint(position, messages, size, unreadable, foreign, subjects)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file as a whole, or leave the one before. Raises OSError."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    new = path.with_suffix(".new")
+    with new.open("wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    new.replace(path)
+
+
+def _read(path: Path) -> bytes:
+    """Return the bytes of a file, empty if there is none. Raises OSError."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+
+
+def _deleted(ledger: Ledger) -> int:
+    """Return a number that differs for other sets of messages that were deleted or given up."""
+    flat = array("Q")
+    for span in ledger.deleted.ranges(ledger.first_number):
+        flat.extend(span)
+    for hole in ledger.holes:
+        flat.extend((hole.first, hole.last))
+    return crc32c(flat.tobytes(), 0) | ledger.deleted.count << 32 & 0x7FFFFFFF_00000000
+
+
+def _key(words: str) -> int:
+    """Return a number that differs for other words."""
+    return crc32c(words.encode(), 0)

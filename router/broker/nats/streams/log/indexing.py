@@ -1,0 +1,235 @@
+"""Keeps the subject index of a stream in step with its log.
+
+Theory of operation. What NATS clients publish is in the index as soon as it is appended, so that
+the next publish is checked against it. Entries of other dialects are taken when they are on disk,
+in their order. `position` is the entry before which all are in the index; `_ahead` are entries
+behind it that are in it too. Small entries in memory are taken within the call that finds them,
+others by a task that reads the log.
+
+Messages may go that the index counts: retention of the topic removes segments, and clients of other
+dialects delete records. Then the index is built again from what is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import structlog
+
+from router.broker.nats.streams.log.messages import (
+    READ_BYTES,
+    READ_ENTRIES,
+    MessageReader,
+    StoredMessage,
+)
+from router.broker.nats.streams.log.subject_index import SubjectIndex, stored_size
+from router.broker.storage import DamagedError, Entry, Ledger
+
+MAX_INLINE_ENTRIES: Final = 64
+
+MessageObserver = Callable[[int, str], None]
+"""Called with the sequence and subject of a message that came into the index, or left it."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Indexer:
+    """Keeps the index of one ledger; entries before `position` are in it.
+
+    `taken` counts the entries that were read for it, as those of other dialects are.
+    """
+
+    def __init__(self, ledger: Ledger, reader: MessageReader, index: SubjectIndex) -> None:
+        self.index = index
+        self.position = ledger.first_entry
+        self.foreign = False
+        self.taken = 0
+        self.added: dict[MessageObserver, None] = {}
+        self.removed: dict[MessageObserver, None] = {}
+        self.reset: dict[Callable[[], None], None] = {}
+        self._ledger = ledger
+        self._reader = reader
+        self._ahead: set[int] = set()
+        self._seen = self._gone()
+        self._unreadable = 0
+        self._work: asyncio.Task[None] | None = None
+
+    def resume(self, position: int, unreadable: int, *, foreign: bool) -> None:
+        """Go on at an entry: the index has what a checkpoint held."""
+        self.position = position
+        self.foreign = foreign
+        self._unreadable = unreadable
+        self._seen = self._gone()
+
+    @property
+    def unreadable(self) -> int:
+        """Return how many numbers hold no message that can be read."""
+        return self._unreadable
+
+    def restart(self) -> None:
+        """Build the index again from nothing; observers hear of that, then of each message."""
+        self.index.clear()
+        self._ahead.clear()
+        self._unreadable = 0
+        self.foreign = False
+        self.position = self._ledger.first_entry
+        self._seen = self._gone()
+        self._recount()
+
+    @property
+    def has_all(self) -> bool:
+        """Return whether the index has all that was appended, on disk or not."""
+        return self._ledger.next_entry - self.position == len(self._ahead)
+
+    def add(self, subject: str, sequence: int, size: int) -> None:
+        """Count a message that is appended; `appended` follows with its entry."""
+        self.index.add(subject, sequence, size)
+        if self.added:
+            for observer in tuple(self.added):
+                observer(sequence, subject)
+
+    def appended(self, entry_id: int) -> None:
+        """Note that the messages of an entry, which is not on disk yet, are in the index."""
+        self._ahead.add(entry_id)
+
+    @property
+    def knows_all_gone(self) -> bool:
+        """Return whether nothing went that the index may count."""
+        return self._gone() == self._seen
+
+    def note_gone(self) -> None:
+        """Note that what went was taken out of the index."""
+        self._seen = self._gone()
+
+    def forget_all(self) -> None:
+        """Take everything out: all that was appended is deleted now."""
+        self.index.clear()
+        self._unreadable = 0
+        self._recount()
+
+    def remove_place(self, subject: str, sequence: int, size: int) -> None:
+        """Take a message out that is deleted now, and is in the index."""
+        self.index.remove(subject, sequence, size)
+        if self.removed:
+            for observer in tuple(self.removed):
+                observer(sequence, subject)
+
+    def has(self, entry_id: int) -> bool:
+        """Return whether the messages of an entry are in the index."""
+        return entry_id < self.position or entry_id in self._ahead
+
+    def remove(self, messages: Iterable[StoredMessage]) -> None:
+        """Take messages out that are deleted now."""
+        for message in messages:
+            if self.has(message.entry):
+                size = stored_size(message.subject, message.headers, message.payload)
+                self.remove_place(message.subject, message.sequence, size)
+
+    def advance(self) -> bool:
+        """Take what is quick; return whether the index has all that is on disk."""
+        if self._gone() != self._seen:
+            self._check_gone()
+        ledger, ahead = self._ledger, self._ahead
+        end = ledger.durable_entry
+        inline = MAX_INLINE_ENTRIES
+        while self.position < end:
+            if self.position in ahead:
+                ahead.remove(self.position)
+                self.position += 1
+                continue
+            if self._work is not None:
+                return False
+            entry = ledger.cached(self.position)
+            if entry is None or not inline or not self._reader.is_quick(entry):
+                return False
+            inline -= 1
+            self._take(entry)
+        return True
+
+    async def catch_up(self) -> None:
+        """Return when the index has all that was on disk at the call. Raises OSError."""
+        end = self._ledger.durable_entry
+        while not (self._ledger.discarded or self.advance() or self.position >= end):
+            if self._work is None:
+                self._work = asyncio.get_running_loop().create_task(self._read(end))
+                self._work.add_done_callback(self._ended)
+            await asyncio.shield(self._work)
+            await asyncio.sleep(0)  # the callback of a task that has ended is still to run
+
+    async def close(self) -> None:
+        """End reading."""
+        if self._work is not None:
+            self._work.cancel()
+            await asyncio.wait((self._work,))
+
+    def _ended(self, work: asyncio.Task[None]) -> None:
+        self._work = None
+        if not work.cancelled() and (error := work.exception()) is not None:
+            _log.error("nats-index-failed", ledger=self._ledger.id, reason=str(error))
+
+    async def _read(self, end: int) -> None:
+        ledger = self._ledger
+        while self.position < end and not ledger.discarded:
+            if self.position in self._ahead:
+                self._ahead.remove(self.position)
+                self.position += 1
+                continue
+            start = self.position
+            try:
+                entries = await ledger.read(start, READ_ENTRIES, READ_BYTES)
+            except DamagedError as damage:
+                self._pass_over(start, damage.last + 1)
+                continue
+            await self._reader.prepared(entries)
+            if self.position != start:
+                continue  # it was built again from nothing meanwhile
+            for entry in entries:
+                self._pass_over(self.position, entry.entry_id)
+                if entry.entry_id in self._ahead:
+                    break
+                self._take(entry)
+            if not entries:
+                self.position = max(self.position, ledger.durable_entry)
+            await asyncio.sleep(0)
+
+    def _pass_over(self, start: int, end: int) -> None:
+        """Go on behind entries that are not there, but for those that are in the index."""
+        if self.position == start and start < end:
+            self.position = min(end, self._ledger.durable_entry)
+            self._ahead = {entry for entry in self._ahead if entry >= self.position}
+
+    def _take(self, entry: Entry) -> None:
+        """Add the messages of the entry at `position`."""
+        messages = self._reader.messages(entry)
+        deleted = self._ledger.deleted
+        self.foreign = self.foreign or not self._reader.is_native(entry)
+        if not messages:
+            first = entry.index + 1 - entry.messages
+            self._unreadable += entry.messages - deleted.count_between(first, entry.index)
+        for message in messages:
+            if deleted and deleted.contains(message.sequence - 1):
+                continue
+            size = stored_size(message.subject, message.headers, message.payload)
+            self.add(message.subject, message.sequence, size)
+        self.taken += 1
+        self.position = entry.entry_id + 1
+
+    def _recount(self) -> None:
+        for observer in tuple(self.reset):
+            observer()
+
+    def _gone(self) -> tuple[int, int]:
+        """Return what changes when messages go."""
+        return self._ledger.first_number, self._ledger.deleted.count
+
+    def _check_gone(self) -> None:
+        """Find out whether messages went that the index counts."""
+        ledger = self._ledger
+        if not self.has_all:
+            return  # entries that are not in the index yet: looked at again when they are
+        self._seen = self._gone()
+        if self.index.messages + self._unreadable != ledger.messages:
+            _log.info("nats-index-rebuilt", ledger=ledger.id)
+            self.restart()

@@ -1,0 +1,406 @@
+"""The log of one stream by sequences and subjects: reading, counting, deleting.
+
+Theory of operation. A sequence is a message number plus 1. A stream without an index has one
+subject, `own_subject`. With one, a subject's first and last sequence and its count come from the
+index; where a deletion left only a bound of them, the log is read from that bound on. All of the
+log is read if the index is `overflowed`, because it lacks subjects then.
+
+A message leaves the index in the same step in which the ledger learns that it is deleted, so that
+both always agree on what is live.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import Final, NamedTuple
+
+from router.broker.nats.streams.log.indexing import Indexer
+from router.broker.nats.streams.log.messages import MessageReader, StoredMessage
+from router.broker.nats.streams.log.subject_index import (
+    SubjectIndex,
+    SubjectMatcher,
+    SubjectState,
+    stored_size,
+)
+from router.broker.storage import Ledger, Store, StoreError
+from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.subjects import is_literal, matches
+
+SCAN_MESSAGES: Final = 1_000
+SCAN_BYTES: Final = 256 << 10
+MAX_LOOKUPS: Final = 20
+"""Of the last message of a subject that is replaced all the time."""
+STORE_SECONDS: Final = 5.0
+
+DeletionObserver = Callable[[Sequence[tuple[int, int]]], None]
+"""Called with ranges of sequences, ends included, right after they were deleted."""
+
+
+class Place(NamedTuple):
+    """A message that the index counts: its sequence, subject and size there."""
+
+    sequence: int
+    subject: str
+    size: int
+
+
+class StreamLog:
+    """The messages of one ledger; see above. `indexer` is None for a stream of one subject."""
+
+    def __init__(
+        self, store: Store, ledger: Ledger, reader: MessageReader, own_subject: str
+    ) -> None:
+        self.store = store
+        self.ledger = ledger
+        self.reader = reader
+        self.own_subject = own_subject
+        self.indexer: Indexer | None = None
+        self.unresolved: dict[str, SubjectState] = {}
+        self.deletion_observers: dict[DeletionObserver, None] = {}
+
+    @property
+    def index(self) -> SubjectIndex | None:
+        """Return the index, None: there is one subject."""
+        return None if self.indexer is None else self.indexer.index
+
+    @property
+    def messages(self) -> int:
+        """Return how many live messages there are."""
+        index = self.index
+        return self.ledger.messages if index is None else index.messages
+
+    @property
+    def bytes(self) -> int:
+        """Return their bytes; of a stream without an index what the log holds."""
+        index = self.index
+        return self.ledger.size_bytes if index is None else index.bytes
+
+    @property
+    def first_sequence(self) -> int:
+        """Return the first live sequence; the next one to come if there is none."""
+        return self.ledger.first_live_number + 1
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the last durable sequence; 0: there was none."""
+        return self.ledger.durable_number
+
+    def is_current(self) -> bool:
+        """Return whether the index has all that is on disk, having taken what is quick."""
+        return self.indexer is None or self.indexer.advance()
+
+    async def catch_up(self) -> None:
+        """Return when the index has all that was on disk at the call. Raises OSError."""
+        if self.indexer is not None:
+            await self.indexer.catch_up()
+
+    async def read(self, sequence: int) -> StoredMessage | None:
+        """Return a message; None: it is deleted, or not there. Raises OSError."""
+        return await self.reader.one(sequence - 1)
+
+    async def read_from(
+        self, sequence: int, max_messages: int, max_bytes: int
+    ) -> list[StoredMessage]:
+        """Return live messages from a sequence on, in order, the first one whatever its size.
+
+        []: there are no more. Raises OSError.
+        """
+        found = self.reader.read_now(sequence - 1, max_messages, max_bytes)
+        if found is None:
+            found = await self.reader.read(sequence - 1, max_messages, max_bytes)
+        return found
+
+    def read_now(
+        self, sequence: int, max_messages: int, max_bytes: int
+    ) -> list[StoredMessage] | None:
+        """Return what `read_from` does if it is in memory; None: `read_from` finds out."""
+        return self.reader.read_now(sequence - 1, max_messages, max_bytes)
+
+    async def scan(self, first: int, last: int) -> AsyncIterator[list[StoredMessage]]:
+        """Yield the live messages between two sequences, ends included, in order and chunks."""
+        while first <= last:
+            found = await self.read_from(first, SCAN_MESSAGES, SCAN_BYTES)
+            if not found:
+                return
+            first = found[-1].sequence + 1
+            if first > last + 1:
+                found = [message for message in found if message.sequence <= last]
+            if found:
+                yield found
+            await asyncio.sleep(0)  # what is in memory is read without a wait
+
+    async def next_of_subject(self, sequence: int, filters: Sequence[str]) -> StoredMessage | None:
+        """Return the first live message from a sequence on that matches a filter; none: all do."""
+        bounds = self.bounds(filters)
+        if bounds is None or sequence > bounds[1]:
+            return None
+        matcher = SubjectMatcher(filters)
+        async for messages in self.scan(max(sequence, bounds[0]), bounds[1]):
+            for message in messages:
+                if matcher(message.subject):
+                    return message
+        return None
+
+    async def last_of_subject(self, filters: Sequence[str]) -> StoredMessage | None:
+        """Return the last live message that matches a filter; None: there is none."""
+        for _ in range(MAX_LOOKUPS):
+            sequences = await self.last_sequences(filters)
+            found = await self.read(sequences[-1]) if sequences else None
+            if found is not None or not sequences:
+                return found
+        return None  # each was replaced before it could be read
+
+    async def last_sequences(self, filters: Sequence[str]) -> list[int]:
+        """Return the last sequence of each subject that matches a filter, in order.
+
+        Raises JetStreamError for wildcards if the index lacks subjects.
+        """
+        index = self.index
+        if index is None:
+            bounds = self.bounds(filters)
+            last = self.ledger.deleted.last_live(self.last_sequence - 1) + 1
+            return [] if bounds is None or last < bounds[0] else [last]
+        if index.overflowed:
+            if not filters or not all(map(is_literal, filters)):
+                raise error(ErrorCode.STREAM_INFO_MAX_SUBJECTS)
+            seen: dict[str, int] = {}
+            async for messages in self.scan(self.first_sequence, self.last_sequence):
+                seen |= {one.subject: one.sequence for one in messages if one.subject in filters}
+            return sorted(seen.values())
+        found = list(index.matching(filters))
+        for subject, state in found:
+            if not state.last_exact:
+                await self.resolve_last(subject, state)
+        sequences = sorted(state.last for _, state in found if state.count)
+        if sequences:
+            # What replaces the last message of a subject may be on its way to the disk.
+            await self._stored(sequences[-1])
+        return sequences
+
+    async def _stored(self, sequence: int) -> None:
+        """Return when an appended message is on disk, or after STORE_SECONDS."""
+        ledger, stored = self.ledger, asyncio.Event()
+        if ledger.durable_number >= sequence:
+            return
+        ledger.listeners.add(stored.set)
+        try:
+            async with asyncio.timeout(STORE_SECONDS):
+                while ledger.durable_number < sequence:
+                    stored.clear()
+                    await stored.wait()
+        except TimeoutError:
+            pass
+        finally:
+            ledger.listeners.discard(stored.set)
+
+    async def count_from(self, sequence: int, filters: Sequence[str]) -> int:
+        """Return how many live durable messages from a sequence on match a filter; none: all."""
+        number = max(sequence - 1, self.ledger.first_number)
+        end = self.ledger.durable_number
+        index = self.index
+        every = not filters or ">" in filters
+        if every or index is None:
+            if self.bounds(filters) is None or number >= end:
+                return 0
+            return end - number - self.ledger.deleted.count_between(number, end - 1)
+        if index.overflowed:
+            return await self._count_by_reading(sequence, end, SubjectMatcher(filters))
+        count, unsure, last = 0, set(), 0
+        for subject, state in index.matching(filters):
+            if state.last > end:
+                unsure.add(subject)
+            elif sequence <= state.first:
+                count += state.count
+                continue
+            elif sequence > state.last:
+                continue
+            elif state.places is not None:
+                count += len(state.places) - bisect_left(state.places, (sequence, 0))
+                continue
+            unsure.add(subject)
+            last = max(last, min(state.last, end))
+        if unsure:
+            count += await self._count_by_reading(sequence, last, unsure.__contains__)
+        return count
+
+    async def _count_by_reading(self, first: int, last: int, counts: Callable[[str], bool]) -> int:
+        """Return how many live messages between two sequences have a subject that counts."""
+        count = 0
+        async for messages in self.scan(first, last):
+            count += sum(counts(message.subject) for message in messages)
+        return count
+
+    def bounds(self, filters: Sequence[str]) -> tuple[int, int] | None:
+        """Return sequences around all messages that match a filter; None: there are none."""
+        index = self.index
+        if filters and ">" not in filters:
+            if index is not None and not index.overflowed:
+                return index.bounds(filters)
+            if index is None and not any(matches(one, self.own_subject) for one in filters):
+                return None
+        return self.first_sequence, max(self.ledger.next_index, 1)
+
+    async def resolve_last(self, subject: str, state: SubjectState) -> None:
+        """Find the last message of a subject where a deletion left only a bound of it."""
+        index = self.index
+        while index is not None and not state.last_exact and state.count:
+            high = state.last
+            low = max(state.first, high - SCAN_MESSAGES + 1)
+            last = 0
+            async for messages in self.scan(low, high):
+                last = max([last, *(m.sequence for m in messages if m.subject == subject)])
+            if index.subjects.get(subject) is not state or state.last != high or state.last_exact:
+                return
+            if last:
+                state.last, state.last_exact = last, True
+            elif low > state.first:
+                state.last = low - 1
+            else:
+                # None can be read, and looking again would not end.
+                state.last, state.last_exact = state.first, True
+
+    def matcher(self, filters: Sequence[str]) -> SubjectMatcher:
+        """Return what says whether subjects match any filter; none: all do."""
+        return SubjectMatcher(filters)
+
+    async def resolve_all(self) -> None:
+        """Find the last messages of the subjects in `unresolved`. Raises OSError."""
+        while self.unresolved:
+            await self.resolve_last(*self.unresolved.popitem())
+
+    def delete_now(self, places: Sequence[Place], done: Callable[[], None] | None = None) -> None:
+        """Delete messages that the index counts; `done` is called when that is on disk."""
+        indexer = self.indexer
+        if indexer is not None:
+            for sequence, subject, size in places:
+                indexer.remove_place(subject, sequence, size)
+        self._delete(ranges_of(sorted(place.sequence for place in places)), done)
+
+    def delete_messages(
+        self,
+        messages: Iterable[StoredMessage],
+        done: Callable[[], None] | None = None,
+        removed_entry: int = 0,
+    ) -> None:
+        """Delete messages that were just read; `done` is called when that is on disk.
+
+        `removed_entry`: as `Store.delete_messages` has it.
+        """
+        deleted, indexer = self.ledger.deleted, self.indexer
+        live = [one for one in messages if not deleted.contains(one.sequence - 1)]
+        if indexer is not None:
+            indexer.remove(live)
+        self._delete(ranges_of([one.sequence for one in live]), done, removed_entry)
+
+    def delete_oldest(self, messages: Sequence[StoredMessage]) -> None:
+        """Delete messages that a limit takes: the oldest there are, which were just read."""
+        last = messages[-1]
+        whole = last.index + 1 == last.entry_messages
+        self.delete_messages(messages, removed_entry=last.entry + 1 if whole else last.entry)
+
+    async def delete_range(self, first: int, last: int) -> int:
+        """Delete all live messages between two sequences, ends included; return how many.
+
+        They are left out by readers on return, and on disk with the next sync. Raises OSError.
+        """
+        count = 0
+        if self.indexer is None:
+            return self._delete([(first, last)], None) if first <= last else 0
+        async for messages in self.scan(first, last):
+            self.delete_messages(messages)
+            count += len(messages)
+        return count
+
+    def delete_all(self) -> int:
+        """Delete all messages that were appended; return how many there were."""
+        count = self.messages
+        if self.indexer is not None:
+            self.indexer.forget_all()
+        self._delete([(self.ledger.first_number + 1, self.ledger.next_index)], None)
+        return count
+
+    async def delete_matching(self, filters: Sequence[str], before: int, count: int) -> int:
+        """Delete the first `count` live messages below a sequence that match; return how many."""
+        index = self.index
+        if index is not None and not index.overflowed:
+            states = list(index.matching(filters))
+            if all(state.places is not None for _, state in states):
+                places = sorted(
+                    Place(sequence, subject, size)
+                    for subject, state in states
+                    for sequence, size in state.places or ()
+                    if sequence < before
+                )[:count]
+                self.delete_now(places)
+                return len(places)
+        bounds, deleted = self.bounds(filters), 0
+        if bounds is None:
+            return 0
+        matcher = SubjectMatcher(filters)
+        async for messages in self.scan(bounds[0], min(bounds[1], before - 1)):
+            found = [message for message in messages if matcher(message.subject)]
+            found = found[: count - deleted]
+            self.delete_messages(found)
+            deleted += len(found)
+            if deleted >= count:
+                break
+        return deleted
+
+    def sequence_before_newest(self, keep: int) -> int:
+        """Return the sequence from which on `keep` live messages are left."""
+        ledger = self.ledger
+        low, high = ledger.first_number, ledger.durable_number
+        end = high
+        while low < high:
+            middle = (low + high) // 2
+            if end - middle - ledger.deleted.count_between(middle, end - 1) > keep:
+                low = middle + 1
+            else:
+                high = middle
+        return low + 1
+
+    def _delete(
+        self,
+        ranges: Sequence[tuple[int, int]],
+        done: Callable[[], None] | None,
+        removed_entry: int = 0,
+    ) -> int:
+        """Delete ranges of sequences; return how many of them were not deleted before."""
+        numbers = [(first - 1, last - 1) for first, last in ranges]
+        indexer = self.indexer
+        known = indexer is None or indexer.knows_all_gone
+        count = self.store.delete_messages(self.ledger, numbers, done, removed_entry)
+        if indexer is not None and known:
+            indexer.note_gone()
+        if ranges:
+            for observer in tuple(self.deletion_observers):
+                observer(ranges)
+        return count
+
+
+async def synced(store: Store) -> None:
+    """Return when everything that was done is on disk; raise StoreError if the disk fails."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    store.after_sync(lambda: None if done.done() else done.set_result(None))
+    await asyncio.wait((done, store.failed), return_when=asyncio.FIRST_COMPLETED)
+    if not done.done():
+        raise StoreError("the store failed")
+
+
+def place_of(message: StoredMessage) -> Place:
+    """Return what the index knows of a message."""
+    size = stored_size(message.subject, message.headers, message.payload)
+    return Place(message.sequence, message.subject, size)
+
+
+def ranges_of(sequences: Sequence[int]) -> list[tuple[int, int]]:
+    """Return ascending sequences as ranges, ends included."""
+    ranges: list[tuple[int, int]] = []
+    for sequence in sequences:
+        if ranges and ranges[-1][1] + 1 == sequence:
+            ranges[-1] = ranges[-1][0], sequence
+        else:
+            ranges.append((sequence, sequence))
+    return ranges

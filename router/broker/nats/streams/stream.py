@@ -1,0 +1,407 @@
+"""One stream: a partition of a topic with its configuration, state, limits and message ids.
+
+Theory of operation. The sequence of a message is its number in the partition plus 1. A topic that
+no client configured as a stream has one subject, its name, so that nothing has to be known of its
+messages: it has no index, and opening it reads nothing. A configured stream has an index of its
+subjects (`subject_index.py`), which opening restores from its checkpoint or builds from the log.
+
+What is deleted here is left out by the readers of all dialects.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import structlog
+
+from router.broker.consume import Partition
+from router.broker.entries import Transcoder
+from router.broker.nats.streams.log.duplicates import MessageIds, restore_ids
+from router.broker.nats.streams.log.index_checkpoint import MIN_GROWTH_ENTRIES, IndexFile
+from router.broker.nats.streams.log.indexing import Indexer, MessageObserver
+from router.broker.nats.streams.log.interest import Interest
+from router.broker.nats.streams.log.limits import Limits
+from router.broker.nats.streams.log.messages import (
+    NS_PER_MS,
+    EntryCache,
+    MessageReader,
+)
+from router.broker.nats.streams.log.stream_log import DeletionObserver, StreamLog, synced
+from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
+from router.broker.storage import DamagedError, Store, TopicRecord
+from router.model import TopicName
+from router.wire.nats.jetstream.config import StreamConfig
+from router.wire.nats.jetstream.errors import ErrorCode, error
+from router.wire.nats.jetstream.replies import StreamInfo, StreamState
+from router.wire.nats.subjects import matches
+
+MAX_DELETED_SHOWN: Final = 100_000
+"""Deleted sequences in one reply."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StreamContext:
+    """What all streams of a broker share; `now_ms` counts from 1970."""
+
+    store: Store
+    transcoder: Transcoder
+    cache: EntryCache
+    budget: SubjectBudget
+    folder: Path
+    now_ms: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRecord:
+    """What makes a topic's partition a stream; `configured` by a client, or by the topic alone.
+
+    `default_subject` is that of messages that name none which the stream takes.
+    """
+
+    name: str
+    config: StreamConfig
+    created_ns: int
+    configured: bool
+    default_subject: str
+
+
+class Stream:
+    """A stream; `open` it before its index and state are used.
+
+    `consumers` are kept by the part that serves them.
+    """
+
+    def __init__(self, context: StreamContext, record: StreamRecord, partition: Partition) -> None:
+        self.context = context
+        self.record = record
+        self.partition = partition
+        self.topic_name = TopicName.parse(partition.topic.name)
+        self.ledger = ledger = partition.ledger
+        self.consumers: dict[str, Any] = {}
+        self.ids = MessageIds()
+        self.opened = self.closed = False
+        reader = MessageReader(ledger, context.transcoder, context.cache, self.subject_of_foreign)
+        self.log = log = StreamLog(context.store, ledger, reader, record.default_subject)
+        self.limits = Limits(log, record.config, context.now_ms)
+        self.loader: Callable[[Stream], Awaitable[None]] | None = None
+        self._file = IndexFile(context.folder, ledger)
+        self._opening: asyncio.Task[None] | None = None
+        self._stored: dict[Callable[[], None], None] = {}
+        self.interest = Interest(log, partition, self.consumers, record.config.retention)
+        self.acknowledged = self.interest.acknowledged
+        self.review_interest = self.interest.review
+        # What others need often, without a call between.
+        self.read = log.read
+        self.read_from = log.read_from
+        self.read_now = log.read_now
+        self.next_of_subject = log.next_of_subject
+        self.last_of_subjects = log.last_sequences
+
+    @property
+    def name(self) -> str:
+        """Return the name that clients know."""
+        return self.record.name
+
+    @property
+    def config(self) -> StreamConfig:
+        """Return the configuration."""
+        return self.record.config
+
+    @property
+    def topic(self) -> TopicRecord:
+        """Return the topic."""
+        return self.partition.topic
+
+    @property
+    def created_ns(self) -> int:
+        """Return when it was made, in nanoseconds since 1970."""
+        return self.record.created_ns
+
+    @property
+    def index(self) -> SubjectIndex | None:
+        """Return the index of the subjects, None: there is one subject."""
+        return self.log.index
+
+    @property
+    def first_sequence(self) -> int:
+        """Return the first live sequence; the next one to come if there is none."""
+        return self.log.first_sequence
+
+    @property
+    def last_sequence(self) -> int:
+        """Return the last durable sequence; 0: there was none."""
+        return self.log.last_sequence
+
+    def accepts(self, subject: str) -> bool:
+        """Return whether the stream takes a subject."""
+        return any(matches(pattern, subject) for pattern in self.record.config.subjects)
+
+    def subject_of_foreign(self, subject: str) -> str:
+        """Return the subject of a message of another dialect that names this one, "": none."""
+        named = subject and self.accepts(subject)
+        return subject if named else self.record.default_subject
+
+    def contains(self, sequence: int) -> bool:
+        """Return whether there is a live durable message of a sequence."""
+        number = sequence - 1
+        ledger = self.ledger
+        return (
+            ledger.first_number <= number < ledger.durable_number
+            and not ledger.deleted.contains(number)
+        )
+
+    async def open(self) -> None:
+        """Return when index and message ids are there. Raises OSError, StoreError."""
+        while not self.opened and not self.closed:
+            if self._opening is None:
+                self._opening = asyncio.get_running_loop().create_task(self._open())
+                self._opening.add_done_callback(self._open_ended)
+            await asyncio.shield(self._opening)
+
+    def is_ready(self) -> bool:
+        """Return whether the next publish can be checked now."""
+        return self.opened and self.log.is_current()
+
+    async def settle(self) -> None:
+        """Return when all that was appended is on disk, counted, and within the limits."""
+        await self.open()
+        if self.ledger.durable_entry < self.ledger.next_entry:
+            await synced(self.context.store)
+        await self.log.catch_up()
+        await self.interest.settle()
+        await self.limits.settle()
+
+    async def find_time(self, time_ns: int) -> int:
+        """Return the first sequence stored at or after a time; the next one if there is none."""
+        time_ms = -(-time_ns // NS_PER_MS)
+        try:
+            entry = await self.ledger.find_time(max(0, time_ms))
+        except DamagedError as damage:
+            entry = damage.first
+        return await self.ledger.number_before(entry) + 1
+
+    async def count(self, filters: Sequence[str], first_sequence: int) -> int:
+        """Return how many live messages from a sequence on match a filter; none: all."""
+        return await self.log.count_from(first_sequence, filters)
+
+    def on_stored(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call back after durable appends of any dialect; return what ends that."""
+        self._stored[callback] = None
+
+        def cancel() -> None:
+            self._stored.pop(callback, None)
+
+        return cancel
+
+    def on_deleted(self, callback: DeletionObserver) -> Callable[[], None]:
+        """Call back with ranges of sequences that were deleted; return what ends that."""
+        observers = self.log.deletion_observers
+        observers[callback] = None
+
+        def cancel() -> None:
+            observers.pop(callback, None)
+
+        return cancel
+
+    def watch_messages(
+        self,
+        added: MessageObserver,
+        removed: MessageObserver,
+        reset: Callable[[], None] = lambda: None,
+    ) -> Callable[[], None]:
+        """Call back with what enters and leaves the index; of a stream without one, nothing.
+
+        `reset` is called where nothing is left: all is deleted, or what comes is said once more.
+        Returns what ends the calls.
+        """
+        indexer = self.log.indexer
+        if indexer is None:
+            return lambda: None
+        indexer.added[added] = None
+        indexer.removed[removed] = None
+        indexer.reset[reset] = None
+
+        def cancel() -> None:
+            indexer.added.pop(added, None)
+            indexer.removed.pop(removed, None)
+            indexer.reset.pop(reset, None)
+
+        return cancel
+
+    async def state(
+        self, *, deleted_details: bool = False, subjects_filter: str = ""
+    ) -> StreamState:
+        """Return what the stream holds. Raises OSError, JetStreamError."""
+        log = self.log
+        messages = log.messages
+        last = log.last_sequence
+        first = min(log.first_sequence, last + 1) if last else 0
+        oldest = await self._time(first) if messages else None
+        return StreamState(
+            messages=messages,
+            bytes=log.bytes,
+            first_seq=first,
+            first_ts=oldest,
+            last_seq=last,
+            last_ts=await self._last_time(),
+            num_subjects=self._count_subjects(),
+            num_deleted=max(0, last + 1 - first - messages) if last else 0,
+            consumer_count=len(self.consumers),
+            subjects=self._subjects(subjects_filter) if subjects_filter else {},
+            deleted=self._deleted_sequences(first, last) if deleted_details else (),
+        )
+
+    async def info(self, *, deleted_details: bool = False, subjects_filter: str = "") -> StreamInfo:
+        """Return configuration and state, everything acknowledged before included."""
+        await self.settle()
+        state = await self.state(deleted_details=deleted_details, subjects_filter=subjects_filter)
+        now_ns = self.context.now_ms() * NS_PER_MS
+        return StreamInfo(self.config, self.created_ns, state, now_ns)
+
+    # Changes.
+
+    async def configure(self, record: StreamRecord) -> None:
+        """Go on with another configuration, and enforce it. Raises OSError, StoreError."""
+        before, self.record = self.record, record
+        subjects_changed = before.config.subjects != record.config.subjects
+        if subjects_changed:
+            self.log.reader.forget()
+        self.limits.configure(record.config)
+        if record.configured and self.log.indexer is None:
+            self.opened = False
+            await self.open()
+        elif (indexer := self.log.indexer) is not None:
+            if subjects_changed and indexer.foreign:
+                indexer.restart()
+            indexer.index.configure(record.config.max_msgs_per_subject)
+        self.interest.retention = record.config.retention
+        await self.settle()
+        await self.interest.review()
+
+    async def close(self, *, save: bool = True) -> None:
+        """End tasks and timers; `save`: write the index down for the next start."""
+        self.closed = True
+        self.ledger.listeners.discard(self._on_stored)
+        await self.limits.close()
+        await self.interest.close()
+        if self._opening is not None:
+            self._opening.cancel()
+            await asyncio.wait((self._opening,))
+        if (indexer := self.log.indexer) is not None:
+            await indexer.close()
+            if save and self.opened:
+                await self._file.save(indexer, self._words(), self.context.store)
+            indexer.index.clear()
+
+    async def save(self, min_growth_entries: int = MIN_GROWTH_ENTRIES) -> None:
+        """Write the index down if it has grown by so many entries: a crash costs less then."""
+        indexer = self.log.indexer
+        if indexer is None or self.closed or not self.opened:
+            return
+        if self._file.is_due(indexer, min_growth_entries):
+            await self._file.save(indexer, self._words(), self.context.store)
+
+    async def erase(self) -> None:
+        """Remove what was written: the topic is deleted."""
+        await self._file.erase()
+
+    async def _open(self) -> None:
+        if self.record.configured and self.log.indexer is None:
+            await self._open_index()
+        await self.log.catch_up()
+        if self.record.configured:
+            window, now_ms = self.config.duplicate_window, self.context.now_ms()
+            await restore_ids(self.ids, self.log, window, now_ms)
+            await self.log.catch_up()
+        if self.loader is not None:
+            await self.loader(self)
+            self.loader = None
+        self.opened = True
+        self.interest.begin()
+        self.ledger.listeners.add(self._on_stored)
+        self.limits.enforce()
+
+    async def _open_index(self) -> None:
+        index = SubjectIndex(self.context.budget, self.config.max_msgs_per_subject)
+        indexer = Indexer(self.ledger, self.log.reader, index)
+        await self._file.restore(indexer, self._words())
+        self.log.indexer = indexer
+
+    def _words(self) -> str:
+        """Return what the subjects of messages depend on."""
+        return "\n".join((self.record.default_subject, *sorted(self.config.subjects)))
+
+    def _open_ended(self, task: asyncio.Task[None]) -> None:
+        self._opening = None
+        if not task.cancelled() and (failure := task.exception()) is not None:
+            _log.error("nats-stream-not-opened", stream=self.name, reason=str(failure))
+
+    def _on_stored(self) -> None:
+        if not self.closed:
+            self.limits.enforce()
+        for callback in tuple(self._stored):
+            callback()
+
+    def _count_subjects(self) -> int:
+        index = self.index
+        if index is None:
+            return 1 if self.log.messages else 0
+        return len(index.subjects)
+
+    def _subjects(self, pattern: str) -> dict[str, int]:
+        index = self.index
+        if index is None:
+            count = self.log.messages
+            own = self.record.default_subject
+            return {own: count} if count and matches(pattern, own) else {}
+        if index.overflowed:
+            raise error(ErrorCode.STREAM_INFO_MAX_SUBJECTS)
+        return {subject: state.count for subject, state in index.matching((pattern,))}
+
+    def _deleted_sequences(self, first: int, last: int) -> list[int]:
+        found: list[int] = []
+        for start, end in self.ledger.deleted.ranges(max(0, first - 1), max(0, last - 1)):
+            found += range(start + 1, min(end + 2, start + 1 + MAX_DELETED_SHOWN - len(found)))
+            if len(found) >= MAX_DELETED_SHOWN:
+                break
+        return found
+
+    async def _time(self, sequence: int) -> int | None:
+        found = await self.log.read_from(sequence, 1, 1)
+        return found[0].time_ns if found else None
+
+    async def _last_time(self) -> int | None:
+        ledger = self.ledger
+        last = ledger.durable_entry - 1
+        if last < ledger.first_entry:
+            return None
+        entry = ledger.cached(last)
+        if entry is None:
+            try:
+                entries = await ledger.read(last, 1, 1)
+            except DamagedError:
+                return None
+            entry = entries[0] if entries else None
+        return None if entry is None else entry.timestamp_ms * NS_PER_MS
+
+
+class ConsumersPart(Protocol):
+    """What streams ask of the part that serves consumers."""
+
+    async def load(self, stream: Stream, /) -> None:
+        """Take in the stored consumers of a stream; called once, when it is opened."""
+        ...
+
+    async def configured(self, stream: Stream, /) -> None:
+        """Go on with another configuration of a stream."""
+        ...
+
+    def close(self, stream: Stream, /) -> Awaitable[None] | None:
+        """End the consumers of a stream: it is deleted, or the broker ends."""
+        ...

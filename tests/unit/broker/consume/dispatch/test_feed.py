@@ -1,0 +1,77 @@
+"""Reading from disk for a subscription when the disk, or the machine, says no."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.broker.consume import Kind
+from router.broker.consume.dispatch import dispatcher
+from router.broker.storage.reading import SegmentReader
+from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.storage.rig import until
+
+STORED = 20
+
+
+class Failing:
+    """Lets segments not be opened so many times."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
+        self.left = times
+        whole = SegmentReader.read
+
+        def read(reader: SegmentReader, *given: Any) -> Any:
+            if self.left:
+                self.left -= 1
+                raise OSError(errno.EMFILE, "too many open files")
+            return whole(reader, *given)
+
+        monkeypatch.setattr(SegmentReader, "read", read)
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_reading_goes_on_by_itself_when_files_can_be_opened_again(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    monkeypatch.setattr(dispatcher, "READ_RETRY_SECONDS", 0.01)
+
+    async def fill(bench: Bench) -> None:
+        await bench.publish(STORED)
+
+    async def test(bench: Bench) -> None:
+        Failing(monkeypatch, 3)
+        subscription = await bench.subscription()
+        bench.consumer(subscription, "a", kind, permits=100)
+        await until(lambda: len(bench.notes.got) == STORED)
+        assert sorted(bench.notes.entries()) == list(range(STORED))
+        assert subscription.failure is None
+
+    on_a_partition(folder, fill)
+    on_a_partition(folder, test, cache=0)
+
+
+def test_reading_is_not_tried_again_when_nobody_waits_for_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dispatcher, "READ_RETRY_SECONDS", 0.01)
+
+    async def fill(bench: Bench) -> None:
+        await bench.publish(STORED)
+
+    async def test(bench: Bench) -> None:
+        failing = Failing(monkeypatch, 100)
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=100)
+        await until(lambda: subscription.failure is not None)
+        subscription.detach(consumer)
+        before = failing.left
+        await asyncio.sleep(0.05)
+        assert failing.left == before
+
+    on_a_partition(folder, fill)
+    on_a_partition(folder, test, cache=0)

@@ -1,0 +1,138 @@
+"""Deleted messages on their way to consumers: passed over without being read, and without alarm."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from router.broker.consume import BacklogCounter, Kind
+from router.broker.pulsar.positions import last_live_entry
+from router.broker.storage.cursors import Ack, bits, words
+from router.broker.storage.reading import SegmentReader
+from router.broker.topics.descriptions import topic_stats
+from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
+from tests.unit.broker.storage.rig import until
+
+STORED = 3_000
+
+
+@pytest.mark.parametrize("kind", list(Kind))
+def test_a_long_run_of_deleted_messages_is_not_read(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, kind: Kind
+) -> None:
+    reads = []
+    whole = SegmentReader.read
+
+    def read(reader: SegmentReader, *given: Any) -> Any:
+        reads.append(given)
+        return whole(reader, *given)
+
+    monkeypatch.setattr(SegmentReader, "read", read)
+
+    async def fill(bench: Bench) -> None:
+        await bench.publish(STORED)
+
+    async def test(bench: Bench) -> None:
+        ledger = bench.partition.ledger
+        bench.partition.store.delete_messages(ledger, [(1, STORED - 2)])
+        subscription = await bench.subscription()
+        bench.consumer(subscription, "a", kind, permits=10_000)
+        await until(lambda: len(bench.notes.got) == 2)
+        assert bench.notes.entries() == [0, STORED - 1]
+        assert len(reads) <= 3
+        assert bench.partition.context.tally.damaged == 0
+        assert await BacklogCounter().backlog(ledger, subscription.cursor) == 2
+
+    on_a_partition(folder, fill, cache=0)
+    on_a_partition(folder, test, cache=0)
+
+
+def test_a_reader_passes_over_segments_that_are_gone_without_alarm(folder: Path) -> None:
+    async def fill(bench: Bench) -> None:
+        await bench.publish(40)
+
+    async def test(bench: Bench) -> None:
+        ledger, store = bench.partition.ledger, bench.partition.store
+        reader = bench.partition.read_from("r", 0)
+        middle = ledger.segments[1:3]
+        store.delete_messages(ledger, [(middle[0].first_index, middle[1].next_index - 1)])
+        await store.retain(1_000_000)
+        assert middle[0] not in ledger.segments
+        bench.consumer(reader, "a", Kind.EXCLUSIVE, permits=100)
+        left = [*range(middle[0].first_entry), *range(middle[1].next_entry, 40)]
+        await until(lambda: bench.notes.entries() == left)
+        assert bench.partition.context.tally.damaged == 0
+
+    on_a_partition(folder, fill, segment=1_000, cache=0)
+    on_a_partition(folder, test, segment=1_000, cache=0)
+
+
+def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) -> None:
+    async def test(bench: Bench) -> None:
+        await bench.publish(5, batch=3)
+        ledger, store = bench.partition.ledger, bench.partition.store
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", Kind.SHARED)
+
+        async def last(*, unacknowledged: bool = False) -> int | None:
+            return await last_live_entry(subscription, unacknowledged=unacknowledged)
+
+        assert await last() == 4
+        store.delete_messages(ledger, [(13, 14)])
+        assert await last() == 4
+        store.delete_messages(ledger, [(9, 12)])
+        assert await last() == 2
+        bench.partition.subscriptions["s"].flow(consumer, 100)
+        assert bench.notes.entries() == [0, 1, 2]
+        # What is acknowledged of an entry and what is deleted of it are all of it.
+        store.delete_messages(ledger, [(6, 6)])
+        subscription.cursor.apply(ack(2, 0b001))
+        assert (await last(), await last(unacknowledged=True)) == (2, 1)
+        store.delete_messages(ledger, [(0, 8)])
+        assert await last() is None
+
+    on_a_partition(folder, test)
+
+
+def test_consumers_of_a_terminated_topic_reach_its_end_if_that_is_deleted(folder: Path) -> None:
+    async def test(bench: Bench) -> None:
+        await bench.publish(3, batch=2)
+        ledger, store = bench.partition.ledger, bench.partition.store
+        await store.terminate(ledger)
+        store.delete_messages(ledger, [(0, 0), (2, 5)])
+        subscription = await bench.subscription()
+        consumer = bench.consumer(subscription, "a", Kind.SHARED, permits=10)
+        assert bench.notes.entries() == [0]
+        assert bits(bench.notes.ack_sets[0]) == 0b10
+        assert bench.notes.ended == []
+        subscription.acknowledge(consumer, [ack(0)], None)
+        assert bench.notes.ended == ["a"]
+
+    on_a_partition(folder, test)
+
+
+def ack(entry: int, left: int = 0) -> Ack:
+    return Ack(entry, ack_set=tuple(words(left)))
+
+
+def test_a_partition_ends_where_it_did_when_its_last_messages_are_deleted(folder: Path) -> None:
+    """A copy takes a topic that ends before its last place for one that was created again."""
+
+    async def test(bench: Bench) -> None:
+        await bench.publish(5, batch=3)
+        ledger, store = bench.partition.ledger, bench.partition.store
+        (record,) = store.topics()
+        for gone, first, left, deleted in (
+            ((12, 14), 0, 12, 3),
+            ((0, 3), 1, 8, 4),
+            ((4, 10), 3, 1, 5),
+            ((11, 11), 0, 0, 0),
+        ):
+            store.delete_messages(ledger, [gone])
+            (found,) = (await topic_stats(record, [bench.partition], None)).partitions
+            shown = (found.first_entry, found.messages, found.deleted, found.next_entry)
+            assert shown == (first, left, deleted, 5)
+
+    on_a_partition(folder, test, segment=1 << 20, cache=0)

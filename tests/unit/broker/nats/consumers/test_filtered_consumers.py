@@ -1,0 +1,143 @@
+"""Consumers of some subjects, under changes of all dialects: complete, once, and well counted."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from pathlib import Path
+
+import pytest
+
+from router.broker.entries import ENTRY_FORMATS
+from router.broker.nats.consumers.consumer import Consumer
+from router.broker.nats.streams.stream import Stream
+from router.broker.storage import PULSAR_FORMAT
+from router.model import Message
+from router.wire.nats.message import NatsMessage
+from tests.unit.broker.nats.serving import Inbox, Serving, run
+from tests.unit.broker.nats.streaming import everything
+
+SUBJECTS = ("s.a", "s.b", "s.c")
+FILTERS = {"a": ["s.a"], "ab": ["s.a", "s.b"], "all": ["s.>"], "none": ["s.none"], "s": ["*.c"]}
+STEPS = 40
+
+
+class Walk:
+    """Random changes of a stream, and what its consumers were delivered.
+
+    `waiting`: each has a request that waits for all messages; else they are pulled now and then.
+    """
+
+    def __init__(self, served: Serving, seed: int, *, waiting: bool) -> None:
+        self.served = served
+        self.random = random.Random(seed)
+        self.waiting = waiting
+        self.delivered: dict[str, list[int]] = {name: [] for name in FILTERS}
+        self.inboxes = {name: Inbox() for name in FILTERS}
+        for name, inbox in self.inboxes.items():
+            served.hub.subscribe(f"in.{name}", inbox)
+            if waiting:
+                served.ask(name, f"in.{name}", batch=100_000)
+
+    @property
+    def stream(self) -> Stream:
+        return self.served.server.streams.find("S")
+
+    async def step(self) -> None:
+        change = self.random.choice(
+            [self.publish] * 4 + [self.foreign] * 2 + [self.pull] * 4 + [self.delete, self.purge]
+            + ([self.truncate] if self.random.random() < 0.3 else [])
+        )  # fmt: skip
+        await change()
+
+    async def publish(self) -> None:
+        for _ in range(self.random.choice((1, 1, 5, 100))):
+            await self.served.publish(b"v", subject=self.random.choice(SUBJECTS))
+
+    async def foreign(self) -> None:
+        size = self.random.choice((1, 20_000))
+        names = self.random.choices(SUBJECTS, k=self.random.choice((1, 3)))
+        messages = [Message(value=bytes(size), properties={"Nats-Subject": name}) for name in names]
+        payload = ENTRY_FORMATS[PULSAR_FORMAT].from_messages(messages, 0)
+        self.stream.ledger.append(payload, PULSAR_FORMAT, len(names), 1, lambda _: None)
+        if self.random.random() < 0.5:
+            await self.served.stored()
+
+    async def pull(self, count: int = 0) -> None:
+        name = self.random.choice(list(FILTERS))
+        if self.waiting:
+            return
+        for message in await self.served.pull(name, count or self.random.choice((1, 7, 200))):
+            self.delivered[name].append(sequence_of(message))
+            self.served.say(message)
+
+    async def delete(self) -> None:
+        if self.stream.last_sequence:
+            sequence = self.random.randint(1, self.stream.last_sequence)
+            await self.served.call("STREAM.MSG.DELETE.S", seq=sequence)
+
+    async def purge(self) -> None:
+        body = self.random.choice(
+            ({}, {"filter": "s.a"}, {"keep": 5}, {"seq": self.stream.last_sequence // 2 + 1})
+        )
+        if self.random.random() < 0.4:
+            await self.served.call("STREAM.PURGE.S", **body)
+
+    async def truncate(self) -> None:
+        ledger = self.stream.ledger
+        number = self.random.randint(ledger.first_number, ledger.durable_number)
+        await self.served.store.delete_before(ledger, number)
+
+    async def receive(self, subjects: dict[int, str]) -> None:
+        """Return when all messages that are left were delivered to those that get them."""
+        for name, inbox in self.inboxes.items():
+            consumer = self.stream.consumers[name]
+            wanted = {one for one, subject in subjects.items() if matching(consumer, subject)}
+            async with asyncio.timeout(10):
+                while not wanted <= set(map(sequence_of, inbox.messages)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.001)
+            self.delivered[name] = [sequence_of(message) for message in inbox.messages]
+
+    async def check(self) -> None:
+        """Compare what consumers have before them with the messages that are left."""
+        await self.stream.settle()
+        messages = await everything(self.stream)
+        if self.waiting:
+            await self.receive({message.sequence: message.subject for message in messages})
+        for name, consumer in self.stream.consumers.items():
+            assert isinstance(consumer, Consumer)
+            mine = [m.sequence for m in messages if matching(consumer, m.subject)]
+            seen = self.delivered[name]
+            assert seen == sorted(set(seen)), name
+            left = [sequence for sequence in mine if sequence not in set(seen)]
+            assert consumer.num_pending == len(left), name
+            assert all(sequence >= consumer.state.next_sequence for sequence in left), name
+
+
+def matching(consumer: Consumer, subject: str) -> bool:
+    """Return whether a message of a subject is the consumer's."""
+    return consumer._deliveries.source.matches(subject)
+
+
+def sequence_of(message: NatsMessage) -> int:
+    """Return the sequence of a message that was delivered."""
+    return int(message.reply.split(".")[5])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("waiting", [False, True])
+@pytest.mark.parametrize("seed", range(3))
+def test_consumers_of_some_subjects_get_all_of_them_once(
+    tmp_path: Path, seed: int, waiting: bool
+) -> None:
+    async def test(served: Serving) -> None:
+        await served.stream(allow_direct=True)
+        for name, filters in FILTERS.items():
+            await served.consumer(name, filter_subjects=filters, max_ack_pending=10_000)
+        walk = Walk(served, seed, waiting=waiting)
+        for _ in range(STEPS):
+            await walk.step()
+            await walk.check()
+            await asyncio.sleep(0)
+
+    run(tmp_path, test)

@@ -1,0 +1,142 @@
+"""Retention by interest and of work queues: what consumers and groups of all dialects hold back."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from router.broker.nats.streams import streams
+from router.broker.nats.streams.stream import Stream
+from router.broker.storage import Ack
+from tests.unit.broker.nats.streaming import check_index, everything, streaming
+
+
+@dataclass
+class Needing:
+    """A consumer of one subject that has acknowledged some messages."""
+
+    subject: str
+    acknowledged: set[int] = field(default_factory=set)
+
+    def needs(self, sequence: int, subject: str) -> bool:
+        return subject == self.subject and sequence not in self.acknowledged
+
+
+async def left(stream: Stream) -> list[int]:
+    await stream.settle()
+    return [message.sequence for message in await everything(stream)]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_an_interest_stream_keeps_what_a_consumer_needs(tmp_path: Path, killed: bool) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path, killed=killed) as rig:
+            stream = await rig.create("S", "s.*", retention="interest")
+            one, two = Needing("s.a"), Needing("s.a")
+            stream.consumers.update(one=one, two=two)
+            for subject in ("s.a", "s.b", "s.a"):
+                await rig.publish(subject)
+            assert await left(stream) == [1, 3]
+            one.acknowledged.add(1)
+            stream.acknowledged(1)
+            assert await left(stream) == [1, 3]
+            two.acknowledged.add(1)
+            stream.acknowledged(1)
+            assert await left(stream) == [3]
+            del stream.consumers["two"]
+            one.acknowledged.add(3)
+            await stream.review_interest()
+            assert await left(stream) == []
+            await check_index(stream)
+            await rig.streams.stored()
+        async with streaming(tmp_path) as rig:
+            stream = await rig.streams.open("S")
+            assert await left(stream) == []
+            assert (await rig.publish("s.b"))["seq"] == 4
+
+    asyncio.run(run())
+
+
+def test_a_group_of_another_dialect_counts_as_interest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAINTENANCE_INTERVAL_SECONDS", 0.01)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s", retention="interest")
+            group = await stream.partition.subscribe("group", 0)
+            await rig.publish("s")
+            assert await left(stream) == [1]
+            assert group.record is not None
+            rig.store.acknowledge(group.record, Ack(0))
+            async with asyncio.timeout(10):
+                while await left(stream):  # noqa: ASYNC110 - a timer is waited for
+                    await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+def test_a_work_queue_deletes_what_its_consumer_acknowledged(tmp_path: Path) -> None:
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s.*", retention="workqueue")
+            one = Needing("s.a")
+            stream.consumers["one"] = one
+            for subject in ("s.a", "s.b", "s.a"):
+                await rig.publish(subject)
+            assert await left(stream) == [1, 2, 3]
+            one.acknowledged.update((1, 3))
+            stream.acknowledged(1)
+            stream.acknowledged(3)
+            assert await left(stream) == [2]
+            await check_index(stream)
+
+    asyncio.run(run())
+
+
+def test_what_other_dialects_publish_without_interest_goes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(streams, "MAINTENANCE_INTERVAL_SECONDS", 0.01)
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s.*", retention="interest")
+            stream.consumers["one"] = Needing("s.a")
+            for expected in ([1], [1, 3]):
+                await rig.append_foreign(stream, "s.a", "s.b")
+                async with asyncio.timeout(10):
+                    while await left(stream) != expected:  # noqa: ASYNC110 - a timer is waited for
+                        await asyncio.sleep(0.01)
+
+    asyncio.run(run())
+
+
+def test_nothing_is_deleted_before_all_consumers_are_restored(tmp_path: Path) -> None:
+    class Consumers:
+        """A consumer that needs nothing is restored a while before one that needs a message."""
+
+        async def load(self, stream: Stream) -> None:
+            stream.acknowledged(1)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            stream.consumers["two"] = Needing("s")
+
+        async def configured(self, stream: Stream) -> None: ...
+
+        def close(self, stream: Stream) -> None: ...
+
+    async def run() -> None:
+        async with streaming(tmp_path) as rig:
+            stream = await rig.create("S", "s", retention="interest")
+            stream.consumers["two"] = Needing("s")
+            await rig.publish("s")
+        async with streaming(tmp_path) as rig:
+            rig.streams.consumers = Consumers()
+            assert await left(await rig.streams.open("S")) == [1]
+
+    asyncio.run(run())
