@@ -197,7 +197,7 @@ def test_segment_without_a_description_is_named_with_what_to_do(site: Site) -> N
     ("endpoint", "more", "sentence"),
     [
         ("other.new", {}, r"say in router/web/openapi/dialects\.py which dialect"),
-        ("console.new", {"fails": ("no-such",)}, r"no-such is no code of router/errors\.py"),
+        ("console.new", {"fails": ("no-such",)}, r"no-such is no code of router/errors"),
     ],
 )
 def test_description_that_cannot_be_written_says_why(

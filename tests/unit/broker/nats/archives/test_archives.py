@@ -33,7 +33,7 @@ from tests.unit.broker.nats.serving import (
     serving,
 )
 
-ARCHIVES: Final = Path(__file__).parents[3] / "nats" / "archives"
+ARCHIVES: Final = Path(__file__).parents[4] / "nats" / "archives"
 SNAPSHOT: Final = "$JS.API.STREAM.SNAPSHOT."
 RESTORE: Final = "$JS.API.STREAM.RESTORE."
 
