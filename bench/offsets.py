@@ -10,8 +10,8 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from router.broker.disk.files import Disk
 from router.broker.storage import PULSAR_FORMAT, Entry, Ledger, Store, StoreOptions
-from router.broker.storage.disk import Disk
 from router.broker.storage.reading import ReadRequest, SegmentReader
 from router.model import Policies
 

@@ -11,10 +11,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from router.broker.disk.faults import StoreError
 from router.process import node_socket
 
 LOCK: Final = "broker.lock"
 MARK: Final = "READ-ONLY"
+BACKUP: Final = "backup"
+"""The folder that is there before removals of files are held for a backup, and until they ran."""
 RETRY_SECONDS: Final = 0.02
 _LOCK_FLAGS: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
 
@@ -60,6 +63,20 @@ def hold(
         # While this process has the lock: the next broker's socket has the same name.
         with suppress(FileNotFoundError):
             (folder / node_socket.SOCKET).unlink()
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def hold_unserved(folder: Path) -> Iterator[None]:
+    """Keep brokers away from the folder; raise StoreError if one serves it."""
+    descriptor = os.open(folder / LOCK, _LOCK_FLAGS, 0o600)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise StoreError(f"a broker serves {folder}; stop it first") from error
+        yield
     finally:
         os.close(descriptor)
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import click
 
-from router.broker.storage.check import Finding, check, repair
-from router.broker.storage.faults import StoreError
+from router.broker.storage import StoreError
+from router.broker.storage.files import Finding, check, repair
 from router.cli import output
 from router.cli.options import (
     anywhere,

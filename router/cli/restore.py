@@ -11,8 +11,8 @@ from router.broker.backup import Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.repository import LATEST, no_manifest
 from router.broker.backup.restoring import restore, settle
+from router.broker.disk.files import Disk
 from router.broker.storage import StoreOptions
-from router.broker.storage.disk import Disk
 from router.cli import output
 from router.cli.backup import described, failures, lines, rate_of, shown
 from router.cli.options import as_json, config, data, examples, settings_for

@@ -20,8 +20,7 @@ from flask import Flask
 
 from router import settings as all_settings
 from router.backends import Start, embedded
-from router.broker.storage import Store, StoreOptions
-from router.broker.storage.records import PULSAR_FORMAT
+from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
 from router.cli import main as command_line
 from router.model import (
     NOT_PARTITIONED,

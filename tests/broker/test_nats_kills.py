@@ -16,7 +16,7 @@ from nats.aio.client import Client
 from nats.errors import Error
 from nats.js import JetStreamContext
 
-from router.broker.storage.check import check
+from router.broker.storage.files import check
 from tests.ports import free_port
 from tests.processes import BrokerProcess
 

@@ -10,9 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from router.broker.backup.manifest import StoredFile
-from router.broker.storage.disk import Disk, opened, read_all, write_all
-from router.broker.storage.records import crc32c
-from router.broker.storage.writing import MIN_FILES_FOR_SYNC_ALL
+from router.broker.disk.files import (
+    MIN_FILES_FOR_SYNC_ALL,
+    Disk,
+    crc32c,
+    opened,
+    read_all,
+    write_all,
+)
 
 BLOCK_BYTES: Final = 1 << 20
 MIN_SYNCED_BYTES: Final = 1 << 20

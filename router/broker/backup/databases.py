@@ -11,9 +11,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 
 from router.broker.backup.failures import damaged
-from router.broker.storage import metadata
-from router.broker.storage.database import check_version
-from router.broker.storage.segments import Segment
+from router.broker.storage import files
 
 
 @contextmanager
@@ -34,15 +32,13 @@ def opened_copy(data: bytes, path: Path) -> Iterator[sqlite3.Connection]:
 def opened_metadata(data: bytes, path: Path) -> Iterator[sqlite3.Connection]:
     """Open the bytes of the metadata; raise BackupError, FormatError if it is of another format."""
     with opened_copy(data, path) as connection:
-        check_version(connection, path, metadata.SCHEMA)
+        files.check_format(connection, path)
         yield connection
 
 
 def history_of(connection: sqlite3.Connection) -> str:
     """Return the name of the line of appends that the metadata is of."""
-    query = "SELECT value FROM meta WHERE key = 'history'"
-    (value,) = connection.execute(query).fetchone()
-    return _name_of(value)
+    return _name_of(files.history_of(connection))
 
 
 def origin_of(data: bytes, path: Path) -> str:
@@ -50,15 +46,6 @@ def origin_of(data: bytes, path: Path) -> str:
     with opened_copy(data, path) as connection:
         found = connection.execute("SELECT value FROM meta WHERE key = 'folder'").fetchone()
     return "" if found is None else _name_of(found[0])
-
-
-def segments_of(connection: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:
-    """Yield all segments, each with its ledger, in order."""
-    for ledger, *rest in connection.execute(
-        "SELECT ledger_id, first_entry, first_index, next_entry, next_index, size, first_ms,"
-        " max_ms, latest_ms FROM segments ORDER BY ledger_id, first_entry"
-    ):
-        yield ledger, Segment(*rest)
 
 
 def _name_of(value: int) -> str:

@@ -31,7 +31,7 @@ from typing import Final
 
 from router.broker.backup.failures import BackupError, damaged, interrupted, unusable
 from router.broker.backup.manifest import Manifest, StoredFile, segments_in
-from router.broker.storage.disk import Disk, opened, write_all
+from router.broker.disk.files import Disk, opened, write_all
 
 MANIFEST: Final = "manifest.json"
 PROGRESS: Final = "copied.ndjson"

@@ -21,11 +21,10 @@ from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFi
 from router.broker.backup.repository import Repository
 from router.broker.backup.taking import SUBJECTS
 from router.broker.backup.verifying import damage_of
-from router.broker.folder import LOCK, MARK
-from router.broker.storage import Store, StoreError, StoreOptions, metadata
-from router.broker.storage.check import held
-from router.broker.storage.disk import Disk, opened, write_all
-from router.broker.storage.options import Clock
+from router.broker.disk.files import Disk, opened, write_all
+from router.broker.folder import LOCK, MARK, hold_unserved
+from router.broker.storage import Clock, Store, StoreError, StoreOptions
+from router.broker.storage.files import METADATA_FORMAT, begin_history
 
 SENTENCE: Final = "a restore was cut short; run `router restore` again"
 STARTS_LEFT_OUT: Final = 1_000
@@ -43,15 +42,15 @@ def restore(
     Raises BackupError; the folder is marked then, and another call goes on or begins again with
     another backup.
     """
-    if manifest.metadata not in {None, metadata.SCHEMA.version}:
+    if manifest.metadata not in {None, METADATA_FORMAT}:
         raise unusable(
             f"backup {manifest.id} has format {manifest.metadata}, and this release reads and"
-            f" writes format {metadata.SCHEMA.version} only: use the release that took it"
+            f" writes format {METADATA_FORMAT} only: use the release that took it"
         )
     try:
         disk.make_folder(folder)
         disk.sync_folder(folder.parent)
-        with held(folder), opened(disk, folder, os.O_RDONLY | os.O_DIRECTORY) as root:
+        with hold_unserved(folder), opened(disk, folder, os.O_RDONLY | os.O_DIRECTORY) as root:
             _mark(folder, disk)
             _copy(repository, manifest, folder, copier, disk)
             _begin_history(folder)
@@ -79,7 +78,7 @@ def settle(folder: Path, options: StoreOptions, clock: Clock) -> None:
     if not (folder / METADATA).exists():
         return
     try:
-        with held(folder):
+        with hold_unserved(folder):
             asyncio.run(run())
     except StoreError as error:
         raise BackupError(
@@ -154,4 +153,4 @@ def _begin_history(folder: Path) -> None:
                 "UPDATE meta SET value = value + ? WHERE key = 'boot'", (STARTS_LEFT_OUT,)
             )
             if name == METADATA:
-                metadata.begin_history(connection)
+                begin_history(connection)

@@ -16,22 +16,25 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from router.broker.backup.copying import MIN_SYNCED_BYTES, Copier, OtherBytesError
-from router.broker.backup.databases import history_of, opened_metadata, origin_of, segments_of
+from router.broker.backup.databases import history_of, opened_metadata, origin_of
 from router.broker.backup.failures import BackupError, damaged, interrupted, unusable
 from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFile
 from router.broker.backup.repository import PROGRESS, Repository, note
-from router.broker.storage.commit_groups import FILE_SIZE, pack_file_header, read_file_header
-from router.broker.storage.disk import opened, read_all, write_all
-from router.broker.storage.journal import JournalFiles
-from router.broker.storage.metadata import SCHEMA
-from router.broker.storage.offset_index import pack_point, read_points
-from router.broker.storage.segments import Segment, file_of
+from router.broker.disk.files import opened, read_all, write_all
+from router.broker.folder import BACKUP
+from router.broker.storage.files import (
+    METADATA_FORMAT,
+    Segment,
+    file_of,
+    index_of,
+    journal_of,
+    journal_path,
+    segments_of,
+)
 from router.errors import BackendTimeoutError, BackendUnavailableError, ConflictError
 from router.model.administration import BackupCut, JournalCut
 from router.process.build import build_id
 
-PINNED: Final = "backup"
-"""The folder in which the broker puts what others change in place, as it was at the cut."""
 SUBJECTS: Final = "subjects"
 _ID: Final = "%Y%m%dT%H%M%S.%f"
 _LOST: Final = "what is copied is kept: take the backup again"
@@ -137,7 +140,7 @@ class _Taking:
             time=now.isoformat(timespec="milliseconds"),
             build=build_id(),
             history=history,
-            metadata=None if cut.journal is None else SCHEMA.version,
+            metadata=None if cut.journal is None else METADATA_FORMAT,
             copied=self._copier.copied,
             files=tuple(self._files),
             segments=tuple(self._segments),
@@ -147,7 +150,7 @@ class _Taking:
 
     def _origin(self, registry: bytes) -> str:
         """Return the name of the data folder; raise BackupError if another one has backups here."""
-        origin = origin_of(registry, self._data / PINNED / REGISTRY)
+        origin = origin_of(registry, self._data / BACKUP / REGISTRY)
         if self._repository.origin() not in {"", origin}:
             raise unusable(
                 f"{self._repository.folder} holds the backups of another data folder: take those"
@@ -158,7 +161,7 @@ class _Taking:
     def _copy_log(self, journal: JournalCut) -> str:
         """Copy the log, and return the name of its history."""
         data = self._read(METADATA)
-        path = self._data / PINNED / METADATA
+        path = self._data / BACKUP / METADATA
         with opened_metadata(data, path) as connection:
             history, segments = history_of(connection), list(segments_of(connection))
         known = self._repository.known(history)
@@ -171,11 +174,10 @@ class _Taking:
             for ledger, segment in segments:
                 self._copy_segment(history, ledger, segment, known, done)
         self._store(METADATA, data)
-        files = JournalFiles(self._disk, self._data / "journal", 0, relaxed=False)
         for number in range(journal.first, journal.last + 1):
             size = journal.size if number == journal.last else None
-            self._copy_journal(files.path(number), size)
-        for name in self._disk.list(self._data / PINNED / SUBJECTS):
+            self._copy_journal(journal_path(self._data, number), size)
+        for name in self._disk.list(self._data / BACKUP / SUBJECTS):
             self._store(f"{SUBJECTS}/{name}", self._read(f"{SUBJECTS}/{name}"))
         return history
 
@@ -242,7 +244,7 @@ class _Taking:
             data = source.with_suffix(".idx").read_bytes()
         except FileNotFoundError:
             return
-        points = b"".join(pack_point(*point) for point in read_points(data, segment))
+        points = index_of(data, segment)
         if not points:
             return
         try:
@@ -255,17 +257,14 @@ class _Taking:
         with opened(self._disk, path, os.O_RDONLY) as descriptor:
             size = self._disk.size(descriptor) if size is None else size
             data = read_all(self._disk, descriptor, size, 0)
-        header = read_file_header(data)
-        if header is None or len(data) < size:
+        copy = journal_of(data, cut=size != path.stat().st_size)
+        if copy is None or len(data) < size:
             raise damaged(f"the journal {path} is damaged: run `router check`")
-        if size != path.stat().st_size:
-            # What makes the end of a file that was written over an older one lies behind the cut.
-            data = pack_file_header(header._replace(reused=False)) + data[FILE_SIZE:]
-        self._store(f"journal/{path.name}", data)
+        self._store(f"journal/{path.name}", copy)
 
     def _read(self, name: str) -> bytes:
-        """Return a file as it was at the cut."""
-        return (self._data / PINNED / name).read_bytes()
+        """Return a file that others change in place, as the broker kept it at the cut."""
+        return (self._data / BACKUP / name).read_bytes()
 
     def _store(self, name: str, data: bytes) -> None:
         crc = self._copier.extend_by(data, self._folder / name)

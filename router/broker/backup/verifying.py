@@ -15,10 +15,8 @@ from router.broker.backup.databases import opened_copy, opened_metadata
 from router.broker.backup.failures import BackupError
 from router.broker.backup.manifest import METADATA, REGISTRY, Manifest, StoredFile
 from router.broker.backup.repository import Repository
-from router.broker.storage import loading
-from router.broker.storage.faults import FormatError
-from router.broker.storage.inspection import inspect_journal, inspect_ledger
-from router.broker.storage.journal import JournalFiles
+from router.broker.disk.faults import FormatError
+from router.broker.storage.files import inspect_copy
 
 
 def verify(repository: Repository, manifest: Manifest, copier: Copier) -> Iterator[str]:
@@ -52,12 +50,7 @@ def damage_of(path: Path, file: StoredFile, *, whole: bool) -> str:
 
 
 def _inspect(repository: Repository, manifest: Manifest, path: Path) -> Iterator[str]:
-    disk = repository.disk
-    with opened_metadata(path.read_bytes(), path) as connection:
-        found = loading.load(connection)
-    files = JournalFiles(disk, path.parent / "journal", 0, relaxed=False)
-    findings = inspect_journal(disk, files, found)
     segments = repository.segments_of(manifest.history)
-    for row in found.ledgers.values():
-        yield from (str(f.sentence) for f in inspect_ledger(disk, segments, row) if f.serious)
-    yield from (finding.sentence for finding in findings)
+    with opened_metadata(path.read_bytes(), path) as connection:
+        for finding in inspect_copy(repository.disk, path.parent, segments, connection):
+            yield finding.sentence

@@ -29,8 +29,7 @@ from router.broker.consume.dispatch.exclusive import Exclusive, Failover
 from router.broker.consume.dispatch.key_shared import KeyShared
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.consume.producers import ProducerTable
-from router.broker.storage import Ledger, SubscriptionRecord, TopicRecord
-from router.broker.storage.cursors import Ack, Cursor
+from router.broker.storage import Ack, Cursor, Ledger, SubscriptionRecord, TopicRecord
 from router.errors import (
     NotAllowedError,
     SubscriptionBusyError,

@@ -20,13 +20,12 @@ from typing import Final
 
 import structlog
 
+from router.broker.disk.database import Snapshot
+from router.broker.disk.faults import lacks_space
+from router.broker.folder import BACKUP
 from router.broker.node.registry import FILE as REGISTRY
 from router.broker.node.registry import FileRegistry
-from router.broker.storage import Store, StoreError
-from router.broker.storage.database import Snapshot
-from router.broker.storage.faults import lacks_space
-from router.broker.storage.options import Clock
-from router.broker.storage.removals import HELD as FOLDER
+from router.broker.storage import Clock, Store, StoreError
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError, RouterError
 from router.errors.quoting import said
 from router.metrics import Sample
@@ -148,10 +147,10 @@ class Backups:
 
         def prepare() -> None:
             self._clear()
-            (self._folder / FOLDER).mkdir(mode=0o700)
+            (self._folder / BACKUP).mkdir(mode=0o700)
             for name in names:
                 snapshots[name] = Snapshot(self._folder / name)
-            _link_all(self._folder / SUBJECTS, self._folder / FOLDER / SUBJECTS)
+            _link_all(self._folder / SUBJECTS, self._folder / BACKUP / SUBJECTS)
 
         def take() -> None:
             for snapshot in snapshots.values():
@@ -159,7 +158,7 @@ class Backups:
 
         def write() -> None:
             for name, snapshot in snapshots.items():
-                snapshot.write(self._folder / FOLDER / name)
+                snapshot.write(self._folder / BACKUP / name)
 
         try:
             await asyncio.to_thread(prepare)
@@ -188,7 +187,7 @@ class Backups:
             self._held = None
 
     def _clear(self) -> None:
-        shutil.rmtree(self._folder / FOLDER, ignore_errors=True)
+        shutil.rmtree(self._folder / BACKUP, ignore_errors=True)
 
 
 def _link_all(source: Path, target: Path) -> None:

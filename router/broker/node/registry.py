@@ -2,7 +2,7 @@
 
 Theory of operation. A table of records, and a counter from which every write takes its version, so
 that a version never returns, not even with a record that was deleted and made again. Writes share
-commits (storage/database.py), and each is on disk before it is answered. Reads stand in one line
+commits (disk/database.py), and each is on disk before it is answered. Reads stand in one line
 with them, so that a read sees every write that was answered, but fails for no failed write. A
 record that was read is kept in memory until it is written: fetches of REST consumers read one each.
 
@@ -22,9 +22,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from router.broker.storage.database import Database, Operation, Schema, T, connect
-from router.broker.storage.disk import Disk
-from router.broker.storage.faults import StoreError, lacks_space, leaves_mark
+from router.broker.disk.database import Database, Operation, Schema, T, connect
+from router.broker.disk.faults import StoreError, lacks_space, puts_in_doubt
+from router.broker.disk.files import Disk
 from router.errors import BackendUnavailableError, DiskFullError
 from router.errors.quoting import said
 from router.sharing.registry import (
@@ -79,7 +79,7 @@ class FileRegistry:
             connection = await asyncio.to_thread(_connect, file, disk)
         except (OSError, sqlite3.Error) as error:
             sentence = f"cannot open the registry {file}: {error}"
-            if leaves_mark(error):
+            if puts_in_doubt(error):
                 raise RegistryDamagedError(f"{sentence}; put a backup in its place") from error
             raise StoreError(sentence) from error
         return cls(connection, disk)

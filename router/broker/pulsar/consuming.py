@@ -29,8 +29,7 @@ from router.broker.pulsar.positions import (
     read_position,
     start_entry,
 )
-from router.broker.storage import DamagedError
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack, DamagedError
 from router.errors import (
     BadRequestError,
     FencedError,

@@ -8,8 +8,7 @@ from typing import Final
 from router.broker.consume import Subscription
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import Transcoder
-from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger
-from router.broker.storage.cursors import bits
+from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger, bits
 from router.wire.pulsar import ProtocolError, read_metadata
 from router.wire.pulsar import pulsar_pb2 as pb
 

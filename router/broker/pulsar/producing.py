@@ -26,8 +26,7 @@ from router.broker.pulsar.context import LogContext
 from router.broker.pulsar.failures import NO_TRANSACTIONS, answer
 from router.broker.pulsar.positions import NO_POSITION
 from router.broker.pulsar.producers import Producers
-from router.broker.storage import PULSAR_FORMAT, StoreError
-from router.broker.storage.producer_state import ProducerState
+from router.broker.storage import PULSAR_FORMAT, ProducerState, StoreError
 from router.errors import (
     BadRequestError,
     BatchTooLargeError,

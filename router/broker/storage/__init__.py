@@ -1,10 +1,23 @@
 """The log of a node: topics, entries, cursors and producer states, kept on disk.
 
-`Store` is the way in. Its module describes the data folder; each of the others owns one part of it.
+The one door of the package: other packages import nothing deeper (a contract in setup.cfg). Only
+commands that work on the files without a store, check and backup, have a second one, `files`.
+
+- `Store` is opened with a folder and `StoreOptions`, and makes topics and subscriptions, of which
+  it returns a `TopicRecord` and a `SubscriptionRecord`. Its module describes the data folder.
+- `Ledger`, from `Store.ledger`, is one partition: it appends and reads each `Entry`. The payload
+  of an entry is opaque; its format is a number (`PULSAR_FORMAT`, ...). A `Hole` is what a repair
+  gave up.
+- `Cursor` says what a subscription has acknowledged, by each `Ack`; `bits` and `words` convert the
+  indexes of a batch that an ack set names. A `Commit` is the note that a Kafka group keeps with it.
+- `ProducerState`, of `Producers`, is what deduplication knows of a producer.
+- `StoreError` ends the store, `FormatError` refuses to open it. `DamagedError` is about the entries
+  that cannot be read, and no others.
 """
 
-from router.broker.storage.cursors import Ack, Cursor
-from router.broker.storage.faults import DamagedError, FormatError, StoreError
+from router.broker.disk.faults import FormatError, StoreError
+from router.broker.storage.cursors import Ack, Cursor, bits, words
+from router.broker.storage.faults import DamagedError
 from router.broker.storage.offset_commits import Commit
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
@@ -15,6 +28,7 @@ from router.broker.storage.records import (
     PULSAR_FORMAT,
     UNKNOWN_TIME,
     Entry,
+    LatestTime,
 )
 from router.broker.storage.rows import Hole, SubscriptionRecord, TopicRecord
 from router.broker.storage.store import Store
@@ -32,6 +46,7 @@ __all__ = [
     "Entry",
     "FormatError",
     "Hole",
+    "LatestTime",
     "Ledger",
     "ProducerState",
     "Producers",
@@ -40,4 +55,6 @@ __all__ = [
     "StoreOptions",
     "SubscriptionRecord",
     "TopicRecord",
+    "bits",
+    "words",
 ]

@@ -5,28 +5,26 @@ Both hold the folder's lock themselves while they work; they refuse a folder tha
 
 from __future__ import annotations
 
-import fcntl
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
-from router.broker.folder import LOCK, MARK
+from router.broker.disk.database import transact
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk, opened, read_all
+from router.broker.folder import MARK, hold_unserved
 from router.broker.storage import metadata
 from router.broker.storage.commit_groups import guess_file_header
-from router.broker.storage.database import transact
-from router.broker.storage.disk import Disk, opened, read_all
-from router.broker.storage.faults import JournalDamagedError, StoreError
+from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows, load
 from router.broker.storage.options import Clock
 from router.broker.storage.recovery import JournalFile, open_journal, read_journal
 from router.broker.storage.repair import JournalRepair, RepairContext, repair_ledger
-
-__all__ = ["Finding", "check", "held", "repair"]
 
 
 def check(folder: Path) -> list[Finding]:
@@ -39,7 +37,7 @@ def check(folder: Path) -> list[Finding]:
     if not database.exists():
         return list(_marked(folder))
     try:
-        with held(folder), metadata.connect_read_only(database) as found:
+        with hold_unserved(folder), metadata.connect_read_only(database) as found:
             rest = () if found is None else _inspect(folder, _load(found, database))
             return [*_marked(folder), *rest]
     except sqlite3.DatabaseError as error:
@@ -58,7 +56,7 @@ def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding
     if not (folder / "metadata.db").exists():
         findings = [replace(finding, repaired=True) for finding in _marked(folder)]
     else:
-        with held(folder):
+        with hold_unserved(folder):
             findings = _repair(folder, disk, int(clock() * 1000))
     disk.unlink(folder / MARK)
     return findings
@@ -139,14 +137,3 @@ def _marked(folder: Path) -> Iterator[Finding]:
     if mark.exists():
         reason = mark.read_text(encoding="utf-8", errors="replace").strip()
         yield Finding(f"the folder is marked READ-ONLY: {reason}", serious=True, file=mark)
-
-
-@contextmanager
-def held(folder: Path) -> Iterator[None]:
-    """Keep brokers away; raise StoreError if one is there."""
-    with opened(Disk(), folder / LOCK, os.O_RDWR | os.O_CREAT) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise StoreError(f"a broker serves {folder}; stop it first") from error
-        yield

@@ -20,9 +20,9 @@ from functools import partial
 from itertools import islice
 from typing import Final, TypeVar
 
+from router.broker.disk.database import Database
+from router.broker.disk.faults import StoreError
 from router.broker.storage import rows
-from router.broker.storage.database import Database
-from router.broker.storage.faults import StoreError
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.partition import Ledger, TailCache
 from router.broker.storage.records import Record

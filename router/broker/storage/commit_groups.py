@@ -22,10 +22,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
 
+from router.broker.disk.files import crc32c
 from router.broker.storage.cursors import Ack
 from router.broker.storage.offset_commits import Commit
 from router.broker.storage.producer_state import ProducerState
-from router.broker.storage.records import HEAD, Entry, crc32c, read_record, record_size
+from router.broker.storage.records import HEAD, Entry, read_record, record_size
 
 FILE_MAGIC: Final = b"MRJF"
 GROUP_MAGIC: Final = b"MRJR"

@@ -18,8 +18,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import Any
 
+from router.broker.disk.faults import StoreError
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
-from router.broker.storage.faults import StoreError
 from router.model.administration import JournalCut
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from router.broker.disk.files import Disk, opened, read_all
 from router.broker.storage.commit_groups import (
     BadCommitGroup,
     CommitGroup,
@@ -20,7 +21,6 @@ from router.broker.storage.commit_groups import (
     scan_commit_groups,
 )
 from router.broker.storage.deleted_ranges import DeletedRanges
-from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import DamagedError, JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows

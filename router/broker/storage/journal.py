@@ -33,14 +33,14 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, Protocol
 
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk, gather, write_all
 from router.broker.storage.commit_groups import (
     FileHeader,
     pack_end,
     pack_file_header,
     pack_group_header,
 )
-from router.broker.storage.disk import Disk, gather, write_all
-from router.broker.storage.faults import StoreError
 from router.errors.quoting import said
 from router.metrics import Timings, taken
 

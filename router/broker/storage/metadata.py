@@ -13,8 +13,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final
 
-from router.broker.storage import database
-from router.broker.storage.disk import Disk
+from router.broker.disk import database
+from router.broker.disk.files import Disk
 
 SCHEMA: Final = database.Schema(
     version=8,
@@ -95,5 +95,5 @@ def connect_read_only(path: Path) -> Iterator[sqlite3.Connection | None]:
 
 
 def begin_history(connection: sqlite3.Connection) -> None:
-    """Say that segments may differ from those that were copied before."""
+    """Note that segments may differ from those that were copied before."""
     connection.execute("UPDATE meta SET value = random() WHERE key = 'history'")

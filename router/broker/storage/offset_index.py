@@ -23,8 +23,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from router.broker.storage.disk import Disk, opened, read_all
-from router.broker.storage.records import Entry, crc32c
+from router.broker.disk.files import Disk, crc32c, opened, read_all
+from router.broker.storage.records import Entry
 from router.broker.storage.segments import Point, Segment
 
 _POINT = struct.Struct(">QQQQQ")

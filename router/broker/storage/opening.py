@@ -12,19 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from router.broker.folder import MARK
-from router.broker.storage import database, deleted_rows, loading, metadata, rows
+from router.broker.disk import database
+from router.broker.disk.faults import FormatError, StoreError
+from router.broker.disk.files import Disk
+from router.broker.folder import BACKUP, MARK
+from router.broker.storage import deleted_rows, loading, metadata, rows
 from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
-from router.broker.storage.disk import Disk
-from router.broker.storage.faults import FormatError, StoreError, leaves_mark, write_mark
+from router.broker.storage.faults import leaves_mark, write_mark
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
 from router.broker.storage.partition import LedgerContext, TailCache
 from router.broker.storage.reading import SegmentReader
 from router.broker.storage.records import LatestTime
 from router.broker.storage.recovery import Replay, open_journal, recover
-from router.broker.storage.removals import HELD, Removals
+from router.broker.storage.removals import Removals
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import file_of
 from router.broker.storage.writing import Limits, SegmentWriter
@@ -107,7 +109,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     database.transact(connection, disk, rows.delete_unfinished)
     catalog = load_catalog(context, connection)
     _remove_unknown_folders(context, catalog.ids)
-    if (context.folder / HELD).exists():
+    if (context.folder / BACKUP).exists():
         _remove_unknown_segments(context, connection)
     subscriptions = _StoredSubscriptions(connection, catalog)
     replay = Replay(catalog.find, subscriptions.find)

@@ -15,9 +15,9 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
 
+from router.broker.disk.faults import StoreError
 from router.broker.storage.commit_groups import entry_prefix, pack_producer_state
 from router.broker.storage.deleted_ranges import DeletedRanges
-from router.broker.storage.faults import StoreError
 from router.broker.storage.journal import Journal
 from router.broker.storage.partition_reader import PartitionReader
 from router.broker.storage.producer_state import Producers, ProducerState

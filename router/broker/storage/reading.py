@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from router.broker.storage.disk import Disk, opened, read_all
+from router.broker.disk.files import Disk, opened, read_all
 from router.broker.storage.faults import DamagedError
 from router.broker.storage.offset_index import (
     LATEST,

@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple
 
-import crc32c as _crc32c
-
-crc32c = cast("Callable[[bytes, int], int]", _crc32c.crc32c)
-"""CRC32-C of the bytes, carried on from another one (0: none)."""
+from router.broker.disk.files import crc32c
 
 HEAD: Final = struct.Struct(">IIQQQBI")
 SUM: Final = struct.Struct(">II")

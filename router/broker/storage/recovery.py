@@ -22,6 +22,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from router.broker.disk.files import Disk, opened, read_all
 from router.broker.storage.commit_groups import (
     FILE_SIZE,
     AckRecord,
@@ -37,7 +38,6 @@ from router.broker.storage.commit_groups import (
     read_records,
     scan_commit_groups,
 )
-from router.broker.storage.disk import Disk, opened, read_all
 from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.producer_state import ProducerState

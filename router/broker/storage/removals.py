@@ -13,10 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
-
-HELD: Final = "backup"
-"""The folder in a data folder that is there before removals are held, and until they have run."""
 
 
 class Removals:

@@ -15,6 +15,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from router.broker.disk.database import transact
+from router.broker.disk.files import Disk, opened, write_all
 from router.broker.storage import rows
 from router.broker.storage.commit_groups import (
     BadCommitGroup,
@@ -24,9 +26,7 @@ from router.broker.storage.commit_groups import (
     salvage,
     scan_commit_groups,
 )
-from router.broker.storage.database import transact
 from router.broker.storage.deleted_ranges import DeletedRanges
-from router.broker.storage.disk import Disk, opened, write_all
 from router.broker.storage.inspection import Finding, SegmentView, inspect_segment, view_segment
 from router.broker.storage.loading import Rows
 from router.broker.storage.offset_index import pack_point

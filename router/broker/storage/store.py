@@ -30,6 +30,9 @@ from typing import Final, TypeVar
 
 import structlog
 
+from router.broker.disk.database import Database
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk, DiskUsage, measure_disk
 from router.broker.storage import rows
 from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import (
@@ -41,9 +44,7 @@ from router.broker.storage.checkpointer import (
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Cursor
 from router.broker.storage.cuts import Cuts
-from router.broker.storage.database import Database
-from router.broker.storage.disk import Disk, DiskUsage, measure_disk
-from router.broker.storage.faults import StoreError, leaves_mark, write_mark
+from router.broker.storage.faults import leaves_mark, write_mark
 from router.broker.storage.idle_ledgers import LedgerSummary
 from router.broker.storage.loading import StoredLedger
 from router.broker.storage.opening import Opened, StoreContext, open_folder

@@ -27,7 +27,14 @@ from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from router.broker.storage.disk import Disk, gather, opened, read_all, write_all
+from router.broker.disk.files import (
+    MIN_FILES_FOR_SYNC_ALL,
+    Disk,
+    gather,
+    opened,
+    read_all,
+    write_all,
+)
 from router.broker.storage.offset_index import pack_point, read_points
 from router.broker.storage.records import LatestTime, Record, unknown_time
 from router.broker.storage.removals import Removals
@@ -38,7 +45,6 @@ from router.broker.storage.segments import (
 )
 
 Segments = tuple[Segment, ...]
-MIN_FILES_FOR_SYNC_ALL: Final = 64
 _MAX_WRITE_BYTES = 1 << 20
 MAX_CACHED_BYTES: Final = 256 << 20
 """Bytes of segments that may stay in memory."""

@@ -19,8 +19,7 @@ from router.broker.consume import (
     StartPosition,
     Subscription,
 )
-from router.broker.storage import DamagedError, Entry, Ledger, Store
-from router.broker.storage.cursors import Ack, Cursor
+from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, Store
 from router.broker.topics.descriptions import Place, subscriptions_after
 from router.broker.topics.groups import Groups, check_name
 from router.broker.topics.topics import Topics

@@ -20,8 +20,7 @@ from collections.abc import Callable
 
 from router.broker.consume import Partition, Subscription
 from router.broker.consume.membership.live_members import OWNER
-from router.broker.storage import Ack, Commit, Cursor, Ledger
-from router.broker.storage.cursors import bits, words
+from router.broker.storage import Ack, Commit, Cursor, Ledger, bits, words
 from router.broker.topics.topics import Topics
 from router.errors import TopicNotFoundError
 

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from router.broker.folder import MARK
-from router.broker.storage.check import Finding
-from router.broker.storage.faults import StoreError
+from router.broker.storage import StoreError
+from router.broker.storage.files import Finding
 from router.cli import check, main, preflight
 from router.process import node_socket, supervised
 from router.settings import SETTINGS

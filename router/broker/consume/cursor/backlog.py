@@ -14,8 +14,7 @@ import asyncio
 from bisect import bisect_right
 from typing import Final
 
-from router.broker.storage import DamagedError, Ledger
-from router.broker.storage.cursors import Cursor, bits
+from router.broker.storage import Cursor, DamagedError, Ledger, bits
 
 MAX_READS: Final = 64
 STEPS_PER_YIELD: Final = 500

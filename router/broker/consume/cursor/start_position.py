@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from router.broker.storage import Ledger
-from router.broker.storage.cursors import words
+from router.broker.storage import Ledger, words
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ import structlog
 from router.broker.consume.consumer import Consumer, Kind, Link
 from router.broker.consume.context import DeliveryContext
 from router.broker.consume.entry_info import UnreadableEntryError
-from router.broker.storage import DamagedError, Entry, Ledger
-from router.broker.storage.cursors import Ack, Cursor, words
+from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, words
 
 MAX_READ_ENTRIES: Final = 256
 MAX_READ_BYTES: Final = 1 << 20

@@ -20,8 +20,7 @@ from router.broker.consume.entry_info import EntryFormat, UnreadableEntryError
 from router.broker.consume.membership.hashing import slot_of_hash
 from router.broker.consume.membership.key_slots import Assignment, HashRangeError, Ranges, Ring
 from router.broker.consume.producers import Access, Producer, ProducerTable
-from router.broker.storage import Entry
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack, Entry
 from router.errors import NotAllowedError, SubscriptionBusyError, SubscriptionLimitError
 from router.model import NOT_PARTITIONED, TopicName
 

@@ -13,8 +13,7 @@ from router.broker.consume.dispatch.exclusive import Exclusive
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.consume.polls.fetching import PartitionFetch
 from router.broker.consume.polls.requests import PollRequest, TakenMessages
-from router.broker.storage import PULSAR_FORMAT, Ack, Entry
-from router.broker.storage.cursors import words
+from router.broker.storage import PULSAR_FORMAT, Ack, Entry, words
 from router.errors import FencedError, ReadFailedError, over_max_bytes
 from router.errors.quoting import said
 from router.model import Position

@@ -19,8 +19,7 @@ from typing import Final, NamedTuple
 from router.broker.consume import Partition
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.streams.log.messages import StoredMessage
-from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord
-from router.broker.storage.cursors import bits, words
+from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord, bits, words
 
 NOTE_SECONDS: Final = 0.1
 NOTE_SHARE: Final = 0.05

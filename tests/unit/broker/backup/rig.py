@@ -18,11 +18,11 @@ from router.broker.backup.copying import Copier
 from router.broker.backup.restoring import restore, settle
 from router.broker.backup.taking import Work, take
 from router.broker.backup.verifying import verify
+from router.broker.disk.files import Disk
 from router.broker.node.backups import Backups
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Ack, Ledger, Store
-from router.broker.storage.check import check
-from router.broker.storage.disk import Disk
+from router.broker.storage.files import check
 from router.model import Policies
 from router.model.administration import BackupCut
 from tests.unit.broker.storage.rig import (

@@ -12,10 +12,10 @@ from router.broker.backup import BackupError, Manifest, Repository, copying
 from router.broker.backup.copying import Copier
 from router.broker.backup.repository import MANIFEST, note
 from router.broker.backup.restoring import STARTS_LEFT_OUT, restore
+from router.broker.disk.files import Disk
+from router.broker.folder import BACKUP
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store
-from router.broker.storage.disk import Disk
-from router.broker.storage.removals import HELD as FOLDER
 from router.errors import ConflictError
 from router.model import Policies
 from tests.unit.broker.backup.rig import (
@@ -66,7 +66,7 @@ def test_removed_segments_stay_until_the_backup_ends(folder: Path) -> None:
                 await backups.end("two", cut.id)
             await backups.end("one", cut.id)
             assert not segments(folder)
-            assert not (folder / FOLDER).exists()
+            assert not (folder / BACKUP).exists()
             with pytest.raises(ConflictError, match="does not hold"):
                 await backups.end("one", cut.id)
 
@@ -155,17 +155,17 @@ def test_a_backup_ends_with_its_client_and_when_the_disk_is_full(folder: Path) -
                 listener()
             with pytest.raises(ConflictError, match="needs the space"):
                 await backups.end("two", cut.id)
-            await until(lambda: not (folder / FOLDER).exists())
+            await until(lambda: not (folder / BACKUP).exists())
 
     run(work())
 
 
 def test_what_a_killed_broker_held_goes_with_the_next_start(folder: Path) -> None:
     async def work() -> None:
-        (folder / FOLDER).mkdir()
-        (folder / FOLDER / "metadata.db").touch()
+        (folder / BACKUP).mkdir()
+        (folder / BACKUP / "metadata.db").touch()
         async with served(folder):
-            assert not (folder / FOLDER).exists()
+            assert not (folder / BACKUP).exists()
 
     run(work())
 

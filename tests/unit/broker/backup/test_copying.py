@@ -12,7 +12,7 @@ import pytest
 from router.broker.backup import copying, taking
 from router.broker.backup.copying import BURST_SECONDS, Copier
 from router.broker.backup.repository import PROGRESS
-from router.broker.storage.disk import Buffer, Disk
+from router.broker.disk.files import Buffer, Disk
 from tests.unit.broker.backup.rig import taken
 
 pytestmark = pytest.mark.timeout(60)

@@ -11,8 +11,8 @@ import pytest
 from router.broker.backup import BackupError, Manifest, Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.restoring import restore
-from router.broker.storage.check import check
-from router.broker.storage.disk import Disk
+from router.broker.disk.files import Disk
+from router.broker.storage.files import check
 from tests.unit.broker.backup.rig import problems, restored, taken
 
 pytestmark = pytest.mark.timeout(60)

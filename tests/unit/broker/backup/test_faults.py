@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from router.broker.backup import BackupError, Manifest, Repository
+from router.broker.disk.files import Buffer, Disk
 from router.broker.folder import MARK
 from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreError
-from router.broker.storage.disk import Buffer, Disk
 from tests.unit.broker.backup.rig import Local, back_up, found, problems, restored, served
 from tests.unit.broker.storage.rig import NOW_MS, SMALL, clock, one_ledger, payload, run, synced
 

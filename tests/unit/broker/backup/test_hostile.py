@@ -16,9 +16,9 @@ from router.broker.backup import BackupError, Manifest, Repository
 from router.broker.backup.copying import Copier
 from router.broker.backup.restoring import restore
 from router.broker.backup.taking import Work, take
+from router.broker.disk.files import Disk
+from router.broker.folder import BACKUP
 from router.broker.storage import Store
-from router.broker.storage.disk import Disk
-from router.broker.storage.removals import HELD
 from router.errors import (
     BackendTimeoutError,
     BackendUnavailableError,
@@ -238,7 +238,7 @@ def test_a_backup_that_the_broker_gave_up_is_to_be_taken_again(folder: Path) -> 
 
             def give_up(_size: int) -> None:
                 source.gone()
-                while (data / HELD).exists():
+                while (data / BACKUP).exists():
                     time.sleep(0.001)
 
             await asyncio.to_thread(back_up, data, target, source, progress=give_up)

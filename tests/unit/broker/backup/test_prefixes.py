@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.backup import Manifest, Repository
-from router.broker.storage.disk import Disk
+from router.broker.disk.files import Disk
 from tests.unit.broker.backup.rig import (
     Local,
     SlowDisk,

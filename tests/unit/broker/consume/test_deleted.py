@@ -9,7 +9,7 @@ import pytest
 
 from router.broker.consume import BacklogCounter, Kind
 from router.broker.pulsar.positions import last_live_entry
-from router.broker.storage.cursors import Ack, bits, words
+from router.broker.storage import Ack, bits, words
 from router.broker.storage.reading import SegmentReader
 from router.broker.topics.descriptions import topic_stats
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition

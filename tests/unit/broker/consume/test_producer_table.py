@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from router.broker.consume import Access, NameBusyError, Producer, ProducerFencedError, producers
 from router.broker.consume.producers import ProducerTable
-from router.broker.storage import Ledger
+from router.broker.storage import Ledger, Producers
 from router.broker.storage.partition import LedgerContext, TailCache
-from router.broker.storage.producer_state import Producers
 from router.errors import TooManyRequestsError
 from tests.unit.broker.storage.rig import one_ledger, opened
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.consume import Kind
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
 pytestmark = pytest.mark.timeout(30)

@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.kafka.session import sessions
 from router.broker.node.registry import FileRegistry
-from router.broker.storage import Store, StoreOptions
-from router.broker.storage.disk import Disk
-from router.broker.storage.records import LatestTime
+from router.broker.storage import LatestTime, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.context import TransportContext
 from router.kafka.definitions import definition_texts

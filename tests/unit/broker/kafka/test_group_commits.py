@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from router.broker.consume import Consumer, Kind
-from router.broker.storage.disk import Disk
+from router.broker.disk.files import Disk
 from router.wire.kafka.error_codes import ErrorCode
 from tests.unit.broker.consume.dispatch.bench import Notes
 from tests.unit.broker.kafka.grouping import TOPIC, alone, commit, fetch, run

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.storage import (
     KAFKA_FORMAT,
@@ -18,9 +19,8 @@ from router.broker.storage import (
     PULSAR_FORMAT,
     UNKNOWN_TIME,
     Entry,
+    LatestTime,
 )
-from router.broker.storage.disk import Disk
-from router.broker.storage.records import LatestTime, unknown_time
 from router.model import Message
 from router.wire.kafka.record_batches import build_batch, check_batch, open_batch, split_batches
 from router.wire.kafka.records import read_records, write_record
@@ -130,7 +130,7 @@ def test_a_time_is_the_first_record_that_a_plain_list_has(
 
     async def work(folder: Path) -> None:
         for sent, known in zip(runs, indexed, strict=False):
-            await run(folder, sent, latest_time if known else unknown_time)
+            await run(folder, sent, latest_time if known else lambda _: UNKNOWN_TIME)
 
     with tempfile.TemporaryDirectory() as folder:
         asyncio.run(work(Path(folder)))

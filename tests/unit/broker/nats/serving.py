@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from router.broker.context import BrokerContext
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.opening import join_streams
 from router.broker.nats.protocol.client import PrincipalCaller
@@ -19,7 +20,6 @@ from router.broker.nats.protocol.hub import Subscriber
 from router.broker.nats.server import NatsServer
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import Store, StoreOptions
-from router.broker.storage.disk import Disk
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport.authentication import ListenerAuthorizer
 from router.broker.transport.context import TransportContext

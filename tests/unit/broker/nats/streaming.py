@@ -13,6 +13,7 @@ from typing import Any
 import orjson
 
 from router.access.permissions import Right
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.nats.streams.log.messages import EntryCache, StoredMessage
 from router.broker.nats.streams.log.subject_index import SubjectBudget, stored_size
@@ -21,7 +22,6 @@ from router.broker.nats.streams.stream import Stream, StreamContext
 from router.broker.nats.streams.streams import Streams
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
-from router.broker.storage.disk import Disk
 from router.broker.topics.topics import TopicOptions, Topics
 from router.model import Message, TopicName
 from router.wire.nats import headers

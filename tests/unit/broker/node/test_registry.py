@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk.database import Operation, T
+from router.broker.disk.files import Disk
 from router.broker.node.registry import (
     MAX_CACHED_BYTES,
     MAX_WAITING_CALLS,
@@ -17,8 +19,6 @@ from router.broker.node.registry import (
     RegistryDamagedError,
 )
 from router.broker.storage import StoreError
-from router.broker.storage.database import Operation, T
-from router.broker.storage.disk import Disk
 from router.errors import BackendUnavailableError, ConflictError, DiskFullError
 from router.sharing.registry import MAX_VALUE_BYTES
 

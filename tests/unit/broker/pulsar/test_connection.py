@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.node.registry import FileRegistry
 from router.broker.pulsar import consuming, producers, producing
 from router.broker.pulsar.positions import NO_POSITION
 from router.broker.pulsar.session import PulsarSession
 from router.broker.storage import Store, StoreOptions
-from router.broker.storage.disk import Disk
 from router.broker.topics.topics import TopicOptions, Topics
 from router.broker.transport import connection
 from router.broker.transport.context import TransportContext, TransportOptions

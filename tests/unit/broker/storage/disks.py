@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from router.broker.storage.disk import MAX_PARTS, Buffer, Disk
+from router.broker.disk.files import MAX_PARTS, Buffer, Disk
 
 
 @dataclass(eq=False)

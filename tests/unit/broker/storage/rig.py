@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from router.broker.disk.files import Disk
 from router.broker.storage import (
     PULSAR_FORMAT,
     Ack,
@@ -19,7 +20,6 @@ from router.broker.storage import (
     StoreOptions,
     SubscriptionRecord,
 )
-from router.broker.storage.disk import Disk
 from router.model import Policies
 
 NOW_MS: Final = 1_700_000_000_000

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from router.broker.disk import files as disks
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.storage import (
     PULSAR_FORMAT,
@@ -26,7 +27,6 @@ from router.broker.storage import (
     StoreOptions,
     SubscriptionRecord,
 )
-from router.broker.storage import disk as disks
 from router.broker.storage.check import check
 from router.broker.topics.gauges import LogGauges
 from router.broker.topics.maintenance import Maintenance

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk.files import Buffer, Disk
 from router.broker.storage import PULSAR_FORMAT, StoreError
-from router.broker.storage.disk import Buffer, Disk
 from tests.unit.broker.storage.rig import (
     NOW_MS,
     SMALL,

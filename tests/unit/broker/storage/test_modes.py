@@ -10,10 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk.database import Schema, connect
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk, opened
 from router.broker.folder import MARK
-from router.broker.storage.database import Schema, connect
-from router.broker.storage.disk import Disk, opened
-from router.broker.storage.faults import StoreError, write_mark
+from router.broker.storage.faults import write_mark
 
 SCHEMA = Schema(1, "CREATE TABLE t (x INTEGER)")
 

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk
 from router.broker.storage import Ack, Cursor, Store, checkpointer, journal, recovery
 from router.broker.storage import store as store_module
 from router.broker.storage.commit_groups import FILE_SIZE, GROUP_HEADER_SIZE, read_records
-from router.broker.storage.disk import Disk
-from router.broker.storage.faults import JournalDamagedError, StoreError
+from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.recovery import open_journal, sound_commit_groups
 from router.model import Policies

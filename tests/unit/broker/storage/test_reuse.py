@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.disk.files import Disk
+from router.broker.disk.files import opened as opened_file
 from router.broker.storage import journal
 from router.broker.storage.commit_groups import (
     CommitGroup,
@@ -16,8 +18,6 @@ from router.broker.storage.commit_groups import (
     read_file_header,
     scan_commit_groups,
 )
-from router.broker.storage.disk import Disk
-from router.broker.storage.disk import opened as opened_file
 from router.broker.storage.journal import MAX_SPARES, JournalFiles
 from router.broker.storage.writing import PageCacheAdvisor
 from tests.unit.broker.storage.disks import MemoryDisk

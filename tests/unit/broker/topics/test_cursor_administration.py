@@ -16,8 +16,7 @@ from router.broker.consume import Partition
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.node.counters import Counters
 from router.broker.node.rpc.topics import CursorRequests
-from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
-from router.broker.storage.cursors import Ack, Cursor
+from router.broker.storage import PULSAR_FORMAT, Ack, Cursor, Store, StoreOptions
 from router.broker.topics import cursor_administration as cursor_admin
 from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.cursor_administration import unacked_entry

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
-from router.broker.storage.cursors import Ack
-from router.broker.storage.disk import measure_disk
+from router.broker.disk.files import measure_disk
+from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions
 from router.broker.topics import gauges as log_gauges
 from router.broker.topics.gauges import LogGauges
 from router.metrics import Sample, fits, render

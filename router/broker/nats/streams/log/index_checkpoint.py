@@ -18,11 +18,11 @@ from typing import Final
 
 import structlog
 
+from router.broker.disk.files import crc32c
 from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.stream_log import synced
 from router.broker.nats.streams.log.subject_index import SubjectState
 from router.broker.storage import Ledger, Store, StoreError
-from router.broker.storage.records import crc32c
 
 _MAGIC: Final = b"RSIX"
 _VERSION: Final = 1

@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.broker.consume import BacklogCounter
-from router.broker.storage import PULSAR_FORMAT, DamagedError, Entry, Ledger, Store, StoreOptions
-from router.broker.storage.cursors import Ack, Cursor
+from router.broker.storage import (
+    PULSAR_FORMAT,
+    Ack,
+    Cursor,
+    DamagedError,
+    Entry,
+    Ledger,
+    Store,
+    StoreOptions,
+)
 from router.model import Policies
 
 # Segments of a few entries, and none of them in memory.

@@ -10,8 +10,7 @@ from typing import Any
 from router.broker.consume import Consumer, Kind, Partition, Subscription
 from router.broker.consume.entry_info import UnreadableEntryError
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import PULSAR_FORMAT, Entry, Store, StoreOptions
-from router.broker.storage.cursors import Ack
+from router.broker.storage import PULSAR_FORMAT, Ack, Entry, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.model import Message
 from router.wire.pulsar import pack

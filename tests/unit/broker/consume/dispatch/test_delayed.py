@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from router.broker.consume import Kind
 from router.broker.consume.dispatch import individual
 from router.broker.consume.dispatch.individual import Delayed
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack
 from router.model import Message
 from router.wire.pulsar import join_payload
 from router.wire.pulsar import pulsar_pb2 as pb

@@ -20,8 +20,7 @@ from router.broker.consume import (
 )
 from router.broker.consume.dispatch import exclusive, individual
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import Hole, Store, StoreOptions
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack, Hole, Store, StoreOptions
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import (
     NotAllowedError,

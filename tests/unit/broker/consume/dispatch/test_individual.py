@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from router.broker.consume import Consumer, Kind
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition
 
 

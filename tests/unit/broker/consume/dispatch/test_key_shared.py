@@ -9,7 +9,7 @@ import pytest
 from router.broker.consume import KeyPolicy, Kind
 from router.broker.consume.dispatch import key_shared
 from router.broker.consume.membership.hashing import murmur3, slot_of_hash
-from router.broker.storage.cursors import Ack
+from router.broker.storage import Ack
 from router.errors import SubscriptionBusyError
 from router.model import Message
 from tests.unit.broker.consume.dispatch.bench import Bench, on_a_partition, skip

@@ -27,8 +27,7 @@ from router.broker.consume.dispatch import dispatcher, exclusive
 from router.broker.consume.membership.hashing import murmur3, slot_of_hash
 from router.broker.consume.membership.key_slots import Ring
 from router.broker.entries import ENTRY_FORMATS
-from router.broker.storage import PULSAR_FORMAT, Entry, Store, StoreOptions
-from router.broker.storage.cursors import Ack, bits, words
+from router.broker.storage import PULSAR_FORMAT, Ack, Entry, Store, StoreOptions, bits, words
 from router.broker.topics.topics import TopicOptions, Topics
 from router.model import Message
 from router.wire.pulsar import pack

@@ -18,8 +18,7 @@ from router.broker.consume.polls.requests import PollRequest, TakenMessages
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
 from router.broker.node.counters import Counters
-from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions
-from router.broker.storage.cursors import words
+from router.broker.storage import PULSAR_FORMAT, Ack, Store, StoreOptions, words
 from router.broker.topics.groups import Groups
 from router.broker.topics.topics import TopicOptions, Topics
 from router.coordination.opening import SingleNode

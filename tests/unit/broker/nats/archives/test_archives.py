@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import pytest
 
+from router.broker.disk.files import Disk
 from router.broker.nats.archives import restores, snapshots
 from router.broker.nats.protocol.client import PrincipalCaller
 from router.broker.nats.streams.log.messages import StoredMessage
-from router.broker.storage.disk import Disk
 from router.model import Principal, TopicName
 from router.wire.nats.archive.entries import write_end, write_messages, write_start
 from router.wire.nats.archive.parts import ArchivedMessage

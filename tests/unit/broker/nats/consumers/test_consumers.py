@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.access.permissions import Right
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS
 from router.broker.nats.consumers.deliveries import MESSAGES_PER_YIELD
 from router.broker.storage import PULSAR_FORMAT, Commit
-from router.broker.storage.disk import Disk
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.offsets import GroupOffsets
 from router.errors import ForbiddenError, SubscriptionBusyError

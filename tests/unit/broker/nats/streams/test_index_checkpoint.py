@@ -12,8 +12,7 @@ import pytest
 
 from router.broker.nats.streams.log import index_checkpoint
 from router.broker.nats.streams.log.indexing import Indexer
-from router.broker.storage import Entry
-from router.broker.storage.rows import Hole
+from router.broker.storage import Entry, Hole
 from tests.unit.broker.nats.streaming import Anyone, Rig, check_index, streaming
 
 

@@ -1,4 +1,4 @@
-"""Owns every operation on files that the store makes: one seam, so that tests can fail each one."""
+"""Owns every operation on files of data: one seam, so that tests can fail each one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import os
 import re
 import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
+
+import crc32c as _crc32c
 
 Buffer = bytes | memoryview
+crc32c = cast("Callable[[bytes, int], int]", _crc32c.crc32c)
+"""CRC32-C of the bytes, carried on from another one (0: none)."""
 
 MAX_PARTS: Final = 1024
 """Of one write; as Linux has it."""
+MIN_FILES_FOR_SYNC_ALL: Final = 64
+"""Up to so many files are synced one by one; of more the whole file system is."""
 MIN_UNCOPIED_BYTES: Final = 16 << 10
 """A part of so many bytes is not worth copying for the sake of its neighbours."""
 

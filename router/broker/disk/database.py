@@ -17,8 +17,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
-from router.broker.storage.disk import Disk
-from router.broker.storage.faults import FormatError, StoreError
+from router.broker.disk.faults import FormatError, StoreError
+from router.broker.disk.files import Disk
 from router.errors import RouterError
 
 SIDE_FILE_SUFFIXES: Final = ("-wal", "-shm")

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.broker.storage.disk import (
+from router.broker.disk.faults import puts_in_doubt
+from router.broker.disk.files import (
     MAX_PARTS,
     MIN_UNCOPIED_BYTES,
     Buffer,
@@ -23,7 +24,6 @@ from router.broker.storage.disk import (
     read_all,
     write_all,
 )
-from router.broker.storage.faults import leaves_mark
 
 
 class Reluctant(Disk):
@@ -115,12 +115,12 @@ def test_a_whole_file_system_is_synced_through_a_folder_of_it(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("number", "leaves"),
+    ("number", "in_doubt"),
     [(errno.EIO, True), (errno.EROFS, True), (errno.ENOSPC, False), (errno.EDQUOT, False),
      (errno.EFBIG, False), (errno.EMFILE, False)],
 )  # fmt: skip
-def test_only_errors_that_leave_data_in_doubt_leave_the_mark(number: int, leaves: bool) -> None:
-    assert leaves_mark(OSError(number, "")) == leaves
+def test_shortage_puts_no_data_in_doubt(number: int, in_doubt: bool) -> None:
+    assert puts_in_doubt(OSError(number, "")) == in_doubt
 
 
 def test_errors_of_the_metadata_are_told_apart_by_their_code(tmp_path: Path) -> None:
@@ -130,8 +130,8 @@ def test_errors_of_the_metadata_are_told_apart_by_their_code(tmp_path: Path) -> 
         pytest.raises(sqlite3.DatabaseError) as caught,
     ):
         damaged.execute("PRAGMA user_version = 1")
-    assert leaves_mark(caught.value)
+    assert puts_in_doubt(caught.value)
     with pytest.raises(sqlite3.OperationalError) as refused:
         sqlite3.connect(tmp_path / "no" / "db")
-    assert not leaves_mark(refused.value)
-    assert not leaves_mark(ValueError())
+    assert not puts_in_doubt(refused.value)
+    assert not puts_in_doubt(ValueError())
