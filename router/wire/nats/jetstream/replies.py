@@ -16,7 +16,8 @@ import orjson
 
 from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
 from router.wire.nats.jetstream.errors import JetStreamError
-from router.wire.nats.jetstream.times import ZERO_TIME_NS, format_time
+from router.wire.nats.jetstream.members import OPTIONAL, TIME, JsonObject, shown_time
+from router.wire.nats.jetstream.times import format_time
 
 API_LEVEL: Final = 1
 """The level of the API that `account_info` shows: that of nats-server 2.11, with pauses."""
@@ -28,7 +29,6 @@ MAX_INFOS: Final = 256
 """How many descriptions of streams or consumers one page of a reply has."""
 
 _TYPE_PREFIX: Final = "io.nats.jetstream.api.v1."
-_NO_TIME: Final = format_time(ZERO_TIME_NS)
 _NO_PAGE: Final[Mapping[str, Any]] = {"total": 0, "offset": 0, "limit": 0}
 
 ERROR_MEMBERS: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -81,77 +81,40 @@ class ApiReply:
 
 
 @dataclass(frozen=True, slots=True)
-class StreamState:
+class StreamState(JsonObject):
     """What a stream holds; `num_deleted` counts the numbers without a message in its range."""
 
     messages: int = 0
     bytes: int = 0
     first_seq: int = 0
-    first_ts: int | None = None
+    first_ts: int | None = field(default=None, metadata=TIME)
     last_seq: int = 0
-    last_ts: int | None = None
-    num_subjects: int = 0
-    num_deleted: int = 0
+    last_ts: int | None = field(default=None, metadata=TIME)
+    num_subjects: int = field(default=0, metadata=OPTIONAL)
+    num_deleted: int = field(default=0, metadata=OPTIONAL)
     consumer_count: int = 0
-    subjects: Mapping[str, int] = field(default_factory=dict)
-    deleted: Sequence[int] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object `state`."""
-        members: dict[str, Any] = {
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "first_seq": self.first_seq,
-            "first_ts": _time(self.first_ts),
-            "last_seq": self.last_seq,
-            "last_ts": _time(self.last_ts),
-        }
-        if self.num_subjects:
-            members["num_subjects"] = self.num_subjects
-        if self.subjects:
-            members["subjects"] = dict(self.subjects)
-        if self.num_deleted:
-            members["num_deleted"] = self.num_deleted
-        if self.deleted:
-            members["deleted"] = list(self.deleted)
-        members["consumer_count"] = self.consumer_count
-        return members
+    subjects: Mapping[str, int] = field(default_factory=dict, metadata=OPTIONAL)
+    deleted: Sequence[int] = field(default=(), metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
-class StreamInfo:
+class StreamInfo(JsonObject):
     """A stream: stream_create, stream_update, and one of stream_list."""
 
     config: StreamConfig
-    created: int
+    created: int = field(metadata=TIME)
     state: StreamState
-    ts: int
-    did_create: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply, or the element of a list."""
-        members: dict[str, Any] = {
-            "config": self.config.to_json(),
-            "created": format_time(self.created),
-            "state": self.state.to_json(),
-            "ts": format_time(self.ts),
-        }
-        if self.did_create:
-            members["did_create"] = True
-        return members
+    ts: int = field(metadata=TIME)
+    did_create: bool = field(default=False, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class Page(JsonObject):
     """Which part of a list a reply has: `total` elements, from `offset` on, at most `limit`."""
 
     total: int = 0
     offset: int = 0
     limit: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the three members."""
-        return {"total": self.total, "offset": self.offset, "limit": self.limit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,26 +159,18 @@ class StreamList:
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(JsonObject):
     """The stream whose archive follows (stream_snapshot)."""
 
     config: StreamConfig
     state: StreamState
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply."""
-        return {"config": self.config.to_json(), "state": self.state.to_json()}
-
 
 @dataclass(frozen=True, slots=True)
-class Restore:
+class Restore(JsonObject):
     """Where the client sends an archive (stream_restore)."""
 
     deliver_subject: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply."""
-        return {"deliver_subject": self.deliver_subject}
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,65 +215,32 @@ class MessageReply:
 
 
 @dataclass(frozen=True, slots=True)
-class SequencePair:
+class SequencePair(JsonObject):
     """A position of a consumer: in its own deliveries and in the stream."""
 
     consumer_seq: int = 0
     stream_seq: int = 0
-    last_active: int | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the object `delivered` or `ack_floor`."""
-        members: dict[str, Any] = {
-            "consumer_seq": self.consumer_seq,
-            "stream_seq": self.stream_seq,
-        }
-        if self.last_active is not None:
-            members["last_active"] = format_time(self.last_active)
-        return members
+    last_active: int | None = field(default=None, metadata=OPTIONAL | TIME)
 
 
 @dataclass(frozen=True, slots=True)
-class ConsumerInfo:
+class ConsumerInfo(JsonObject):
     """A consumer: consumer_create, consumer_info, and one of consumer_list."""
 
     stream_name: str
     name: str
-    created: int
+    created: int = field(metadata=TIME)
     config: ConsumerConfig
     delivered: SequencePair
     ack_floor: SequencePair
-    ts: int
+    ts: int = field(metadata=TIME)
     num_ack_pending: int = 0
     num_redelivered: int = 0
     num_waiting: int = 0
     num_pending: int = 0
-    push_bound: bool = False
-    paused: bool = False
-    pause_remaining: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the members of the reply, or the element of a list."""
-        members: dict[str, Any] = {
-            "stream_name": self.stream_name,
-            "name": self.name,
-            "created": format_time(self.created),
-            "config": self.config.to_json(),
-            "delivered": self.delivered.to_json(),
-            "ack_floor": self.ack_floor.to_json(),
-            "num_ack_pending": self.num_ack_pending,
-            "num_redelivered": self.num_redelivered,
-            "num_waiting": self.num_waiting,
-            "num_pending": self.num_pending,
-        }
-        if self.push_bound:
-            members["push_bound"] = True
-        if self.paused:
-            members["paused"] = True
-        if self.pause_remaining:
-            members["pause_remaining"] = self.pause_remaining
-        members["ts"] = format_time(self.ts)
-        return members
+    push_bound: bool = field(default=False, metadata=OPTIONAL)
+    paused: bool = field(default=False, metadata=OPTIONAL)
+    pause_remaining: int = field(default=0, metadata=OPTIONAL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,7 +266,7 @@ class Paused:
         """Return the members of the reply."""
         members: dict[str, Any] = {
             "paused": self.remaining > 0,
-            "pause_until": _time(self.pause_until),
+            "pause_until": shown_time(self.pause_until),
         }
         if self.remaining > 0:
             members["pause_remaining"] = self.remaining
@@ -411,7 +333,3 @@ class PubAck:
     def to_bytes(self) -> bytes:
         """Return the JSON of the form `v1`."""
         return orjson.dumps(self.to_json())
-
-
-def _time(time_ns: int | None) -> str:
-    return _NO_TIME if time_ns is None else format_time(time_ns)

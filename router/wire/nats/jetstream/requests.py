@@ -6,18 +6,17 @@ Members have the names of the JSON; durations are nanoseconds, times nanoseconds
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar, Final, Self
+from typing import Any, Final, Self
 
-from router.wire.nats.jetstream.config import CONSUMER_MEMBERS, ConsumerConfig, StreamConfig
+from router.wire.nats.jetstream.config import ConsumerConfig, StreamConfig
 from router.wire.nats.jetstream.errors import ErrorCode, JetStreamError, error
+from router.wire.nats.jetstream.members import member, reader_of
 from router.wire.nats.jetstream.reading import (
     WHITESPACE,
     ObjectReader,
-    Reader,
     array,
     boolean,
     choice,
@@ -44,12 +43,11 @@ class _Request:
     """A body whose members are those of the dataclass."""
 
     __slots__ = ()
-    members: ClassVar[ObjectReader]
 
     @classmethod
     def read(cls, body: bytes) -> Self:
         """Return the request of a body; raises JetStreamError 10025."""
-        return cls(**cls.members.read(decode(body)))
+        return cls(**reader_of(cls).read(decode(body)))
 
 
 class _OptionalRequest(_Request):
@@ -111,57 +109,46 @@ def _split_pedantic(value: dict[str, Any]) -> tuple[bool, dict[str, Any]]:
 class ConsumerCreateRequest(_Request):
     """CONSUMER.CREATE and CONSUMER.DURABLE.CREATE."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {
-            "stream_name": text,
-            "config": lambda value: ConsumerConfig(**CONSUMER_MEMBERS(value)),
-            "action": choice(ConsumerAction),
-            "pedantic": boolean,
-        }
+    stream_name: str = member(text, "")
+    config: ConsumerConfig = member(
+        lambda value: ConsumerConfig(**reader_of(ConsumerConfig)(value)),
+        default_factory=ConsumerConfig,
     )
-    stream_name: str = ""
-    config: ConsumerConfig = field(default_factory=ConsumerConfig)
-    action: ConsumerAction = ConsumerAction.CREATE_OR_UPDATE
-    pedantic: bool = False
+    action: ConsumerAction = member(choice(ConsumerAction), ConsumerAction.CREATE_OR_UPDATE)
+    pedantic: bool = member(boolean, False)
 
 
 @dataclass(frozen=True, slots=True)
 class StreamInfoRequest(_OptionalRequest):
     """STREAM.INFO: `offset` is where the page of `state.subjects` starts."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {"offset": int64, "deleted_details": boolean, "subjects_filter": text}
-    )
-    offset: int = 0
-    deleted_details: bool = False
-    subjects_filter: str = ""
+    offset: int = member(int64, 0)
+    deleted_details: bool = member(boolean, False)
+    subjects_filter: str = member(text, "")
 
 
 @dataclass(frozen=True, slots=True)
 class StreamPageRequest(_OptionalRequest):
     """STREAM.NAMES and STREAM.LIST: streams that store `subject`, from `offset` on."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"offset": int64, "subject": text})
-    offset: int = 0
-    subject: str = ""
+    offset: int = member(int64, 0)
+    subject: str = member(text, "")
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerPageRequest(_OptionalRequest):
     """CONSUMER.NAMES and CONSUMER.LIST: consumers from `offset` on."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"offset": int64})
-    offset: int = 0
+    offset: int = member(int64, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class PurgeRequest(_OptionalRequest):
     """STREAM.PURGE: messages below `seq`, of the subjects of `filter`, but for the last `keep`."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"seq": uint64, "filter": text, "keep": uint64})
-    seq: int = 0
-    filter: str = ""
-    keep: int = 0
+    seq: int = member(uint64, 0)
+    filter: str = member(text, "")
+    keep: int = member(uint64, 0)
 
     @classmethod
     def read(cls, body: bytes) -> Self:
@@ -189,20 +176,11 @@ class _NeededRequest(_Request):
 class SnapshotRequest(_NeededRequest):
     """STREAM.SNAPSHOT: sizes of 0 stand for the server's own; `jsck` checks all messages first."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {
-            "deliver_subject": text,
-            "no_consumers": boolean,
-            "chunk_size": int64,
-            "window_size": int64,
-            "jsck": boolean,
-        }
-    )
-    deliver_subject: str = ""
-    no_consumers: bool = False
-    chunk_size: int = 0
-    window_size: int = 0
-    jsck: bool = False
+    deliver_subject: str = member(text, "")
+    no_consumers: bool = member(boolean, False)
+    chunk_size: int = member(int64, 0)
+    window_size: int = member(int64, 0)
+    jsck: bool = member(boolean, False)
 
 
 def _first_sequence(value: object) -> int:
@@ -214,46 +192,24 @@ def _first_sequence(value: object) -> int:
 class RestoreRequest(_NeededRequest):
     """STREAM.RESTORE: the configuration to be, and the first sequence that was kept."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {
-            "config": StreamConfig.from_json,
-            "state": _first_sequence,
-        }
-    )
-    config: StreamConfig = field(default_factory=StreamConfig)
-    state: int = 0
-
-
-_MESSAGE_GET_MEMBERS: Final[Mapping[str, Reader]] = {
-    "seq": uint64,
-    "last_by_subj": text,
-    "next_by_subj": text,
-    "batch": int64,
-    "max_bytes": int64,
-    "start_time": timestamp,
-    "multi_last": array(text, ""),
-    "up_to_seq": uint64,
-    "up_to_time": timestamp,
-    "no_hdr": boolean,
-}
-_DIRECT_GET: Final = ObjectReader(_MESSAGE_GET_MEMBERS, ignore_unknown=True)
+    config: StreamConfig = member(StreamConfig.from_json, default_factory=StreamConfig)
+    state: int = member(_first_sequence, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class MessageGetRequest(_Request):
     """STREAM.MSG.GET (`read`) and DIRECT.GET (`read_direct`)."""
 
-    members: ClassVar[ObjectReader] = ObjectReader(_MESSAGE_GET_MEMBERS)
-    seq: int = 0
-    last_by_subj: str = ""
-    next_by_subj: str = ""
-    batch: int = 0
-    max_bytes: int = 0
-    start_time: int | None = None
-    multi_last: tuple[str, ...] = ()
-    up_to_seq: int = 0
-    up_to_time: int | None = None
-    no_hdr: bool = False
+    seq: int = member(uint64, 0)
+    last_by_subj: str = member(text, "")
+    next_by_subj: str = member(text, "")
+    batch: int = member(int64, 0)
+    max_bytes: int = member(int64, 0)
+    start_time: int | None = member(timestamp, None)
+    multi_last: tuple[str, ...] = member(array(text, ""), ())
+    up_to_seq: int = member(uint64, 0)
+    up_to_time: int | None = member(timestamp, None)
+    no_hdr: bool = member(boolean, False)
 
     @classmethod
     def read(cls, body: bytes) -> Self:
@@ -280,7 +236,7 @@ class MessageGetRequest(_Request):
         if not body:
             raise ValueError("Empty Request")
         try:
-            request = cls(**_DIRECT_GET.read(decode(body)))
+            request = cls(**reader_of(cls, ignore_unknown=True).read(decode(body)))
         except JetStreamError:
             raise ValueError("Malformed Request") from None
         if not (request._starts() or request.next_by_subj or request.multi_last):
@@ -306,25 +262,22 @@ class MessageGetRequest(_Request):
 class MessageDeleteRequest(_NeededRequest):
     """STREAM.MSG.DELETE."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"seq": uint64, "no_erase": boolean})
-    seq: int = 0
-    no_erase: bool = False
+    seq: int = member(uint64, 0)
+    no_erase: bool = member(boolean, False)
 
 
 @dataclass(frozen=True, slots=True)
 class PauseRequest(_OptionalRequest):
     """CONSUMER.PAUSE: None, or a time that has passed, ends a pause."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"pause_until": timestamp})
-    pause_until: int | None = None
+    pause_until: int | None = member(timestamp, None)
 
 
 @dataclass(frozen=True, slots=True)
 class UnpinRequest(_Request):
     """CONSUMER.UNPIN."""
 
-    members: ClassVar[ObjectReader] = ObjectReader({"group": text})
-    group: str = ""
+    group: str = member(text, "")
 
     @classmethod
     def read(cls, body: bytes) -> Self:
@@ -342,37 +295,22 @@ class PullRequest(_Request):
     Unlike the other requests this one may have members that the server does not know.
     """
 
-    members: ClassVar[ObjectReader] = ObjectReader(
-        {
-            "expires": int64,
-            "batch": int64,
-            "max_bytes": int64,
-            "no_wait": boolean,
-            "idle_heartbeat": int64,
-            "group": text,
-            "min_pending": int64,
-            "min_ack_pending": int64,
-            "id": text,
-            "priority": int64,
-        },
-        ignore_unknown=True,
-    )
-    expires: int = 0
-    batch: int = 1
-    max_bytes: int = 0
-    no_wait: bool = False
-    idle_heartbeat: int = 0
-    group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
-    id: str = ""
-    priority: int = 0
+    expires: int = member(int64, 0)
+    batch: int = member(int64, 1)
+    max_bytes: int = member(int64, 0)
+    no_wait: bool = member(boolean, False)
+    idle_heartbeat: int = member(int64, 0)
+    group: str = member(text, "")
+    min_pending: int = member(int64, 0)
+    min_ack_pending: int = member(int64, 0)
+    id: str = member(text, "")
+    priority: int = member(int64, 0)
 
     @classmethod
     def read(cls, body: bytes) -> PullRequest:
         """Return the request of a body; raises JetStreamError 10025."""
         stripped = body.strip()
         if stripped.startswith(b"{"):
-            return cls(**cls.members.read(decode(stripped)))
+            return cls(**reader_of(cls, ignore_unknown=True).read(decode(stripped)))
         number = _NUMBER.fullmatch(stripped)
         return cls(batch=int(stripped)) if number else cls()
