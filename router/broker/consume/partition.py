@@ -29,6 +29,7 @@ from router.broker.consume.dispatch.exclusive import Exclusive, Failover
 from router.broker.consume.dispatch.key_shared import KeyShared
 from router.broker.consume.dispatch.shared import Shared
 from router.broker.consume.producers import ProducerTable
+from router.broker.consume.visible import Visible
 from router.broker.storage import Ack, Cursor, Ledger, SubscriptionRecord, TopicRecord
 from router.errors import (
     NotAllowedError,
@@ -60,6 +61,7 @@ class Partition:
         self.topic = topic
         self.index = index
         self.ledger: Ledger = store.ledger(topic.ledger_ids[max(0, index)])
+        self.visible = Visible(self.ledger)
         self.producers = ProducerTable(self.ledger, partial(store.save_epoch, self.ledger))
         self.dispatchers: list[Dispatcher] = []
         self.closed = False
@@ -223,6 +225,7 @@ class Subscription:
         self.partition_index = partition.index
         self.name = name
         self.ledger = partition.ledger
+        self.visible = partition.visible
         self.record = record
         self.cursor = Cursor(start - 1) if record is None else record.cursor
         self.dispatcher: Dispatcher | None = None
@@ -266,14 +269,15 @@ class Subscription:
         if self.dispatcher is None or self.dispatcher.feed.failure is None:
             return None
         first = self.cursor.next_unacked(self.cursor.mark_delete + 1)
-        return self.dispatcher.feed.failure if first >= self._blocked_at() else None
+        return self.dispatcher.feed.failure if first >= self.end else None
 
     @property
     def end(self) -> int:
-        """Return the entry that delivery cannot reach now: not durable yet, or not readable."""
-        if self.dispatcher is None or self.dispatcher.feed.failure is None:
-            return self.ledger.durable_entry
-        return self._blocked_at()
+        """Return the entry that delivery cannot reach now: not visible yet, or not readable."""
+        dispatcher = self.dispatcher
+        if dispatcher is None or dispatcher.feed.failure is None:
+            return self.visible.end_entry
+        return self.cursor.next_unacked(dispatcher.feed.position)
 
     def attach(self, consumer: Consumer, kind: Kind, dispatcher: Dispatcher | None = None) -> None:
         """Add a consumer, of which the first makes the dispatcher, or brings one of its kind.
@@ -402,7 +406,7 @@ class Subscription:
         self.cursor.skip(start, end - 1)
 
     def pass_over(self, first: int, end: int) -> None:
-        """Pass over entries whose messages are deleted; a restart finds such gaps again."""
+        """Pass over entries of which nothing is visible; a restart finds such gaps again."""
         self.cursor.skip(first, end - 1)
         self.notify_end()
 
@@ -436,10 +440,6 @@ class Subscription:
         self.idle = False
         if self.record is not None:
             self.record.last_used_ms = self.context.now_ms()
-
-    def _blocked_at(self) -> int:
-        assert self.dispatcher is not None
-        return self.cursor.next_unacked(self.dispatcher.feed.position)
 
     def _drop_dispatcher(self) -> None:
         if self.dispatcher is not None:

@@ -334,7 +334,7 @@ def respond(request: Request, batches: Sequence[BatchResult]) -> Any:
     for batch in batches:
         log_start = NO_OFFSET
         if batch.producer is not None:
-            log_start = batch.producer.partition.ledger.first_live_number
+            log_start = batch.producer.partition.visible.first_number
         found = request.struct(
             "PartitionProduceResponse",
             index=batch.index,

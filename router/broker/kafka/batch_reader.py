@@ -6,8 +6,8 @@ transcoded, in a thread, and cached. One that cannot be read keeps its offsets: 
 records stands for it, and readers go on behind it. Where damage hides entries a reader is sent what
 follows; Kafka's offsets may have gaps.
 
-A batch of which records are deleted is sent with the others, at their offsets (`without_deleted`).
-One of which all are deleted is left out; where nothing follows it in a response, a batch without
+A batch of which records are left out is sent with the others, at their offsets (`without_deleted`).
+One of which all are left out is not sent; where nothing follows it in a response, a batch without
 records stands for it, so that readers know how far they are.
 
 Entries in memory are read at once (`read_cached`), others in the storage's reader threads, so that
@@ -24,6 +24,7 @@ from typing import Final
 import structlog
 
 from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.consume.visible import Visible
 from router.broker.entries import ALL_MESSAGES, MAX_JOB_ENTRIES, Transcoder
 from router.broker.entries.kafka import TAG, empty, without_deleted
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
@@ -50,7 +51,7 @@ _log = structlog.get_logger(__name__)
 class Batches:
     """The bytes of some batches, and the place behind them: the next offset and entry.
 
-    `sent` is the offset behind the last batch; what lies between is deleted. `entry` is NO_ENTRY
+    `sent` is the offset behind the last batch; what lies between is left out. `entry` is NO_ENTRY
     where it is not known.
     """
 
@@ -70,13 +71,13 @@ class Batches:
         """Go on behind an entry."""
         self.offset, self.entry = entry.index + 1, entry.entry_id + 1
 
-    def finish(self, ledger: Ledger) -> None:
-        """Go on behind what is deleted; a batch without records stands for it at the end."""
-        if not ledger.deleted:
+    def finish(self, visible: Visible) -> None:
+        """Go on behind what is left out; a batch without records stands for it at the end."""
+        if not visible.leaves_out:
             return
-        live = min(ledger.deleted.first_live(self.offset), ledger.durable_number)
-        if live > self.offset:
-            self.offset, self.entry = live, NO_ENTRY
+        following = min(visible.first_from(self.offset), visible.end_number)
+        if following > self.offset:
+            self.offset, self.entry = following, NO_ENTRY
         if self.offset > self.sent:
             self._add(self.sent, empty(min(self.offset - self.sent, MAX_EMPTY), NO_TIMESTAMP))
             self.sent = self.offset
@@ -103,19 +104,19 @@ class BatchReader:
         self._tally = context.topics.tally
         self._positions: dict[int, tuple[int, int]] = {}
 
-    def read_cached(self, ledger: Ledger, offset: int, max_bytes: int) -> Batches | None:
+    def read_cached(self, visible: Visible, offset: int, max_bytes: int) -> Batches | None:
         """Return batches from an offset on that are in memory; None: `read` finds them."""
-        found = self._begin(ledger, offset)
+        found = self._begin(visible, offset)
         if found.entry == NO_ENTRY:
             return None
-        if found.entry >= ledger.durable_entry:
-            found.finish(ledger)
+        if found.entry >= visible.end_entry:
+            found.finish(visible)
             return found
-        entries = ledger.read_cached(found.entry, MAX_ENTRIES, max_bytes)
+        entries = visible.read_cached(found.entry, MAX_ENTRIES, max_bytes)
         if not entries:
             return None
         for one in entries:
-            live = ledger.live_messages(one) if ledger.deleted else None
+            live = visible.messages(one)
             if live == 0:
                 found.leave_out(one)
                 continue
@@ -123,23 +124,23 @@ class BatchReader:
                 found.add(one, one.payload)
                 continue
             left = ALL_MESSAGES if live is None else live
-            payload = self._transcoder.cached(ledger.id, one, TAG, left)
+            payload = self._transcoder.cached(visible.ledger.id, one, TAG, left)
             if payload is None:
                 return found if found.size else None
             if found.size and found.size + len(payload) > max_bytes:
                 return found
             found.add(one, payload)
-        found.finish(ledger)
+        found.finish(visible)
         return found
 
-    async def read(self, ledger: Ledger, offset: int, max_bytes: int) -> Batches:
+    async def read(self, visible: Visible, offset: int, max_bytes: int) -> Batches:
         """Return batches from an offset on; raise OSError."""
-        found = self._begin(ledger, offset)
+        ledger, found = visible.ledger, self._begin(visible, offset)
         if found.entry == NO_ENTRY:
             found.entry = await ledger.entry_of_number(found.offset)
-        entries = await self._read(ledger, found.entry, max_bytes)
+        entries = await self._read(visible, found.entry, max_bytes)
         for place, one in enumerate(entries):
-            live = ledger.live_messages(one) if ledger.deleted else None
+            live = visible.messages(one)
             if live == 0:
                 found.leave_out(one)
                 continue
@@ -151,7 +152,7 @@ class BatchReader:
             if found.size and found.size + len(payload) > max_bytes:
                 return found
             found.add(one, payload)
-        found.finish(ledger)
+        found.finish(visible)
         return found
 
     def remember(self, ledger: Ledger, batches: Batches) -> None:
@@ -162,29 +163,30 @@ class BatchReader:
         if len(self._positions) > MAX_POSITIONS:
             del self._positions[next(iter(self._positions))]
 
-    def _begin(self, ledger: Ledger, offset: int) -> Batches:
-        """Return no batches yet, with the first offset from one on that is not deleted.
+    def _begin(self, visible: Visible, offset: int) -> Batches:
+        """Return no batches yet, with the first offset from one on that is not left out.
 
         Its entry is NO_ENTRY if it has to be looked up on disk.
         """
-        live = min(ledger.deleted.first_live(offset), ledger.durable_number)
+        ledger = visible.ledger
+        first = min(visible.first_from(offset), visible.end_number)
         known, entry = self._positions.get(ledger.id, (-1, 0))
-        if known == live:
-            return Batches(offset=live, entry=max(entry, ledger.first_entry), sent=offset)
-        cached = ledger.cached_entry_of_number(live)
-        return Batches(offset=live, entry=NO_ENTRY if cached is None else cached, sent=offset)
+        if known == first:
+            return Batches(offset=first, entry=max(entry, ledger.first_entry), sent=offset)
+        cached = ledger.cached_entry_of_number(first)
+        return Batches(offset=first, entry=NO_ENTRY if cached is None else cached, sent=offset)
 
-    async def _read(self, ledger: Ledger, entry: int, max_bytes: int) -> Sequence[Entry]:
+    async def _read(self, visible: Visible, entry: int, max_bytes: int) -> Sequence[Entry]:
         """Return entries; damage is passed over, and counted once something follows it."""
         first, damage = entry, None
         while True:
             try:
-                found = await ledger.read(entry, MAX_ENTRIES, max_bytes)
+                found = await visible.read(entry, MAX_ENTRIES, max_bytes)
             except DamagedError as error:
                 damage, entry = error, error.last + 1
                 continue
             if damage is not None and found:
-                self._skipped(ledger, first, damage.last, damage)
+                self._skipped(visible.ledger, first, damage.last, damage)
             return found
 
     def _skipped(self, ledger: Ledger, first: int, last: int, error: Exception) -> None:
@@ -211,7 +213,7 @@ class BatchReader:
     async def _without_deleted(
         self, ledger: Ledger, entry: Entry, payload: bytes, live: int
     ) -> bytes:
-        """Return a batch with those of its records that are not deleted, made in a thread."""
+        """Return a batch with those of its records that are visible, made in a thread."""
         made = self._transcoder.cached(ledger.id, entry, TAG, live)
         if made is None:
             try:

@@ -58,16 +58,16 @@ async def _delete(request: Request, topic: str, asked: Any) -> tuple[ErrorCode, 
 
 
 async def _deleted(request: Request, record: TopicRecord, asked: Any) -> tuple[ErrorCode, int]:
-    ledger = request.context.partition(record, asked.partition_index).ledger
-    end = ledger.durable_number
+    visible = request.context.partition(record, asked.partition_index).visible
+    end = visible.ledger.durable_number
     before = end if asked.offset == HIGH_WATERMARK else asked.offset
     if not 0 <= before <= end:
         return ErrorCode.OFFSET_OUT_OF_RANGE, NO_WATERMARK
-    if before > ledger.first_live_number:
-        await request.context.topics.store.delete_before(ledger, before)
+    if before > visible.first_number:
+        await request.context.topics.store.delete_before(visible.ledger, before)
         user = request.client.identity.principal.name
         _log.info("records-deleted", topic=record.name, before=before, user=user)
-    return ErrorCode.NONE, min(ledger.first_live_number, ledger.durable_number)
+    return ErrorCode.NONE, min(visible.first_number, end)
 
 
 DELETE_RECORDS: Final = Api(21, "DeleteRecords", (0, 2), delete_records)

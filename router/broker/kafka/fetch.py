@@ -20,11 +20,12 @@ from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.consume import Partition
+from router.broker.consume.visible import Visible
 from router.broker.kafka.batch_reader import Batches, BatchReader
 from router.broker.kafka.client import Api, Client, Request
 from router.broker.kafka.context import LEADER_EPOCH
 from router.broker.kafka.failures import ErrorCode, error_code
-from router.broker.storage import Ledger, StoreError
+from router.broker.storage import StoreError
 from router.errors import RouterError
 from router.model import TopicName
 
@@ -135,8 +136,8 @@ class Fetching:
         if job is not self._job or self._connection.closed:
             return
         limit = Limit(self._limit(job))
-        for one, ledger, wanted in _readable(job, limit):
-            found = self._reader.read_cached(ledger, one.offset, wanted)
+        for one, visible, wanted in _readable(job, limit):
+            found = self._reader.read_cached(visible, one.offset, wanted)
             if found is None:
                 self._connection.spawn(self._read(job))
                 return
@@ -145,11 +146,11 @@ class Fetching:
 
     async def _read(self, job: FetchJob) -> None:
         limit = Limit(self._limit(job))
-        for one, ledger, wanted in _readable(job, limit):
+        for one, visible, wanted in _readable(job, limit):
             try:
-                found = self._reader.read_cached(ledger, one.offset, wanted)
+                found = self._reader.read_cached(visible, one.offset, wanted)
                 if found is None:
-                    found = await self._reader.read(ledger, one.offset, wanted)
+                    found = await self._reader.read(visible, one.offset, wanted)
             except (OSError, StoreError) as failure:
                 one.code = error_code(failure)
             else:
@@ -207,13 +208,13 @@ class Fetching:
             self._forget(self._job)
 
 
-def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Ledger, int]]:
+def _readable(job: FetchJob, limit: Limit) -> Iterator[tuple[PartitionFetch, Visible, int]]:
     """Yield the partitions to read, and how many bytes of each, while the limit leaves some."""
     for one in job.partitions:
         one.batches = None
         if limit.left and _in_range(one):
             assert one.partition is not None
-            yield one, one.partition.ledger, min(one.max_bytes, limit.left)
+            yield one, one.partition.visible, min(one.max_bytes, limit.left)
 
 
 def _in_range(one: PartitionFetch) -> bool:
@@ -237,7 +238,7 @@ def _available(one: PartitionFetch) -> int:
         return 0
     found = one.batches
     size, offset = (0, one.offset) if found is None else (found.size, found.offset)
-    more = offset < one.partition.ledger.durable_number and (size or found is None)
+    more = offset < one.partition.visible.end_number and (size or found is None)
     return max(size, one.max_bytes) if more else size
 
 
@@ -253,17 +254,17 @@ def _response(job: FetchJob) -> Any:
     topics: dict[str | bytes, list[Any]] = {}
     named = "topic_id" if request.version >= TOPIC_IDS else "topic"
     for one in job.partitions:
-        high = start = UNKNOWN
+        high = stable = start = UNKNOWN
         if one.partition is not None and one.code != _unknown(one.topic):
-            ledger = one.partition.ledger
-            high = ledger.durable_number
-            start = min(ledger.first_live_number, high)
+            visible = one.partition.visible
+            high, stable = visible.ledger.durable_number, visible.end_number
+            start = min(visible.first_number, high)
         found = request.struct(
             "PartitionData",
             partition_index=one.index,
             error_code=one.code,
             high_watermark=high,
-            last_stable_offset=high,
+            last_stable_offset=stable,
             log_start_offset=start,
             aborted_transactions=() if committed else None,
             records=b"" if one.batches is None else one.batches.records(),

@@ -4,7 +4,7 @@ A time stands for the first record, in the order of offsets, whose timestamp is 
 timestamps are those that Kafka clients read: of records the ones that their senders gave them, of
 messages of other protocols the event time, or else the time of storing. The log has an index of
 them (`Ledger.find_latest_time`), so the batch that it finds is the only one that is opened, unless
-what is looked for was deleted or cannot be read.
+what is looked for is left out or cannot be read.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any, Final
 
 from router.access.permissions import Right
 from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.consume.visible import Visible
 from router.broker.entries.kafka import TAG, timestamps
 from router.broker.kafka.client import Api, Request
 from router.broker.kafka.context import LEADER_EPOCH, KafkaContext
 from router.broker.kafka.failures import ErrorCode, error_code
-from router.broker.storage import DamagedError, Entry, Ledger, StoreError
+from router.broker.storage import DamagedError, Entry, StoreError
 from router.errors import RouterError
 from router.model import TopicName
 
@@ -45,11 +46,11 @@ async def _partition(request: Request, topic: str, asked: Any) -> Any:
     index = asked.partition_index
     code, timestamp, offset = ErrorCode.NONE, *NONE
     try:
-        ledger = _ledger(request, topic, asked)
-        if isinstance(ledger, ErrorCode):
-            code = ledger
+        visible = _visible(request, topic, asked)
+        if isinstance(visible, ErrorCode):
+            code = visible
         else:
-            timestamp, offset = await _offset(request.context, ledger, asked.timestamp)
+            timestamp, offset = await _offset(request.context, visible, asked.timestamp)
     except (RouterError, StoreError, OSError) as failure:
         code = error_code(failure)
     request.count_error(code)
@@ -65,7 +66,7 @@ async def _partition(request: Request, topic: str, asked: Any) -> Any:
     return found
 
 
-def _ledger(request: Request, topic: str, asked: Any) -> Ledger | ErrorCode:
+def _visible(request: Request, topic: str, asked: Any) -> Visible | ErrorCode:
     record = request.context.topics.find_kafka(topic)
     if record is None:
         return request.client.missing(topic)
@@ -73,41 +74,42 @@ def _ledger(request: Request, topic: str, asked: Any) -> Ledger | ErrorCode:
         return ErrorCode.TOPIC_AUTHORIZATION_FAILED
     if asked.current_leader_epoch > LEADER_EPOCH:
         return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return request.context.partition(record, asked.partition_index).ledger
+    return request.context.partition(record, asked.partition_index).visible
 
 
-async def _offset(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[int, int]:
+async def _offset(context: KafkaContext, visible: Visible, wanted: int) -> tuple[int, int]:
     """Return the timestamp and offset that stand for a time, or for one of the constants."""
     if wanted == LATEST:
-        return NONE[0], ledger.durable_number
+        return NONE[0], visible.end_number
     if wanted == EARLIEST:
-        return NONE[0], min(ledger.first_live_number, ledger.durable_number)
+        return NONE[0], min(visible.first_number, visible.end_number)
     if wanted == MAX_TIMESTAMP:
-        return await _latest(context, ledger)
+        return await _latest(context, visible)
     if wanted < 0:
         return NONE
-    return await _by_time(context, ledger, wanted)
+    return await _by_time(context, visible, wanted)
 
 
-async def _latest(context: KafkaContext, ledger: Ledger) -> tuple[int, int]:
+async def _latest(context: KafkaContext, visible: Visible) -> tuple[int, int]:
     """Return the first record with the largest timestamp.
 
-    If that record was deleted, it is the newest one of those that were not.
+    If that record is left out, it is the newest one of those that are not.
     """
-    found = await _by_time(context, ledger, await ledger.latest_time())
-    number = ledger.deleted.last_live(ledger.durable_number - 1)
+    ledger = visible.ledger
+    found = await _by_time(context, visible, await ledger.latest_time())
+    number = visible.last_to(visible.end_number - 1)
     if found != NONE or number < ledger.first_number:
         return found
     entries = await ledger.read(await ledger.entry_of_number(number), 1, 1)
     if not entries or entries[0].index < number:
         return NONE
-    times = await _times(context, ledger, entries[0])
+    times = await _times(context, visible, entries[0])
     return (times[-1][1], number) if times else NONE
 
 
-async def _by_time(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[int, int]:
-    entry = 0
-    while (entry := await ledger.find_latest_time(wanted, entry)) < ledger.durable_entry:
+async def _by_time(context: KafkaContext, visible: Visible, wanted: int) -> tuple[int, int]:
+    ledger, entry = visible.ledger, 0
+    while (entry := await ledger.find_latest_time(wanted, entry)) < visible.end_entry:
         try:
             entries = await ledger.read(entry, 1, 1)
         except DamagedError as damage:
@@ -115,28 +117,30 @@ async def _by_time(context: KafkaContext, ledger: Ledger, wanted: int) -> tuple[
             continue
         if not entries:
             break
-        for offset, time in await _times(context, ledger, entries[0]):
+        for offset, time in await _times(context, visible, entries[0]):
             if time >= wanted:
                 return min(time, _LAST_TIME), offset
         entry = entries[0].entry_id + 1
-        live = ledger.deleted.first_live(entries[0].index + 1)
-        if live > entries[0].index + 1:
-            entry = max(entry, await ledger.entry_of_number(live))
+        following = visible.first_from(entries[0].index + 1)
+        if following > entries[0].index + 1:
+            entry = max(entry, await ledger.entry_of_number(following))
     return NONE
 
 
-async def _times(context: KafkaContext, ledger: Ledger, entry: Entry) -> Sequence[tuple[int, int]]:
-    """Return the offsets of the records of an entry that are not deleted, with their timestamps.
+async def _times(
+    context: KafkaContext, visible: Visible, entry: Entry
+) -> Sequence[tuple[int, int]]:
+    """Return the offsets of the records of an entry that are visible, with their timestamps.
 
     There are none of an entry that cannot be read.
     """
-    live = ledger.live_messages(entry)
+    live = visible.messages(entry)
     if live == 0:
         return ()
     try:
         payload = entry.payload
         if entry.format != TAG:
-            payload = await context.transcoder.transcoded(ledger.id, [entry], TAG)
+            payload = await context.transcoder.transcoded(visible.ledger.id, [entry], TAG)
         times = await context.workers.run(timestamps, payload)
     except UnreadableEntryError:
         return ()

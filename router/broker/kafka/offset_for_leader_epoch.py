@@ -36,12 +36,12 @@ def _partition(request: Request, topic: str, asked: Any) -> Any:
         found.error_code = ErrorCode.UNKNOWN_LEADER_EPOCH
     else:
         try:
-            ledger = request.context.partition(record, asked.partition).ledger
+            visible = request.context.partition(record, asked.partition).visible
         except RouterError as failure:
             found.error_code = error_code(failure)
         else:
             if asked.leader_epoch == LEADER_EPOCH:
-                found.leader_epoch, found.end_offset = LEADER_EPOCH, ledger.durable_number
+                found.leader_epoch, found.end_offset = LEADER_EPOCH, visible.end_number
     return found
 
 

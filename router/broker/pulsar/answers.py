@@ -145,7 +145,7 @@ async def stats(
 async def _backlog(subscription: AnySubscription) -> int:
     if not isinstance(subscription, Subscription):
         return 0
-    return await BacklogCounter().backlog(subscription.ledger, subscription.cursor)
+    return await BacklogCounter().backlog(subscription.visible, subscription.cursor)
 
 
 def _unacknowledged(consumer: PulsarConsumer) -> int:

@@ -25,7 +25,7 @@ from router.broker.pulsar.failures import NO_TRANSACTIONS, answer, error, reques
 from router.broker.pulsar.positions import (
     cached_position,
     last_entry,
-    last_live_entry,
+    last_visible_entry,
     read_position,
     start_entry,
 )
@@ -210,8 +210,8 @@ class Consuming:
             self._client.send(error(request_id, pb.MetadataError, "Consumer not found"))
         elif (failure := subscription.failure) is not None:
             self._client.send(error(request_id, *answer(failure)))
-        elif subscription.ledger.deleted:
-            self._connection.spawn(self._read_last_live(subscription, request_id))
+        elif subscription.visible.leaves_out:
+            self._connection.spawn(self._read_last_visible(subscription, request_id))
         else:
             last = last_entry(subscription, unacknowledged=self._client.ours)
             place = cached_position(subscription, last, self._log.transcoder)
@@ -224,10 +224,10 @@ class Consuming:
         place = await read_position(subscription, last, self._log.transcoder)
         self._client.send(answers.last_message(request_id, subscription, place))
 
-    async def _read_last_live(self, subscription: Subscription, request_id: int) -> None:
+    async def _read_last_visible(self, subscription: Subscription, request_id: int) -> None:
         transcoder = self._log.transcoder
         try:
-            last = await last_live_entry(subscription, unacknowledged=self._client.ours)
+            last = await last_visible_entry(subscription, unacknowledged=self._client.ours)
         except OSError as failure:
             self._client.send(request_failed(request_id, failure))
             return

@@ -35,7 +35,7 @@ def last_entry(subscription: Subscription, *, unacknowledged: bool) -> int | Non
 
     `unacknowledged`: the last one that will be, which is not the same where single entries at the
     end are acknowledged or given up as damaged. None: there is none at all. Where messages are
-    deleted `last_live_entry` finds it.
+    left out `last_visible_entry` finds it.
     """
     last = subscription.end - 1
     if unacknowledged:
@@ -43,17 +43,17 @@ def last_entry(subscription: Subscription, *, unacknowledged: bool) -> int | Non
     return last if last >= subscription.ledger.first_entry else None
 
 
-async def last_live_entry(subscription: Subscription, *, unacknowledged: bool) -> int | None:
-    """Return the last entry, as `last_entry` does, that has messages which are not deleted.
+async def last_visible_entry(subscription: Subscription, *, unacknowledged: bool) -> int | None:
+    """Return the last entry, as `last_entry` does, that has messages which are not left out.
 
     Raises OSError if files cannot be opened.
     """
-    ledger, last = subscription.ledger, subscription.end - 1
+    ledger, visible, last = subscription.ledger, subscription.visible, subscription.end - 1
     while last >= ledger.first_entry:
         if unacknowledged:
             last = _unacknowledged(subscription, last)
         behind = await ledger.number_before(last + 1)
-        number = ledger.deleted.last_live(behind - 1)
+        number = visible.last_to(behind - 1)
         if number < ledger.first_number:
             break
         entry = await ledger.entry_of_number(number)
@@ -61,7 +61,7 @@ async def last_live_entry(subscription: Subscription, *, unacknowledged: bool) -
             last = entry
             continue
         first = await ledger.number_before(last)
-        live = ledger.deleted.live_between(first, behind - 1)
+        live = visible.between(first, behind - 1)
         left = bits(subscription.cursor.ack_set(last)) if unacknowledged else 0
         if live & (left or live):
             return last
@@ -115,7 +115,7 @@ def _position(
         with suppress(UnreadableEntryError, ProtocolError):
             metadata = read_metadata(transcoder.payload(ledger_id, entry, PULSAR_FORMAT))
             if metadata.HasField("num_messages_in_batch"):
-                live = subscription.ledger.live_messages(entry)
+                live = subscription.visible.messages(entry)
                 last_in_batch = (entry.messages if not live else live.bit_length()) - 1
     return pb.MessageIdData(
         ledgerId=ledger_id,

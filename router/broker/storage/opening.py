@@ -132,7 +132,7 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     clipped = [
         (ledger.id, ledger.next_index)
         for ledger in ledgers
-        if ledger.deleted.remove_from(ledger.next_index)
+        if ledger.deleted_numbers.remove_from(ledger.next_index)
     ]
     removed = [ledger for ledger in ledgers if ledger.removed_entry > ledger.next_entry]
     for ledger in removed:

@@ -146,7 +146,7 @@ class Ledger(PartitionReader):
         self.flushed_entry = self._recorded_entry = next_entry
         self.flushed_index = next_index
         self.next_index = next_index
-        self.deleted = DeletedRanges(deleted)
+        self.deleted_numbers = DeletedRanges(deleted)
         self._set_first()
 
     def replay(self, record: Record) -> None:
@@ -183,7 +183,7 @@ class Ledger(PartitionReader):
         `removed_entry`: a limit deletes them, and all before this entry is gone then.
         """
         self.removed_entry = max(self.removed_entry, removed_entry)
-        lowest, highest, deleted = self.first_number, self.next_index - 1, self.deleted
+        lowest, highest, deleted = self.first_number, self.next_index - 1, self.deleted_numbers
         count = 0
         for first, last in ranges:
             # `max` and `min` take three times as long.
@@ -252,7 +252,7 @@ class Ledger(PartitionReader):
     @property
     def messages(self) -> int:
         """Messages that the ledger holds and that are not deleted."""
-        return self.next_index - self.first_number - self.deleted.count
+        return self.next_index - self.first_number - self.deleted_numbers.count
 
     def given_up(self, first: int, end: int) -> int:
         """Return how many of the entries from `first` to before `end` a repair gave up.
@@ -309,7 +309,7 @@ class Ledger(PartitionReader):
         self._parts.tails.unflushed_size -= self._unflushed_held
         self.unflushed = []
         self._unflushed_size = self._unflushed_held = 0
-        self.deleted = DeletedRanges()
+        self.deleted_numbers = DeletedRanges()
         self._tail.clear()
         self.listeners.clear()
 
@@ -335,7 +335,7 @@ class Ledger(PartitionReader):
         # A segment that has not grown since is on record as it is.
         grown = tuple(s for s in self.segments if s.next_entry > self._recorded_entry)
         self._recorded_entry = self.flushed_entry
-        deleted = self.deleted.take_changes()
+        deleted = self.deleted_numbers.take_changes()
         return LedgerChange(
             self.id,
             self.flushed_entry,
@@ -366,5 +366,5 @@ class Ledger(PartitionReader):
         first = self.segments[0] if self.segments else None
         self.first_entry = self.flushed_entry if first is None else first.first_entry
         self.first_number = self.flushed_index if first is None else first.first_index
-        if self.deleted:
-            self.deleted.remove_below(self.first_number)
+        if self.deleted_numbers:
+            self.deleted_numbers.remove_below(self.first_number)

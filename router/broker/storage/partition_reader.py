@@ -35,10 +35,10 @@ class PartitionReader:
     `first_entry` is the oldest that is kept, and all below `durable_entry` are on disk and
     readable; `first_number` and `durable_number` are the numbers of the first messages there. The
     first ones follow from the segments and the next number that the metadata names, so they never
-    go back: not when retention removes everything, nor when the process ends. `deleted` are the
-    numbers of messages that were deleted one by one: entries are read as they were written, and
-    readers leave those messages out. All before `removed_entry` is gone, and retention or a limit
-    of a stream took some of it: that is lost to readers that have not received it.
+    go back: not when retention removes everything, nor when the process ends. `deleted_numbers` are
+    those of messages that were deleted one by one: entries are read as they were written, and what
+    delivers them leaves those messages out. All before `removed_entry` is gone, and retention or a
+    limit of a stream took some of it: that is lost to readers that have not received it.
     """
 
     def __init__(self, ledger_id: int, reader: SegmentReader, readers: Executor) -> None:
@@ -49,7 +49,7 @@ class PartitionReader:
         self.segments: tuple[Segment, ...] = ()
         self.flushed_entry = self.flushed_index = 0
         self.discarded = False
-        self.deleted = DeletedRanges()
+        self.deleted_numbers = DeletedRanges()
         self._reader = reader
         self._readers = readers
         self._tail: dict[int, Entry] = {}
@@ -62,11 +62,6 @@ class PartitionReader:
         last = self._tail.get(self.durable_entry - 1)
         return self.flushed_index if last is None else last.index + 1
 
-    @property
-    def first_live_number(self) -> int:
-        """The number of the first message that is not deleted, durable or not."""
-        return self.deleted.first_live(self.first_number)
-
     def gaps(self) -> Iterator[tuple[int, int]]:
         """Yield the entries between segments that are gone, ends included.
 
@@ -75,16 +70,6 @@ class PartitionReader:
         for segment, following in pairwise(self.segments):
             if segment.next_entry < following.first_entry:
                 yield segment.next_entry, following.first_entry - 1
-
-    def live_messages(self, entry: Entry) -> int | None:
-        """Return the messages of an entry that are not deleted, a bit for each; None: all are left.
-
-        The first message has the lowest bit.
-        """
-        first, last = entry.index + 1 - entry.messages, entry.index
-        if not self.deleted.overlaps(first, last):
-            return None
-        return self.deleted.live_between(first, last)
 
     def cached(self, entry: int) -> Entry | None:
         """Return a durable entry that is in memory; None: `read` may have it."""

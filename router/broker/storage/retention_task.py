@@ -93,7 +93,7 @@ class RetentionTask:
         await self._checkpoint(now_ms)
 
         def choose(one: Ledger) -> Sequence[Segment]:
-            return () if one.discarded else without_messages(one.segments, one.deleted)
+            return () if one.discarded else without_messages(one.segments, one.deleted_numbers)
 
         await self._drop([ledger], choose, "delete-records")
 
@@ -108,10 +108,10 @@ class RetentionTask:
                     dropped[ledger] = found
             gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
             # Messages may have been deleted since the checkpoint: what goes because of it says so.
-            deleted = [(ledger.id, ledger.deleted.take_changes()) for ledger in dropped]
+            deleted = [(ledger.id, ledger.deleted_numbers.take_changes()) for ledger in dropped]
 
             removed = {
-                ledger: max(ledger.removed_entry, removed_entry(segments, ledger.deleted))
+                ledger: max(ledger.removed_entry, removed_entry(segments, ledger.deleted_numbers))
                 for ledger, segments in dropped.items()
             }
 
@@ -167,7 +167,7 @@ class RetentionTask:
         active = (record.cursor.mark_delete for record in subscriptions if not record.passive)
         acked = min(active, default=None)
         keep = self._catalog.keep(ledger.topic_id)
-        return removable(ledger.segments, keep, acked, now_ms, ledger.deleted)
+        return removable(ledger.segments, keep, acked, now_ms, ledger.deleted_numbers)
 
     async def _checkpoint_age(self) -> int:
         """Return how long the entries that only the journal has may be there, in milliseconds."""

@@ -93,11 +93,11 @@ class AdminCalls:
         (found,) = self._subscriptions(self._topics.parse(topic), subscription)
         cursor, ledger = found.cursor, found.ledger
         first = cursor.next_unacked(max(cursor.mark_delete + 1, ledger.first_entry))
-        end = ledger.durable_entry
+        end = found.visible.end_entry
         whole = sum(max(0, min(b + 1, end) - max(a, first)) for a, b in cursor.ranges())
         return {
             "entries": max(0, end - first - whole),
-            "messages": await BacklogCounter().backlog(ledger, cursor),
+            "messages": await BacklogCounter().backlog(found.visible, cursor),
             "first": [ledger.id, first] if first < end else None,
             "last": [ledger.id, end - 1] if first < end else None,
         }

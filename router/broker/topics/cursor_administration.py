@@ -181,19 +181,19 @@ class CursorAdmin:
     async def read(self, topic: str, choice: EntryChoice) -> tuple[Partition, Entry | None]:
         """Return a partition and its entry, None: there is none.
 
-        Where all messages of an entry that is counted are deleted, the next one stands for it.
+        Where nothing is visible of an entry that is counted, the next one stands for it.
         """
         partition = self._partition(topic)
-        ledger = partition.ledger
+        ledger, visible = partition.ledger, partition.visible
         entry = await _entry(ledger, self._wanted(topic, partition, choice))
-        if entry is None or ledger.live_messages(entry) != 0:
+        if entry is None or visible.messages(entry) != 0:
             return partition, entry
         if choice.entry is not None:
             return partition, None
-        number = ledger.deleted.first_live(entry.index)
+        number = visible.first_from(entry.index)
         if choice.latest:
-            number = ledger.deleted.last_live(entry.index)
-        if not ledger.first_number <= number < ledger.durable_number:
+            number = visible.last_to(entry.index)
+        if not visible.contains(number):
             return partition, None
         return partition, await _entry(ledger, await ledger.entry_of_number(number))
 
@@ -228,7 +228,7 @@ class CursorAdmin:
         counter, ranges_left, described = BacklogCounter(), MAX_RANGES_PER_PAGE, []
         for subscription in found:
             one = _description(subscription, ranges_left)
-            one.backlog = await counter.backlog(subscription.ledger, subscription.cursor)
+            one.backlog = await counter.backlog(subscription.visible, subscription.cursor)
             await _add_sizes(one, subscription.ledger)
             ranges_left -= len(one.acknowledged) + len(one.partial)
             described.append(one)

@@ -14,7 +14,8 @@ from typing import Final, Protocol, runtime_checkable
 
 from router.broker.consume import BacklogCounter, Flow, Partition, Subscription
 from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
-from router.broker.storage import Ledger, TopicRecord
+from router.broker.consume.visible import Visible
+from router.broker.storage import TopicRecord
 from router.model import (
     NOT_PARTITIONED,
     PartitionStats,
@@ -125,8 +126,8 @@ def subscriptions_after(
 async def _partition_stats(partition: Partition) -> PartitionStats:
     ledger = partition.ledger
     first, deleted = ledger.first_entry, 0
-    if ledger.deleted and ledger.messages > 0:
-        first, deleted = await _live_begin(ledger)
+    if partition.visible.leaves_out and ledger.messages > 0:
+        first, deleted = await _visible_begin(partition.visible)
     rates = partition.arrival_rates(monotonic())
     return PartitionStats(
         partition=partition.index,
@@ -142,16 +143,16 @@ async def _partition_stats(partition: Partition) -> PartitionStats:
     )
 
 
-async def _live_begin(ledger: Ledger) -> tuple[int, int]:
-    """Return the first entry with a message that is left, and how many behind it are deleted."""
-    deleted = ledger.deleted
+async def _visible_begin(visible: Visible) -> tuple[int, int]:
+    """Return the first entry with a message that is visible, and how many behind it are not."""
+    ledger = visible.ledger
     try:
-        number = ledger.first_live_number
-        first = min(await ledger.entry_of_number(number), ledger.durable_entry)
+        first = min(await ledger.entry_of_number(visible.first_number), ledger.durable_entry)
         before = await ledger.number_before(first)
     except OSError:  # reading reports it
-        return ledger.first_entry, deleted.count
-    return first, deleted.count_between(before, ledger.durable_number - 1)
+        return ledger.first_entry, visible.leaves_out
+    end = ledger.durable_number
+    return first, end - before - visible.count(before, end)
 
 
 async def _subscription_stats(
@@ -160,7 +161,7 @@ async def _subscription_stats(
     return SubscriptionStats(
         name=subscription.name,
         partition=subscription.partition.index,
-        backlog=await counter.backlog(subscription.ledger, subscription.cursor),
+        backlog=await counter.backlog(subscription.visible, subscription.cursor),
         consumers=len(subscription.consumers) + _live_readers(subscription),
         durable=subscription.durable,
     )

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Final
 
 from router.broker.consume.cursor.backlog import BacklogCounter
+from router.broker.consume.visible import Visible
 from router.broker.storage import Store, TopicRecord
 from router.metrics import Sample
 
@@ -107,7 +108,7 @@ class LogGauges:
         except KeyError:
             return 0, 0  # deleted since the look began
         for record in records:
-            lag = await counter.backlog(ledger, record.cursor)
+            lag = await counter.backlog(Visible(ledger), record.cursor)
             backlogs[topic.name, record.name] += lag
             if record.passive:
                 passive[topic.name, record.name] += lag

@@ -4,7 +4,7 @@ Every entry carries the number of its last message, so what lies between two ent
 without looking at any in between. The numbers at the ends of segments and of what memory holds are
 known; for others an entry is read, at most MAX_READS of them for one count. Beyond that, and where
 an entry cannot be read, its place is estimated between the ends of its segment. Of what lies
-between two numbers the deleted messages are taken off; they are no backlog. The alternative, to
+between two numbers what is not visible is taken off; it is no backlog. The alternative, to
 keep a count with each cursor, would have to be journaled with every acknowledgement.
 """
 
@@ -14,6 +14,7 @@ import asyncio
 from bisect import bisect_right
 from typing import Final
 
+from router.broker.consume.visible import Visible
 from router.broker.storage import Cursor, DamagedError, Ledger, bits
 
 MAX_READS: Final = 64
@@ -27,12 +28,13 @@ class BacklogCounter:
         self._reads = reads
         self._steps = 0
 
-    async def backlog(self, ledger: Ledger, cursor: Cursor, end: int | None = None) -> int:
-        """Return how many messages the cursor has not acknowledged of what the ledger holds.
+    async def backlog(self, visible: Visible, cursor: Cursor, end: int | None = None) -> int:
+        """Return how many messages the cursor has not acknowledged of what may be delivered.
 
         Of the entries before `end`, None: of all.
         """
-        end = ledger.durable_entry if end is None else min(end, ledger.durable_entry)
+        ledger, visible_end = visible.ledger, visible.end_entry
+        end = visible_end if end is None else min(end, visible_end)
         start = max(cursor.mark_delete + 1, ledger.first_entry)
         # Taken before the first read: the cursor moves on meanwhile.
         whole = [(max(a, start), min(b + 1, end)) for a, b in cursor.ranges()]
@@ -41,24 +43,25 @@ class BacklogCounter:
             for entry, _ in cursor.partials()
             if start <= entry < end
         ]
-        total = await self._between(ledger, start, end)
+        total = await self._between(visible, start, end)
         for first, after in whole:
-            total -= await self._between(ledger, first, after)
+            total -= await self._between(visible, first, after)
         for entry, left in parts:
             first, after = await self._before(ledger, entry), await self._before(ledger, entry + 1)
-            live = ledger.deleted.live_between(first, max(first, after) - 1)
+            live = visible.between(first, max(first, after) - 1)
             total -= (live & ~left).bit_count()
         return max(0, total)
 
-    async def _between(self, ledger: Ledger, first: int, after: int) -> int:
+    async def _between(self, visible: Visible, first: int, after: int) -> int:
         """Return how many messages the entries from `first` to before `after` have left."""
         self._steps += 1
         if self._steps % STEPS_PER_YIELD == 0:
             await asyncio.sleep(0)
         if first >= after:
             return 0
+        ledger = visible.ledger
         end, start = await self._before(ledger, after), await self._before(ledger, first)
-        return end - start - ledger.deleted.count_between(start, end - 1)
+        return visible.count(start, end)
 
     async def _before(self, ledger: Ledger, entry: int) -> int:
         """Return how many messages were ever stored before this entry."""

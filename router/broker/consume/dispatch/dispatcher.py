@@ -4,9 +4,9 @@ Theory of operation. A dispatcher lives as long as its subscription has consumer
 can be sent now and returns: it is called when entries arrive, permits come, a connection drains, a
 read ends. Nothing waits inside, and no task stands behind a consumer.
 
-Messages that were deleted are left out as if they were acknowledged: what is deleted of an entry is
-taken off what the cursor has of it, and an entry of which nothing is left is passed over. That is
-not journalled, because it is found again after a restart.
+Messages that are not visible are left out as if they were acknowledged: they are taken off what the
+cursor has of their entry, and an entry of which nothing is left is passed over. That is not
+journalled, because it is found again after a restart.
 
 The feed supplies entries from memory where they are, else from disk. An entry that the readers'
 protocol has another form for is supplied when the connection has made that form, which it may do
@@ -27,6 +27,7 @@ import structlog
 from router.broker.consume.consumer import Consumer, Kind, Link
 from router.broker.consume.context import DeliveryContext
 from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.consume.visible import Visible
 from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, words
 
 MAX_READ_ENTRIES: Final = 256
@@ -46,6 +47,7 @@ class Source(Protocol):
 
     context: DeliveryContext
     ledger: Ledger
+    visible: Visible
     cursor: Cursor
     name: str
     topic_name: str
@@ -57,7 +59,7 @@ class Source(Protocol):
         ...
 
     def pass_over(self, first: int, end: int) -> None:
-        """Take the entries from `first` to before `end`, which are deleted, as acknowledged."""
+        """Take the entries from `first` to before `end`, which are left out, as acknowledged."""
         ...
 
     def notify_end(self) -> None:
@@ -115,12 +117,12 @@ class Feed:
 
     def take(self) -> Entry | None:
         """Return the next entry in order and go on; None: there is none, or not yet."""
-        cursor, ledger, entry = self._source.cursor, self._source.ledger, None
+        cursor, visible, entry = self._source.cursor, self._source.visible, None
         number = cursor.next_unacked(self.position)
-        while number < ledger.durable_entry:
+        while number < visible.end_entry:
             entry = self._find(number, MAX_READ_ENTRIES)
             if entry is not None:
-                if not ledger.deleted or self._leave_out_deleted(entry):
+                if not visible.leaves_out or self._leave_out(entry):
                     self.position = number + 1
                     break
                 entry = None
@@ -132,10 +134,10 @@ class Feed:
     def get(self, number: int, ahead: int) -> Entry | None:
         """Return one entry if it is in memory; else read it, and up to `ahead` from it on.
 
-        One whose messages are deleted is not returned: it is acknowledged then.
+        One of which nothing is visible is not returned: it is acknowledged then.
         """
         entry = self._find(number, ahead)
-        if entry is None or not self._source.ledger.deleted or self._leave_out_deleted(entry):
+        if entry is None or not self._source.visible.leaves_out or self._leave_out(entry):
             return entry
         return None
 
@@ -174,15 +176,15 @@ class Feed:
         self._ahead.clear()
         self._call_idle()
 
-    def _leave_out_deleted(self, entry: Entry) -> bool:
-        """Take what is deleted of an entry as acknowledged; return whether something is left.
+    def _leave_out(self, entry: Entry) -> bool:
+        """Take what is left out of an entry as acknowledged; return whether something is left.
 
-        If nothing is, the entries behind it that are deleted too are passed over with it, or a read
-        looks for the first that is not.
+        If nothing is, the entries behind it that are left out too are passed over with it, or a
+        read looks for the first that is not.
         """
         source, number = self._source, entry.entry_id
-        ledger, cursor = source.ledger, source.cursor
-        live = ledger.live_messages(entry)
+        cursor, visible = source.cursor, source.visible
+        live = visible.messages(entry)
         if live is None:
             return True
         if live:
@@ -190,9 +192,9 @@ class Feed:
             if not cursor.is_acked(number):
                 return True
         source.pass_over(number, number + 1)
-        next_number = ledger.deleted.first_live(entry.index + 1)
+        next_number = visible.first_from(entry.index + 1)
         if next_number > entry.index + MAX_READ_ENTRIES:
-            following = ledger.cached_entry_of_number(next_number)
+            following = source.ledger.cached_entry_of_number(next_number)
             if following is not None:
                 source.pass_over(number, following)
             elif self._read is None:
@@ -240,14 +242,14 @@ class Feed:
         self._resume()
 
     async def _fetch(self, number: int, ahead: int) -> None:
-        ledger = self._source.ledger
-        durable = ledger.durable_entry
+        visible = self._source.visible
+        end = visible.end_entry
         try:
-            entries = await ledger.read(number, ahead, MAX_READ_BYTES)
+            entries = await visible.read(number, ahead, MAX_READ_BYTES)
         except (DamagedError, OSError) as error:
             self._fail(error)
         else:
-            found = entries[0].entry_id if entries else durable
+            found = entries[0].entry_id if entries else end
             if found > number:
                 self._source.skip(number, found)
             self._ahead = {entry.entry_id: entry for entry in entries}

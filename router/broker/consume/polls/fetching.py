@@ -73,7 +73,7 @@ class PartitionFetch:
             given &= left
         elif cursor.is_acked(end):
             given = 0
-        counted = await BacklogCounter().backlog(subscription.ledger, cursor, end)
+        counted = await BacklogCounter().backlog(subscription.visible, cursor, end)
         self._in_flight.unacknowledged = counted + given.bit_count()
         self._is_counted = True
 

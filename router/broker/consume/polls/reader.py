@@ -290,12 +290,12 @@ class PollReader(Exclusive):
     def _left(self, opened: OpenedEntry) -> int:
         """Return the messages of an entry that may be taken, as bits.
 
-        Those that are neither acknowledged nor deleted, for a fetch nor in flight.
+        Those that are visible and not acknowledged, for a fetch nor in flight.
         """
-        stored, ledger = opened.stored, self.subscription.ledger
-        left = self.subscription.cursor.remaining(stored.entry_id) or (1 << stored.messages) - 1
-        if ledger.deleted and (live := ledger.live_messages(stored)) is not None:
-            left &= live
+        stored, subscription = opened.stored, self.subscription
+        left = subscription.cursor.remaining(stored.entry_id) or (1 << stored.messages) - 1
+        if (visible := subscription.visible.messages(stored)) is not None:
+            left &= visible
         return left if self._fetch is None else self._fetch.left(stored, left)
 
     def _take_whole(

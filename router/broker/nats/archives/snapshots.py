@@ -258,8 +258,7 @@ async def _count_unreadable(stream: Stream, state: StreamState) -> int:
 
 def _count_live(stream: Stream, first: int, last: int) -> int:
     """Return how many sequences between two, ends included, are not deleted."""
-    deleted = stream.ledger.deleted.count_between(first - 1, last - 1)
-    return max(0, last + 1 - max(first, stream.ledger.first_number + 1) - deleted)
+    return stream.visible.count(max(first - 1, stream.ledger.first_number), last)
 
 
 def _clamped(size: int, most: int) -> int:

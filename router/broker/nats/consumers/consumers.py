@@ -278,7 +278,7 @@ class Consumers:
         text = note or record.properties[STATE_PROPERTY]
         state = ConsumerState.load(ack_rules(config, stream.config.retention), text)
         log = DurableLog(self._store, record, state)
-        acknowledged = await log.restore(stream.ledger)
+        acknowledged = await log.restore(stream.visible)
         state.trim(stream.first_sequence)
         if state.resume >= state.next_sequence:
             listed = await stream.last_of_subjects(config.filters)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 from router.broker.consume import Partition
+from router.broker.consume.visible import Visible
 from router.broker.nats.consumers.state import ConsumerState
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord, bits, words
@@ -80,12 +81,12 @@ class DurableLog(ConsumerLog):
         self._pause_seconds = NOTE_SECONDS
         self._restored_to = 0
 
-    async def restore(self, ledger: Ledger) -> list[int]:
+    async def restore(self, visible: Visible) -> list[int]:
         """Take over what the cursor has acknowledged since the note was written, and return it.
 
         Raises OSError, DamagedError where the log cannot be read.
         """
-        state, cursor = self._state, self._record.cursor
+        state, cursor, ledger = self._state, self._record.cursor, visible.ledger
         self._restored_to = ledger.durable_number
         done = []
         for sequence in list(state.pending()):
@@ -97,7 +98,7 @@ class DurableLog(ConsumerLog):
         state.settle(done)
         if cursor.mark_delete >= 0:
             behind = await ledger.number_before(min(cursor.mark_delete + 1, ledger.durable_entry))
-            done += _live(ledger, state.next_sequence - 1, behind)
+            done += _visible(visible, state.next_sequence - 1, behind)
             state.pass_over(behind, acknowledged=True)
         return done
 
@@ -189,10 +190,10 @@ class DurableLog(ConsumerLog):
         return bool(left) and not left >> place.position & 1
 
 
-def _live(ledger: Ledger, first: int, end: int) -> Iterator[int]:
-    """Yield the sequences of the messages from a number to before another that are left."""
-    number = max(first, ledger.first_number)
-    while (number := ledger.deleted.first_live(number)) < end:
+def _visible(visible: Visible, first: int, end: int) -> Iterator[int]:
+    """Yield the sequences of the visible messages from a number to before another."""
+    number = max(first, visible.ledger.first_number)
+    while (number := visible.first_from(number)) < end:
         number += 1
         yield number
 

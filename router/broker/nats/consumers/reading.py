@@ -71,8 +71,7 @@ class MessageSource:
         first = max(first, self._stream.first_sequence)
         if first > last:
             return len(state.listed)
-        deleted = self._stream.ledger.deleted.count_between(first - 1, last - 1)
-        return len(state.listed) + last + 1 - first - deleted
+        return len(state.listed) + self._stream.visible.count(first - 1, last)
 
     async def count(self) -> None:
         """Begin to count what is left."""

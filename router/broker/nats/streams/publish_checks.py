@@ -131,7 +131,7 @@ def _last_sequence(stream: Stream, pattern: str, next_sequence: int) -> int:
     index = stream.index
     if index is None:
         bounds = stream.log.bounds((pattern,))
-        last = stream.ledger.deleted.last_live(next_sequence - 2) + 1
+        last = stream.visible.last_to(next_sequence - 2) + 1
         return last if bounds is not None and last >= bounds[0] else 0
     if index.overflowed:
         raise error(ErrorCode.STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_NOT_READY)

@@ -82,15 +82,18 @@ class Stream:
         self.record = record
         self.partition = partition
         self.topic_name = TopicName.parse(partition.topic.name)
-        self.ledger = ledger = partition.ledger
+        self.ledger = partition.ledger
+        self.visible = partition.visible
         self.consumers: dict[str, Any] = {}
         self.ids = MessageIds()
         self.opened = self.closed = False
-        reader = MessageReader(ledger, context.transcoder, context.cache, self.subject_of_foreign)
-        self.log = log = StreamLog(context.store, ledger, reader, record.default_subject)
+        reader = MessageReader(
+            partition.visible, context.transcoder, context.cache, self.subject_of_foreign
+        )
+        self.log = log = StreamLog(context.store, reader, record.default_subject)
         self.limits = Limits(log, record.config, context.now_ms)
         self.loader: Callable[[Stream], Awaitable[None]] | None = None
-        self._file = IndexFile(context.folder, ledger)
+        self._file = IndexFile(context.folder, partition.visible)
         self._opening: asyncio.Task[None] | None = None
         self._stored: dict[Callable[[], None], None] = {}
         self.interest = Interest(log, partition, self.consumers, record.config.retention)
@@ -148,13 +151,8 @@ class Stream:
         return subject if named else self.record.default_subject
 
     def contains(self, sequence: int) -> bool:
-        """Return whether there is a live durable message of a sequence."""
-        number = sequence - 1
-        ledger = self.ledger
-        return (
-            ledger.first_number <= number < ledger.durable_number
-            and not ledger.deleted.contains(number)
-        )
+        """Return whether there is a visible message of a sequence."""
+        return self.visible.contains(sequence - 1)
 
     async def open(self) -> None:
         """Return when index and message ids are there. Raises OSError, StoreError."""
@@ -329,7 +327,7 @@ class Stream:
 
     async def _open_index(self) -> None:
         index = SubjectIndex(self.context.budget, self.config.max_msgs_per_subject)
-        indexer = Indexer(self.ledger, self.log.reader, index)
+        indexer = Indexer(self.log.reader, index)
         await self._file.restore(indexer, self._words())
         self.log.indexer = indexer
 
@@ -366,7 +364,7 @@ class Stream:
 
     def _deleted_sequences(self, first: int, last: int) -> list[int]:
         found: list[int] = []
-        for start, end in self.ledger.deleted.ranges(max(0, first - 1), max(0, last - 1)):
+        for start, end in self.visible.left_out(max(0, first - 1), max(0, last - 1)):
             found += range(start + 1, min(end + 2, start + 1 + MAX_DELETED_SHOWN - len(found)))
             if len(found) >= MAX_DELETED_SHOWN:
                 break

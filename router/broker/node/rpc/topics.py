@@ -248,7 +248,7 @@ class CursorRequests:
         try:
             ledger_id = partition.ledger.id
             payload = await self._transcoder.transcoded(ledger_id, [entry], PULSAR_FORMAT)
-            live, last = partition.ledger.live_messages(entry), -1
+            live, last = partition.visible.messages(entry), -1
             if live is not None:
                 last = live.bit_length() - 1
                 payload = await self._transcoder.left(entry, payload, PULSAR_FORMAT, live)

@@ -261,7 +261,7 @@ async def found(folder: Path) -> tuple[State, dict[str, set[int]]]:
         assert (-1 if mark is None else mark.entry) == ledger.next_entry - 1
         for record in store.subscriptions(ledger.id):
             state.acked[topic.name] = {n for n in read if record.cursor.is_acked(n)}
-        spans = ledger.deleted.ranges()
+        spans = ledger.deleted_numbers.ranges()
         state.deleted[topic.name] = {n for a, b in spans for n in range(a, b + 1)} & {*read}
     await store.close()
     return state, there

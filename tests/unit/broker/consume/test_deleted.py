@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from router.broker.consume import BacklogCounter, Kind
-from router.broker.pulsar.positions import last_live_entry
+from router.broker.pulsar.positions import last_visible_entry
 from router.broker.storage import Ack, bits, words
 from router.broker.storage.reading import SegmentReader
 from router.broker.topics.descriptions import topic_stats
@@ -43,7 +43,7 @@ def test_a_long_run_of_deleted_messages_is_not_read(
         assert bench.notes.entries() == [0, STORED - 1]
         assert len(reads) <= 3
         assert bench.partition.context.tally.damaged == 0
-        assert await BacklogCounter().backlog(ledger, subscription.cursor) == 2
+        assert await BacklogCounter().backlog(bench.partition.visible, subscription.cursor) == 2
 
     on_a_partition(folder, fill, cache=0)
     on_a_partition(folder, test, cache=0)
@@ -77,7 +77,7 @@ def test_the_last_entry_is_the_last_with_messages_that_are_left(folder: Path) ->
         consumer = bench.consumer(subscription, "a", Kind.SHARED)
 
         async def last(*, unacknowledged: bool = False) -> int | None:
-            return await last_live_entry(subscription, unacknowledged=unacknowledged)
+            return await last_visible_entry(subscription, unacknowledged=unacknowledged)
 
         assert await last() == 4
         store.delete_messages(ledger, [(13, 14)])

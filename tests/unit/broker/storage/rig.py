@@ -118,7 +118,7 @@ def first_number(entry: int) -> int:
 
 def deleted_numbers(ledger: Ledger) -> set[int]:
     """Return the numbers of the messages that are deleted, or gone with all around them."""
-    listed = {n for first, last in ledger.deleted.ranges() for n in range(first, last + 1)}
+    listed = {n for first, last in ledger.deleted_numbers.ranges() for n in range(first, last + 1)}
     assert all(ledger.first_number <= number < ledger.next_index for number in listed)
     return listed | set(range(ledger.first_number))
 

@@ -159,7 +159,7 @@ def state(ledger: Ledger, records: Iterable[SubscriptionRecord]) -> dict[str, An
     return {
         "bounds": (ledger.first_entry, ledger.next_entry, ledger.durable_entry),
         "numbers": (ledger.first_number, ledger.next_index, ledger.messages),
-        "deleted": list(ledger.deleted.ranges()),
+        "deleted": list(ledger.deleted_numbers.ranges()),
         "producers": dict(ledger.producers),
         "marks": (ledger.id, ledger.topic_id, ledger.terminated, ledger.topic_epoch),
         "groups": {

@@ -51,7 +51,7 @@ async def restore_ids(ids: MessageIds, log: StreamLog, window_ns: int, now_ms: i
     """Read the ids of the messages of the window, and that of the last message. Raises OSError."""
     window_ms = window_ns // NS_PER_MS
     ledger, since_ms = log.ledger, now_ms - window_ms
-    last = await log.read(ledger.deleted.last_live(ledger.durable_number - 1) + 1)
+    last = await log.read(log.visible.last_to(log.last_sequence - 1) + 1)
     if window_ms > 0:
         try:
             entry = await ledger.find_time(max(0, since_ms))

@@ -18,11 +18,12 @@ from typing import Final
 
 import structlog
 
+from router.broker.consume.visible import Visible
 from router.broker.disk.files import crc32c
 from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.nats.streams.log.stream_log import synced
 from router.broker.nats.streams.log.subject_index import SubjectState
-from router.broker.storage import Ledger, Store, StoreError
+from router.broker.storage import Store, StoreError
 
 _MAGIC: Final = b"RSIX"
 _VERSION: Final = 1
@@ -55,15 +56,16 @@ class IndexCheckpoint:
 class IndexFile:
     """The checkpoint of one ledger; `words` are what the subjects of its messages depend on."""
 
-    def __init__(self, folder: Path, ledger: Ledger) -> None:
-        self.path = folder / FOLDER / f"{ledger.id}.idx"
-        self._ledger = ledger
+    def __init__(self, folder: Path, visible: Visible) -> None:
+        self._visible = visible
+        self._ledger = visible.ledger
+        self.path = folder / FOLDER / f"{visible.ledger.id}.idx"
         self._saved_entry = 0
 
     async def restore(self, indexer: Indexer, words: str) -> None:
         """Give an indexer what the file holds, if that belongs to the ledger as it is."""
         data = await asyncio.to_thread(_read, self.path)
-        found = load(data, self._ledger, _key(words)) if data else None
+        found = load(data, self._visible, _key(words)) if data else None
         if found is not None:
             indexer.index.restore(found.subjects, found.messages, found.bytes)
             indexer.resume(found.position, found.unreadable, foreign=found.foreign)
@@ -91,7 +93,7 @@ class IndexFile:
             indexer.foreign,
             index.subjects,
         )
-        data = dump(ledger, checkpoint, _key(words))
+        data = dump(self._visible, checkpoint, _key(words))
         try:
             await synced(store)
             await asyncio.to_thread(_write, self.path, data)
@@ -104,9 +106,9 @@ class IndexFile:
         await asyncio.to_thread(self.path.unlink, missing_ok=True)
 
 
-def dump(ledger: Ledger, checkpoint: IndexCheckpoint, key: int) -> bytes:
+def dump(visible: Visible, checkpoint: IndexCheckpoint, key: int) -> bytes:
     """Return the bytes of a checkpoint; `key` names the configuration that it was made under."""
-    numbers, places = array("Q"), array("Q")
+    ledger, numbers, places = visible.ledger, array("Q"), array("Q")
     for state in checkpoint.subjects.values():
         held = state.places
         flags = state.first_exact | state.last_exact << 1
@@ -124,7 +126,7 @@ def dump(ledger: Ledger, checkpoint: IndexCheckpoint, key: int) -> bytes:
         checkpoint.bytes,
         checkpoint.unreadable,
         ledger.first_number,
-        _deleted(ledger),
+        _left_out(visible),
         key,
         len(names),
         len(checkpoint.subjects),
@@ -134,8 +136,9 @@ def dump(ledger: Ledger, checkpoint: IndexCheckpoint, key: int) -> bytes:
     return body + _SUM.pack(crc32c(body, 0))
 
 
-def load(data: bytes, ledger: Ledger, key: int) -> IndexCheckpoint | None:
+def load(data: bytes, visible: Visible, key: int) -> IndexCheckpoint | None:
     """Return a checkpoint; None: it is damaged, or not of the ledger as it is now."""
+    ledger = visible.ledger
     try:
         head = _HEAD.unpack_from(data)
         (checksum,) = _SUM.unpack_from(data, len(data) - _SUM.size)
@@ -147,7 +150,7 @@ def load(data: bytes, ledger: Ledger, key: int) -> IndexCheckpoint | None:
     first_number, deleted, made_under, names_size, count, foreign = head[7:]
     if (magic, version, ledger_id, made_under) != (_MAGIC, _VERSION, ledger.id, key):
         return None
-    if (first_number, deleted) != (ledger.first_number, _deleted(ledger)):
+    if (first_number, deleted) != (ledger.first_number, _left_out(visible)):
         return None
     if position > ledger.durable_entry:
         return None
@@ -190,14 +193,14 @@ def _read(path: Path) -> bytes:
         return b""
 
 
-def _deleted(ledger: Ledger) -> int:
-    """Return a number that differs for other sets of messages that were deleted or given up."""
+def _left_out(visible: Visible) -> int:
+    """Return a number that differs for other sets of messages that are left out or given up."""
     flat = array("Q")
-    for span in ledger.deleted.ranges(ledger.first_number):
+    for span in visible.left_out(visible.ledger.first_number):
         flat.extend(span)
-    for hole in ledger.holes:
+    for hole in visible.ledger.holes:
         flat.extend((hole.first, hole.last))
-    return crc32c(flat.tobytes(), 0) | ledger.deleted.count << 32 & 0x7FFFFFFF_00000000
+    return crc32c(flat.tobytes(), 0) | visible.leaves_out << 32 & 0x7FFFFFFF_00000000
 
 
 def _key(words: str) -> int:

@@ -25,7 +25,7 @@ from router.broker.nats.streams.log.messages import (
     StoredMessage,
 )
 from router.broker.nats.streams.log.subject_index import SubjectIndex, stored_size
-from router.broker.storage import DamagedError, Entry, Ledger
+from router.broker.storage import DamagedError, Entry
 
 MAX_INLINE_ENTRIES: Final = 64
 
@@ -41,7 +41,9 @@ class Indexer:
     `taken` counts the entries that were read for it, as those of other dialects are.
     """
 
-    def __init__(self, ledger: Ledger, reader: MessageReader, index: SubjectIndex) -> None:
+    def __init__(self, reader: MessageReader, index: SubjectIndex) -> None:
+        self._visible = reader.visible
+        self._ledger = ledger = reader.visible.ledger
         self.index = index
         self.position = ledger.first_entry
         self.foreign = False
@@ -49,7 +51,6 @@ class Indexer:
         self.added: dict[MessageObserver, None] = {}
         self.removed: dict[MessageObserver, None] = {}
         self.reset: dict[Callable[[], None], None] = {}
-        self._ledger = ledger
         self._reader = reader
         self._ahead: set[int] = set()
         self._seen = self._gone()
@@ -202,14 +203,12 @@ class Indexer:
 
     def _take(self, entry: Entry) -> None:
         """Add the messages of the entry at `position`."""
-        messages = self._reader.messages(entry)
-        deleted = self._ledger.deleted
+        messages, left = self._reader.messages(entry), self._visible.messages(entry)
         self.foreign = self.foreign or not self._reader.is_native(entry)
         if not messages:
-            first = entry.index + 1 - entry.messages
-            self._unreadable += entry.messages - deleted.count_between(first, entry.index)
+            self._unreadable += entry.messages if left is None else left.bit_count()
         for message in messages:
-            if deleted and deleted.contains(message.sequence - 1):
+            if left is not None and not left >> message.index & 1:
                 continue
             size = stored_size(message.subject, message.headers, message.payload)
             self.add(message.subject, message.sequence, size)
@@ -222,7 +221,7 @@ class Indexer:
 
     def _gone(self) -> tuple[int, int]:
         """Return what changes when messages go."""
-        return self._ledger.first_number, self._ledger.deleted.count
+        return self._ledger.first_number, self._visible.leaves_out
 
     def _check_gone(self) -> None:
         """Find out whether messages went that the index counts."""

@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 import structlog
 
 from router.broker.consume.entry_info import UnreadableEntryError
+from router.broker.consume.visible import Visible
 from router.broker.entries import Transcoder
-from router.broker.storage import NATS_FORMAT, DamagedError, Entry, Ledger
+from router.broker.storage import NATS_FORMAT, DamagedError, Entry
 from router.wire import ProtocolError
 from router.wire.nats.stored import unpack
 
@@ -78,7 +79,7 @@ class EntryCache:
 
 
 class MessageReader:
-    """Reads the messages of one ledger.
+    """Reads the messages of one partition that are `visible`.
 
     `subject_of` returns the subject of a message that names one, "": none; what NATS clients
     published has its own.
@@ -86,12 +87,13 @@ class MessageReader:
 
     def __init__(
         self,
-        ledger: Ledger,
+        visible: Visible,
         transcoder: Transcoder,
         cache: EntryCache,
         subject_of: Callable[[str], str],
     ) -> None:
-        self._ledger = ledger
+        self.visible = visible
+        self._ledger = visible.ledger
         self._transcoder = transcoder
         self._cache = cache
         self._subject_of = subject_of
@@ -101,7 +103,7 @@ class MessageReader:
         self._cache.forget(self._ledger.id)
 
     def messages(self, entry: Entry) -> list[StoredMessage]:
-        """Return all messages of an entry, deleted ones too; []: it cannot be read."""
+        """Return all messages of an entry, visible or not; []: it cannot be read."""
         found = self._cache.get(self._ledger.id, entry.entry_id)
         if found is None:
             found = self._take_apart(entry)
@@ -130,14 +132,14 @@ class MessageReader:
         self, number: int, max_messages: int, max_bytes: int
     ) -> list[StoredMessage] | None:
         """Return what `read` does if that is in memory; None: `read` finds out."""
-        ledger = self._ledger
-        number = ledger.deleted.first_live(max(number, ledger.first_number))
-        if number >= ledger.durable_number:
+        ledger, visible = self._ledger, self.visible
+        number = visible.first_from(max(number, ledger.first_number))
+        if number >= visible.end_number:
             return []
         entry_id = ledger.cached_entry_of_number(number)
         if entry_id is None:
             return None
-        entries = ledger.read_cached(entry_id, READ_ENTRIES, min(max_bytes, READ_BYTES))
+        entries = visible.read_cached(entry_id, READ_ENTRIES, min(max_bytes, READ_BYTES))
         if not entries or not all(map(self.is_quick, entries)):
             return None
         return self._select(entries, number, max_messages, max_bytes)
@@ -147,10 +149,8 @@ class MessageReader:
 
         Fewer may come than there are; []: there are none. Raises OSError.
         """
-        ledger = self._ledger
-        while (number := ledger.deleted.first_live(max(number, ledger.first_number))) < (
-            ledger.durable_number
-        ):
+        ledger, visible = self._ledger, self.visible
+        while (number := visible.first_from(max(number, ledger.first_number))) < visible.end_number:
             entries = await self._entries(number, max_bytes)
             if not entries:
                 return []
@@ -161,11 +161,8 @@ class MessageReader:
         return []
 
     async def one(self, number: int) -> StoredMessage | None:
-        """Return the message of a number; None: it is deleted, or there is none."""
-        ledger = self._ledger
-        if not ledger.first_number <= number < ledger.durable_number:
-            return None
-        if ledger.deleted.contains(number):
+        """Return the message of a number; None: it is not visible, or there is none."""
+        if not self.visible.contains(number):
             return None
         found = self.read_now(number, 1, 1)
         if found is None:
@@ -176,9 +173,11 @@ class MessageReader:
         """Return readable entries from the one on that holds a number, ready to be taken apart."""
         ledger = self._ledger
         entry_id = await ledger.entry_of_number(number)
-        while entry_id < ledger.durable_entry:
+        while entry_id < self.visible.end_entry:
             try:
-                entries = await ledger.read(entry_id, READ_ENTRIES, min(max_bytes, READ_BYTES))
+                entries = await self.visible.read(
+                    entry_id, READ_ENTRIES, min(max_bytes, READ_BYTES)
+                )
             except DamagedError as damage:
                 _log.error("damaged-entries-skipped", ledger=ledger.id, first=damage.first)
                 entry_id = damage.last + 1
@@ -190,14 +189,13 @@ class MessageReader:
     def _select(
         self, entries: Sequence[Entry], number: int, max_messages: int, max_bytes: int
     ) -> list[StoredMessage]:
-        deleted = self._ledger.deleted
         found: list[StoredMessage] = []
         for entry in entries:
-            messages = self.messages(entry)
+            messages, left = self.messages(entry), self.visible.messages(entry)
             if messages and (passed := number + 1 - messages[0].sequence) > 0:
                 messages = messages[passed:]
             for message in messages:
-                if deleted and deleted.contains(message.sequence - 1):
+                if left is not None and not left >> message.index & 1:
                     continue
                 max_bytes -= len(message.payload) + len(message.headers)
                 if found and max_bytes < 0:

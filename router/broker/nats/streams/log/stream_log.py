@@ -24,7 +24,7 @@ from router.broker.nats.streams.log.subject_index import (
     SubjectState,
     stored_size,
 )
-from router.broker.storage import Ledger, Store, StoreError
+from router.broker.storage import Store, StoreError
 from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.subjects import is_literal, matches
 
@@ -49,11 +49,10 @@ class Place(NamedTuple):
 class StreamLog:
     """The messages of one ledger; see above. `indexer` is None for a stream of one subject."""
 
-    def __init__(
-        self, store: Store, ledger: Ledger, reader: MessageReader, own_subject: str
-    ) -> None:
+    def __init__(self, store: Store, reader: MessageReader, own_subject: str) -> None:
         self.store = store
-        self.ledger = ledger
+        self.visible = visible = reader.visible
+        self.ledger = visible.ledger
         self.reader = reader
         self.own_subject = own_subject
         self.indexer: Indexer | None = None
@@ -80,12 +79,12 @@ class StreamLog:
     @property
     def first_sequence(self) -> int:
         """Return the first live sequence; the next one to come if there is none."""
-        return self.ledger.first_live_number + 1
+        return self.visible.first_number + 1
 
     @property
     def last_sequence(self) -> int:
         """Return the last durable sequence; 0: there was none."""
-        return self.ledger.durable_number
+        return self.visible.end_number
 
     def is_current(self) -> bool:
         """Return whether the index has all that is on disk, having taken what is quick."""
@@ -160,7 +159,7 @@ class StreamLog:
         index = self.index
         if index is None:
             bounds = self.bounds(filters)
-            last = self.ledger.deleted.last_live(self.last_sequence - 1) + 1
+            last = self.visible.last_to(self.last_sequence - 1) + 1
             return [] if bounds is None or last < bounds[0] else [last]
         if index.overflowed:
             if not filters or not all(map(is_literal, filters)):
@@ -198,13 +197,13 @@ class StreamLog:
     async def count_from(self, sequence: int, filters: Sequence[str]) -> int:
         """Return how many live durable messages from a sequence on match a filter; none: all."""
         number = max(sequence - 1, self.ledger.first_number)
-        end = self.ledger.durable_number
+        end = self.visible.end_number
         index = self.index
         every = not filters or ">" in filters
         if every or index is None:
             if self.bounds(filters) is None or number >= end:
                 return 0
-            return end - number - self.ledger.deleted.count_between(number, end - 1)
+            return self.visible.count(number, end)
         if index.overflowed:
             return await self._count_by_reading(sequence, end, SubjectMatcher(filters))
         count, unsure, last = 0, set(), 0
@@ -288,8 +287,8 @@ class StreamLog:
 
         `removed_entry`: as `Store.delete_messages` has it.
         """
-        deleted, indexer = self.ledger.deleted, self.indexer
-        live = [one for one in messages if not deleted.contains(one.sequence - 1)]
+        visible, indexer = self.visible, self.indexer
+        live = [one for one in messages if not visible.is_left_out(one.sequence - 1)]
         if indexer is not None:
             indexer.remove(live)
         self._delete(ranges_of([one.sequence for one in live]), done, removed_entry)
@@ -350,12 +349,11 @@ class StreamLog:
 
     def sequence_before_newest(self, keep: int) -> int:
         """Return the sequence from which on `keep` live messages are left."""
-        ledger = self.ledger
-        low, high = ledger.first_number, ledger.durable_number
-        end = high
+        low, end = self.ledger.first_number, self.visible.end_number
+        high = end
         while low < high:
             middle = (low + high) // 2
-            if end - middle - ledger.deleted.count_between(middle, end - 1) > keep:
+            if self.visible.count(middle, end) > keep:
                 low = middle + 1
             else:
                 high = middle

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.broker.consume import BacklogCounter
+from router.broker.consume.visible import Visible
 from router.broker.storage import (
     PULSAR_FORMAT,
     Ack,
@@ -71,14 +72,16 @@ def test_backlog_is_what_is_left_of_each_entry(sizes: list[int], data: st.DataOb
     deleted = data.draw(st.sets(st.integers(0, sum(sizes) - 1)))
 
     async def test(ledger: Ledger) -> None:
-        assert await BacklogCounter(reads=1_000).backlog(ledger, cursor) == sum(left.values())
+        assert await BacklogCounter(reads=1_000).backlog(Visible(ledger), cursor) == sum(
+            left.values()
+        )
         ledger.delete([(number, number) for number in deleted])
         first, live = 0, 0
         for entry, messages in enumerate(sizes):
             # The lowest messages of an entry are the ones that are left.
             live += len(set(range(first, first + left[entry])) - deleted)
             first += messages
-        assert await BacklogCounter(reads=1_000).backlog(ledger, cursor) == live
+        assert await BacklogCounter(reads=1_000).backlog(Visible(ledger), cursor) == live
 
     with TemporaryDirectory() as folder:
         with_ledger(Path(folder), sizes, test)
@@ -94,7 +97,10 @@ def test_backlog_counts_what_is_in_memory_and_what_is_on_disk(folder: Path) -> N
             await store.retain(1_000_000)
             await append(store, ledger, [5, 6])
             for acknowledged, expected in enumerate((18, 15, 11, 6, 0), -1):
-                assert await BacklogCounter().backlog(ledger, Cursor(acknowledged)) == expected
+                assert (
+                    await BacklogCounter().backlog(Visible(ledger), Cursor(acknowledged))
+                    == expected
+                )
         finally:
             await store.close()
 
@@ -118,7 +124,7 @@ def test_backlog_is_estimated_when_there_were_too_many_reads(
         cursor.apply(Ack(entry))
 
     async def test(ledger: Ledger) -> None:
-        found = await BacklogCounter(reads=3).backlog(ledger, cursor)
+        found = await BacklogCounter(reads=3).backlog(Visible(ledger), cursor)
         assert len(reads) == 3
         # Fifty batches of five are acknowledged; one is taken for as much as the mean, about three.
         assert 600 - 50 * 5 <= found <= 600 - 50 * 2
@@ -136,6 +142,6 @@ def test_backlog_is_estimated_when_an_entry_cannot_be_read(
 
     async def test(ledger: Ledger) -> None:
         assert ledger.segments[0].next_entry == 3
-        assert await BacklogCounter().backlog(ledger, Cursor(0)) == 18 - 6
+        assert await BacklogCounter().backlog(Visible(ledger), Cursor(0)) == 18 - 6
 
     with_ledger(folder, [1, 5, 12], test)

@@ -473,7 +473,7 @@ def test_reader_of_what_retention_removed_begins_with_what_is_left(folder: Path)
         await settled(reader)
         assert bench.notes.entries() == list(range(first, 41))
         assert bench.partition.context.tally.damaged == 0
-        assert await BacklogCounter().backlog(bench.partition.ledger, reader.cursor) == 41 - first
+        assert await BacklogCounter().backlog(bench.partition.visible, reader.cursor) == 41 - first
 
     small: dict[str, Any] = {"segment": 1_000, "retention_ms": 1_000, "cache": 0}
     on_a_partition(folder, fill, **small)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from router.broker.consume.visible import Visible
 from router.broker.nats.streams.log import index_checkpoint
 from router.broker.nats.streams.log.indexing import Indexer
 from router.broker.storage import Entry, Hole
@@ -86,12 +87,12 @@ def test_a_damaged_checkpoint_is_never_believed(tmp_path: Path) -> None:
             ledger = (await rig.streams.open("S")).ledger
             key = index_checkpoint._key("s.S\ns.>")
         data = saved(tmp_path).read_bytes()
-        assert index_checkpoint.load(data, ledger, key) is not None
-        assert index_checkpoint.load(data, ledger, key + 1) is None
+        assert index_checkpoint.load(data, Visible(ledger), key) is not None
+        assert index_checkpoint.load(data, Visible(ledger), key + 1) is None
         for place in range(len(data)):
             broken = data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :]
-            assert index_checkpoint.load(broken, ledger, key) is None
-            assert index_checkpoint.load(data[:place], ledger, key) is None
+            assert index_checkpoint.load(broken, Visible(ledger), key) is None
+            assert index_checkpoint.load(data[:place], Visible(ledger), key) is None
         for broken in (b"", data[:-1], b"x" * len(data)):
             saved(tmp_path).write_bytes(broken)
             async with streaming(tmp_path) as rig:
@@ -127,9 +128,9 @@ def test_a_checkpoint_from_before_a_repair_is_not_believed(tmp_path: Path) -> No
             ledger = (await rig.streams.open("S")).ledger
             key = index_checkpoint._key("s.S\ns.>")
         data = saved(tmp_path).read_bytes()
-        assert index_checkpoint.load(data, ledger, key) is not None
+        assert index_checkpoint.load(data, Visible(ledger), key) is not None
         ledger.holes.append(Hole(0, 0, "damage"))
-        assert index_checkpoint.load(data, ledger, key) is None
+        assert index_checkpoint.load(data, Visible(ledger), key) is None
 
     asyncio.run(run())
 
