@@ -1,26 +1,34 @@
-"""What the calls of the table answer: constants of a single broker, and what the broker returns."""
+"""The calls that need no more than one function.
+
+Most of what Pulsar's administration has beside topics and their subscriptions is constant here: one
+broker, one cluster, one bundle.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from flask import Response, request
 
-from router.model import Position, TopicName
+from router.model import Position
 from router.process.build import VERSION
+from router.web.access import Right
 from router.web.addresses import root
-from router.web.pulsar_admin import stats
-from router.web.pulsar_admin.brokers import CLUSTER, check_cluster
-from router.web.pulsar_admin.context import AdminContext
+from router.web.openapi import description as api
+from router.web.pulsar_admin import shapes, stats
+from router.web.pulsar_admin.brokers import CLUSTER, LOOKUP, check_cluster
+from router.web.pulsar_admin.served import ADMINS, ANYONE, Call, CallRequest, serves
+from router.web.pulsar_admin.subscriptions import SUBSCRIPTION
 from router.web.pulsar_admin.topics import message_id
 from router.web.pulsar_admin.views import (
+    ADMIN,
+    NAMESPACE,
+    TOPIC,
     RefusedError,
     body_json,
     body_object,
     namespace_name,
-    subscription_name,
     texts,
     whole,
 )
@@ -31,32 +39,23 @@ MAX_TOPICS: Final = 1_000
 """Whose statistics one answer has."""
 _SAMPLE: Final = re.compile(r"(\w+)(?:\{(.*)\})? (\S+)")
 _LABEL: Final = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+_BROKER: Final = f"{ADMIN}/brokers"
+_CLUSTER: Final = f"{ADMIN}/clusters/<cluster>"
+_CHANGE_FAILS: Final = (*shapes.CHANGE_FAILS, "read-failed")
+_BACKLOG_FAILS: Final = (*shapes.POLICY_FAILS, "subscription-not-found")
+_ID: Final = api.Body({api.JSON: shapes.MESSAGE_ID}, "The id of a message.", required=False)
 
 
-class CallRequest(NamedTuple):
-    """A request of a call; `topic` is that of the path, None: it names none."""
-
-    context: AdminContext
-    path: Mapping[str, str]
-    topic: TopicName | None
-
-    def ask(self, name: str, **arguments: Any) -> Any:
-        """Return the result of a call of the broker about the topic of the path."""
-        return self.context.administration.call(name, topic=str(self.topic), **arguments)
-
-    def subscription(self) -> str:
-        """Return the subscription that the path names."""
-        return subscription_name(self.path["subscription"])
-
-
+@serves(f"GET {_BROKER}/leaderBroker", ANYONE)
 def leader(call: CallRequest) -> object:
-    """Return the only broker."""
+    """Answer the only broker."""
     address = root(request.environ)
     return {"brokerId": address.partition("://")[2], "serviceUrl": address}
 
 
-def owned(call: CallRequest) -> object:
-    """Return all namespaces, as of the only broker."""
+@serves(f"GET {_BROKER}/<cluster>/<broker>/ownedNamespaces", ADMINS, refuses=shapes.ONE_CLUSTER)
+def owned_namespaces(call: CallRequest) -> object:
+    """Answer all namespaces: the only broker serves them."""
     check_cluster(call.path["cluster"])
     administration = call.context.administration
     status = {"broker_assignment": "shared", "is_controlled": False, "is_active": True}
@@ -68,8 +67,39 @@ def owned(call: CallRequest) -> object:
     return {f"{name}/{BUNDLE}": status for name in names}
 
 
-def metrics(call: CallRequest) -> object:
-    """Return the node's metrics as Pulsar lists them: each with its dimensions."""
+@serves(f"GET {_BROKER}/configuration", ADMINS, shapes.NAMES)
+def configuration_names(call: CallRequest) -> object:
+    """Answer no names: no setting is changed at run time."""
+    return _constant([], call)
+
+
+@serves(f"GET {_BROKER}/configuration/values", ADMINS)
+def configuration_values(call: CallRequest) -> object:
+    """Answer no values: no setting is changed at run time."""
+    return _constant({}, call)
+
+
+@serves(f"GET {_BROKER}/configuration/runtime", ADMINS)
+def configuration(call: CallRequest) -> object:
+    """Answer the settings in force, without secrets."""
+    return {"clusterName": CLUSTER, **call.context.settings}
+
+
+@serves(f"GET {_BROKER}/internal-configuration", ADMINS)
+def internal_configuration(call: CallRequest) -> object:
+    """Answer no addresses: there is neither ZooKeeper nor BookKeeper to write to."""
+    return _constant({"stateStorageServiceUrl": None}, call)
+
+
+@serves(f"GET {_BROKER}/backlog-quota-check", ADMINS, None)
+def check_quotas(call: CallRequest) -> object:
+    """Remove what retention and quotas allow to go, now."""
+    return call.context.administration.call("check_quotas")
+
+
+@serves(f"GET {ADMIN}/broker-stats/metrics", ADMINS, [dict])
+def broker_metrics(call: CallRequest) -> object:
+    """Answer the metrics of the node, with their dimensions."""
     found = []
     for line in call.context.administration.metrics().splitlines():
         if sample := _SAMPLE.fullmatch(line):
@@ -79,8 +109,12 @@ def metrics(call: CallRequest) -> object:
     return found
 
 
-def topic_stats(call: CallRequest) -> object:
-    """Return the statistics of all topics; raise RefusedError if they are too many."""
+@serves(f"GET {ADMIN}/broker-stats/topics", ADMINS, refuses={412: "There are more topics."})
+def broker_topics(call: CallRequest) -> object:
+    """Answer the statistics of all topics, of 1,000 at most.
+
+    Raises RefusedError if they are too many.
+    """
     administration = call.context.administration
     inspection, left = stats.TopicInspection(administration), MAX_TOPICS
     answered: dict[str, Any] = {}
@@ -95,8 +129,9 @@ def topic_stats(call: CallRequest) -> object:
     return answered
 
 
+@serves(f"GET {ADMIN}/broker-stats/load-report", ADMINS)
 def load_report(call: CallRequest) -> object:
-    """Return addresses and version of the only broker."""
+    """Answer addresses and version of the only broker."""
     urls = call.context.addresses.urls(request.environ)
     return {
         "webServiceUrl": root(request.environ),
@@ -111,35 +146,95 @@ def load_report(call: CallRequest) -> object:
     }
 
 
-def constant(value: object, call: CallRequest) -> object:
-    """Return a value; raise RefusedError, NamespaceNotFoundError for a path of nothing."""
-    if "cluster" in call.path:
-        check_cluster(call.path["cluster"])
-    if "namespace" in call.path and call.topic is None:
-        path = {name: call.path[name] for name in ("tenant", "namespace")}
-        call.context.administration.namespace(namespace_name(**path))
-    return value
+@serves(f"GET {_CLUSTER}/failureDomains", ANYONE, refuses=shapes.ONE_CLUSTER)
+def failure_domains(call: CallRequest) -> object:
+    """Answer none: there is one broker."""
+    return _constant({}, call)
 
 
-def set_clusters(call: CallRequest) -> object:
-    """Return nothing for the only cluster; raise RefusedError for others."""
+@serves(f"GET {_CLUSTER}/peers", ANYONE, shapes.NAMES, refuses=shapes.ONE_CLUSTER)
+def peers(call: CallRequest) -> object:
+    """Answer none: there is one cluster."""
+    return _constant([], call)
+
+
+@serves(f"GET {ADMIN}/resourcegroups", ADMINS, shapes.NAMES)
+def resource_groups(call: CallRequest) -> object:
+    """Answer none."""
+    return _constant([], call)
+
+
+@serves(f"GET {NAMESPACE}/bundles", ADMINS, fails=shapes.POLICY_FAILS)
+def bundles(call: CallRequest) -> object:
+    """Answer the only bundle of a namespace."""
+    return _constant({"boundaries": BUNDLE.split("_"), "numBundles": 1}, call)
+
+
+@serves(f"GET {NAMESPACE}/replication", ADMINS, shapes.NAMES, fails=shapes.POLICY_FAILS)
+def replication(call: CallRequest) -> object:
+    """Answer the only cluster."""
+    return _constant([CLUSTER], call)
+
+
+@serves(
+    f"POST {NAMESPACE}/replication",
+    ADMINS,
+    None,
+    body=api.Body({api.JSON: shapes.NAMES}, "The clusters."),
+    refuses=shapes.NO_CLUSTER,
+    fails=shapes.POLICY_FAILS,
+)
+def set_replication(call: CallRequest) -> object:
+    """Do nothing, for the only cluster; refuse others.
+
+    Raises RefusedError for others.
+    """
     if body_json() != [CLUSTER]:
         raise RefusedError(412, f"There is the cluster {CLUSTER} alone")
-    return constant(None, call)
+    return _constant(None, call)
 
 
+@serves(f"GET {NAMESPACE}/persistence", ADMINS, fails=shapes.POLICY_FAILS)
+def persistence(call: CallRequest) -> object:
+    """Answer none: how messages are stored is no policy."""
+    return _constant(None, call)
+
+
+@serves(f"GET {NAMESPACE}/permissions", ADMINS, fails=shapes.POLICY_FAILS)
+def namespace_permissions(call: CallRequest) -> object:
+    """Answer none: topics have owners and lists of users."""
+    return _constant({}, call)
+
+
+@serves(f"PUT {NAMESPACE}/unload", ADMINS, None, fails=shapes.POLICY_FAILS)
+def unload_namespace(call: CallRequest) -> object:
+    """Do nothing, successfully: no other broker could serve its topics."""
+    return _constant(None, call)
+
+
+@serves(f"POST {NAMESPACE}/clearBacklog", ADMINS, None, fails=_BACKLOG_FAILS)
+def clear_backlogs(call: CallRequest) -> object:
+    """Acknowledge all that the subscriptions of a namespace have left."""
+    return _clear_backlog(call, None)
+
+
+@serves(f"POST {NAMESPACE}/clearBacklog/<subscription>", ADMINS, None, fails=_BACKLOG_FAILS)
 def clear_backlog(call: CallRequest) -> object:
-    """Return nothing once it is acknowledged."""
-    name = namespace_name(call.path["tenant"], call.path["namespace"])
-    given = call.path.get("subscription")
-    subscription = None if given is None else subscription_name(given)
-    administration = call.context.administration
-    administration.call("clear_backlog", namespace=name, subscription=subscription)
-    return None
+    """Acknowledge all that one subscription has left on the topics of a namespace."""
+    return _clear_backlog(call, call.subscription())
 
 
+@serves(f"GET {LOOKUP}/bundle", Right.VIEW, str)
+def bundle(call: CallRequest) -> object:
+    """Answer the bundle of a topic, which is always the same."""
+    assert call.topic is not None
+    call.context.administration.look_up(call.topic)
+    return Response(BUNDLE, mimetype="text/plain")
+
+
+@serves(f"GET {TOPIC}/permissions", Right.MANAGE)
 def permissions(call: CallRequest) -> object:
-    """Return who may publish and consume, by owner and lists."""
+    """Answer who may publish and consume: the owner and the lists of a topic."""
     assert call.topic is not None
     rights = call.context.rights.read(call.topic)
     actions: dict[str, list[str]] = {}
@@ -155,47 +250,81 @@ def permissions(call: CallRequest) -> object:
     return actions
 
 
-def bundle(call: CallRequest) -> object:
-    """Return the only bundle."""
-    assert call.topic is not None
-    call.context.administration.look_up(call.topic)
-    return Response(BUNDLE, mimetype="text/plain")
-
-
+@serves(
+    f"GET {TOPIC}/messageid/<timestamp>",
+    Right.VIEW,
+    shapes.MESSAGE_ID,
+    refuses=shapes.ONE,
+    fails=(*shapes.READ_FAILS, "read-failed"),
+)
 def message_at(call: CallRequest) -> object:
-    """Return the id of the first message stored at a time or later."""
+    """Answer the id of the first message stored at a time or later, else of the last."""
     time = number("timestamp", call.path["timestamp"])
     return message_id(Position(*call.ask("message_at", timestamp_ms=time)))
 
 
+@serves(f"PUT {TOPIC}/backlogSize", Right.VIEW, shapes.INTEGER, body=_ID, refuses=shapes.ONE)
 def backlog_size(call: CallRequest) -> object:
-    """Return about how many bytes there are from an id on."""
+    """Answer about how many bytes a topic has from a message on."""
     values = body_object()
     ledger, entry = (whole(values.get(name), name) for name in ("ledgerId", "entryId"))
     return call.ask("bytes_from", ledger=max(0, ledger), entry=max(0, entry))
 
 
+@serves(f"DELETE {TOPIC}/truncate", Right.MANAGE, None, fails=_CHANGE_FAILS)
+def truncate(call: CallRequest) -> object:
+    """Delete all messages of a topic; its subscriptions stay."""
+    return call.ask("truncate")
+
+
+@serves(
+    f"PUT {TOPIC}/properties", Right.MANAGE, None, body=shapes.PROPERTIES, fails=shapes.CHANGE_FAILS
+)
 def set_properties(call: CallRequest) -> object:
-    """Return nothing once they are stored."""
+    """Set properties of a topic."""
     new = texts(body_json() or {}, "the body")
     return call.ask("change_properties", new=new, clear=[])
 
 
+@serves(
+    f"DELETE {TOPIC}/properties",
+    Right.MANAGE,
+    None,
+    api.text("key", "The property."),
+    fails=shapes.CHANGE_FAILS,
+)
 def remove_property(call: CallRequest) -> object:
-    """Return nothing once it is removed."""
+    """Remove a property of a topic."""
     key = Query(request.environ).text("key") or ""
     return call.ask("change_properties", new={}, clear=[key])
 
 
+@serves(
+    f"PUT {SUBSCRIPTION}/properties",
+    Right.MANAGE,
+    None,
+    body=shapes.PROPERTIES,
+    fails=shapes.CHANGE_FAILS,
+)
 def set_subscription_properties(call: CallRequest) -> object:
-    """Return nothing once they are stored."""
+    """Give a subscription other properties."""
     properties = texts(body_json() or {}, "the body")
     name = call.subscription()
     return call.ask("change_subscription", subscription=name, properties=properties)
 
 
+@serves(
+    f"POST {SUBSCRIPTION}/analyzeBacklog",
+    Right.VIEW,
+    body=_ID,
+    refuses=shapes.ONE,
+    fails=_CHANGE_FAILS,
+)
 def analyze_backlog(call: CallRequest) -> object:
-    """Return how much a subscription has left; raise RefusedError for a part of it."""
+    """Answer how many entries and messages a subscription has left.
+
+    Raises RefusedError for a part of it.
+    """
     if body_object().get("ledgerId") is not None:
         raise RefusedError(405, "A backlog is analyzed from its first message on, not from an id")
     found = call.ask("analyze_backlog", subscription=call.subscription())
@@ -210,3 +339,22 @@ def analyze_backlog(call: CallRequest) -> object:
         "filterAcceptedMessages": found["messages"],
         "aborted": False,
     }
+
+
+def _constant(value: object, call: CallRequest) -> object:
+    """Return a value; raise RefusedError, NamespaceNotFoundError for a path of nothing."""
+    if "cluster" in call.path:
+        check_cluster(call.path["cluster"])
+    if "namespace" in call.path and call.topic is None:
+        path = {name: call.path[name] for name in ("tenant", "namespace")}
+        call.context.administration.namespace(namespace_name(**path))
+    return value
+
+
+def _clear_backlog(call: CallRequest, subscription: str | None) -> object:
+    name = namespace_name(call.path["tenant"], call.path["namespace"])
+    administration = call.context.administration
+    return administration.call("clear_backlog", namespace=name, subscription=subscription)
+
+
+CALLS: Final = tuple(found for found in globals().values() if isinstance(found, Call))

@@ -13,8 +13,10 @@ import pytest
 from flask.testing import FlaskClient
 
 from router.web.access import Right
-from router.web.pulsar_admin.calls import ADMINS, CALLS, NOT_SERVED, Call, not_served
+from router.web.pulsar_admin.answers import CALLS
+from router.web.pulsar_admin.calls import NOT_SERVED, not_served
 from router.web.pulsar_admin.policies import POLICIES
+from router.web.pulsar_admin.served import ADMINS, Call
 from tests.unit.web.applications import HASHES, header
 from tests.unit.web.pulsar_admin.conftest import Site
 from tests.unit.web.pulsar_admin.test_topics import BASE, published, reason, told
@@ -55,7 +57,7 @@ def anna(sites: Site, tmp_path: Path) -> Callable[[str, str], Any]:
     return ask
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.serve.__name__)
 def test_calls_are_for_those_who_may_make_them(
     anna: Callable[[str, str], Any], namespace: str, topic: str, call: Call
 ) -> None:
