@@ -16,7 +16,8 @@ from router.errors import by_code
 from router.settings import SETTINGS, Setting, variable
 from router.web.access import Right
 from router.web.dmaap.errors import ROUTES, TABLE
-from router.web.pulsar_admin.calls import CALLS, NOT_SERVED
+from router.web.pulsar_admin.answers import CALLS
+from router.web.pulsar_admin.calls import NOT_SERVED
 from router.web.pulsar_admin.policies import POLICIES
 from router.web.pulsar_admin.views import NAMESPACE, TOPIC
 

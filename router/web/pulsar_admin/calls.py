@@ -56,7 +56,7 @@ class CallViews(ResourceViews):
         """Add the route of each call."""
         for call in CALLS:
             method, path = call.route.split(" ")
-            routes.add_url_rule(path, call.serve.__name__, self._view(call), methods=[method])
+            routes.add_url_rule(path, call.name, self._view(call), methods=[method])
 
     def _view(self, call: Call) -> Callable[..., Response]:
         method = call.route.split(" ")[0]
@@ -66,7 +66,7 @@ class CallViews(ResourceViews):
             found = call.serve(CallRequest(self._context, path, topic))
             if method != "GET" and call.who in {ADMINS, Right.MANAGE}:
                 names = {name: decode(value) for name, value in path.items()}
-                _log.info("administered", call=call.serve.__name__, **names, user=principal.name)
+                _log.info("administered", call=call.name, **names, user=principal.name)
             if isinstance(found, Response):
                 return found
             if call.form is None:
@@ -83,7 +83,7 @@ class CallViews(ResourceViews):
             "answers": answers,
             "fails": call.fails,
             "refuses": call.refuses,
-            "summary": (call.serve.__doc__ or "").partition("\n")[0],
+            "summary": call.summary,
         }
         if call.body is not None:
             more["body"] = call.body

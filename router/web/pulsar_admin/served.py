@@ -35,9 +35,8 @@ class CallRequest(NamedTuple):
 class Call(NamedTuple):
     """A call: `who` may make it, or the right on the topic of its path; `form` None: no answer.
 
-    Its name is that of `serve`, and its summary the first line there. `serve` returns what is
-    answered, None: nothing. A right of Right.MANAGE, and administrators with another method than
-    GET, make a change, which is logged.
+    `serve` returns what is answered, None: nothing. A right of Right.MANAGE, and administrators
+    with another method than GET, make a change, which is logged.
     """
 
     route: str
@@ -48,6 +47,16 @@ class Call(NamedTuple):
     body: api.Body | None = None
     refuses: Mapping[int, str] = {}
     fails: tuple[str, ...] = shapes.READ_FAILS
+
+    @property
+    def name(self) -> str:
+        """Return the name of the route's endpoint."""
+        return self.serve.__name__
+
+    @property
+    def summary(self) -> str:
+        """Return what the call does, in a sentence."""
+        return (self.serve.__doc__ or "").partition("\n")[0]
 
 
 def serves(

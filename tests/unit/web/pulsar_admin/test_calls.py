@@ -57,7 +57,7 @@ def anna(sites: Site, tmp_path: Path) -> Callable[[str, str], Any]:
     return ask
 
 
-@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.serve.__name__)
+@pytest.mark.parametrize("call", CALLS, ids=lambda call: call.name)
 def test_calls_are_for_those_who_may_make_them(
     anna: Callable[[str, str], Any], namespace: str, topic: str, call: Call
 ) -> None:
