@@ -3,16 +3,20 @@
 The tool runs `router serve` of a source tree, this checkout's by default, with the embedded
 backend, one worker and a users file. Every process of it records by `sys.setprofile` each call of a
 function of `router/` while a request is under way: the worker that reads HTTP, the application, and
-the broker. Three operations are measured after WARMING of the same:
+the broker. These operations are measured after WARMING of the same, all with Basic authentication:
 
-- POST: a message of text/plain to `/events/<topic>`, with Basic authentication;
+- POST: a message of text/plain to `/events/<topic>`;
 - poll: a GET of `/events/<topic>/<group>/<consumer>` that finds a message;
-- SEND: a message from the official Pulsar client.
+- SEND: a message from the official Pulsar client;
+- produce: a POST of one message to PIP 64's `/topics/public/default/<topic>`, which names STRING;
+- produce, topic's schema: the same where the body names none, so that the topic's is looked up;
+- fetch, acknowledge: one message by PIP 64's `…/messages`, and the POST to `…/cursor` behind it;
+- JetStream publish, JetStream fetch, JetStream acknowledge: the same by `/jetstream/…`.
 
 Each is done ROUNDS times. A file counts if most of these cross it, and of the numbers of calls the
-median: timers and maintenance run now and then at the same time. The processes are told by a byte
-of a mapped file which request is under way, 0 for none, and append what they see to a file that the
-tool reads at the end.
+median: timers and maintenance run now and then at the same time. A byte of a mapped file names the
+request that is under way, 0 for none; the processes append what they record to a file that the tool
+reads at the end.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ import contextlib
 import http.client
 import mmap
 import os
+import re
 import signal
 import socket
 import statistics
@@ -39,7 +44,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 MARK, SEEN, PACKAGE = "REQUEST_FILES_MARK", "REQUEST_FILES_SEEN", "REQUEST_FILES_PACKAGE"
 WARMING, ROUNDS = 20, 9
-OPERATIONS = ("POST", "poll", "SEND")
+PRODUCE = "/topics/public/default/files"
+CURSOR = f"{PRODUCE}/subscription/s/cursor"
 START_SECONDS, STOP_SECONDS = 60.0, 20.0
 USER, PASSWORD = "anna", "secret-of-anna"
 
@@ -100,6 +106,7 @@ class Tree:
             "ROUTER_CONSUME_EMPTY_POLLS_PER_MINUTE": "0",
         }
         self._root = root
+        self._operations: list[str] = []
         with (folder / "mark").open("r+b") as file:
             self._mark = mmap.mmap(file.fileno(), 1)
 
@@ -129,20 +136,21 @@ class Tree:
             process.send_signal(signal.SIGTERM)
             process.wait(STOP_SECONDS)
 
-    def measure(self, operation: int, call: Callable[[], object]) -> None:
-        """Call what makes one request until it is warm, then ROUNDS times with records."""
-        for _ in range(WARMING):
-            call()
-        for turn in range(ROUNDS):
-            self._mark[0] = 1 + operation * ROUNDS + turn
-            try:
-                call()
-            finally:
-                self._mark[0] = 0
+    def measure(self, operations: dict[str, Callable[[], object]]) -> None:
+        """Call operations one after the other until they are warm, then ROUNDS times recorded."""
+        first = len(self._operations)
+        self._operations += operations
+        for turn in range(-WARMING, ROUNDS):
+            for number, call in enumerate(operations.values(), first):
+                self._mark[0] = 1 + number * ROUNDS + turn if turn >= 0 else 0
+                try:
+                    call()
+                finally:
+                    self._mark[0] = 0
 
     def crossed(self) -> dict[str, Crossed]:
         """Return what each operation crossed."""
-        calls: list[Counter[int]] = [Counter() for _ in OPERATIONS]
+        calls: list[Counter[int]] = [Counter() for _ in self._operations]
         rounds: defaultdict[tuple[int, int, str], set[int]] = defaultdict(set)
         brokers: set[int] = set()
         for line in (self._folder / "seen").read_text().splitlines():
@@ -154,11 +162,11 @@ class Tree:
                 brokers.add(int(pid))
         found = {
             name: Crossed(set(), set(), round(statistics.median(calls[at].values())))
-            for at, name in enumerate(OPERATIONS)
+            for at, name in enumerate(self._operations)
         }
         for (operation, process, path), turns in rounds.items():
             if 2 * len(turns) > ROUNDS:
-                crossed = found[OPERATIONS[operation]]
+                crossed = found[self._operations[operation]]
                 side = crossed.broker if process in brokers else crossed.front
                 side.add(path)
         return found
@@ -190,9 +198,8 @@ class Requests:
     def __init__(self, port: int) -> None:
         self._socket = socket.create_connection(("127.0.0.1", port), 30)
         credentials = base64.b64encode(f"{USER}:{PASSWORD}".encode()).decode()
-        self._fields = (
-            f"Host: 127.0.0.1\r\nAuthorization: Basic {credentials}\r\nContent-Type: text/plain\r\n"
-        )
+        self._fields = f"Host: 127.0.0.1\r\nAuthorization: Basic {credentials}\r\n"
+        self._fetched = b""
 
     def close(self) -> None:
         """Close the connection."""
@@ -200,26 +207,74 @@ class Requests:
 
     def post(self) -> None:
         """Publish one message."""
-        self._call("POST", "/events/files", b"a message")
+        self._call("POST", "/events/files", b"a message", "text/plain")
 
     def poll(self) -> None:
         """Receive one message, of those that were published before."""
-        body = self._call(
-            "GET", "/events/files/group/consumer?from=earliest&limit=1&timeout=5000", b""
-        )
+        body = self._call("GET", "/events/files/group/consumer?from=earliest&limit=1&timeout=5000")
         if body in {b"", b"[]"}:
             raise RuntimeError("the poll found no message")
 
-    def _call(self, method: str, path: str, body: bytes) -> bytes:
+    def create_consumers(self) -> None:
+        """Create the subscription, the stream and the consumer of what follows."""
+        self._call("POST", CURSOR.removesuffix("/cursor"), b'{"id":"c","start":"earliest"}')
+        api = "/jetstream/api"
+        self._call("POST", f"{api}/STREAM.CREATE.FILES", b'{"name":"FILES","subjects":["filed"]}')
+        config = b'{"durable_name":"c","ack_policy":"explicit"}'
+        self._call(
+            "POST",
+            f"{api}/CONSUMER.CREATE.FILES.c",
+            b'{"stream_name":"FILES","config":%b}' % config,
+        )
+
+    def produce(self) -> None:
+        """Publish one message by PIP 64, with a schema that the request names."""
+        self._call("POST", PRODUCE, b'{"schema_type":"STRING","messages":[{"value":"a message"}]}')
+
+    def produce_by_topic(self) -> None:
+        """Publish one message by PIP 64, with the schema that the topic has: none."""
+        self._call("POST", PRODUCE, b'{"messages":[{"value":"a message"}]}')
+
+    def fetch(self) -> None:
+        """Receive one message by PIP 64."""
+        path = CURSOR.removesuffix("/cursor") + "/consumer/c/messages?timeout=0&max_messages=1"
+        self._fetched = self._find(rb'"messageId":("[^"]+")', self._call("GET", path))
+
+    def acknowledge(self) -> None:
+        """Acknowledge the message that was fetched last."""
+        self._call("POST", CURSOR, b'{"type":"individual","messageIds":[%b]}' % self._fetched)
+
+    def jetstream_publish(self) -> None:
+        """Publish one message to a stream."""
+        self._call("POST", "/jetstream/publish/filed", b"a message")
+
+    def jetstream_fetch(self) -> None:
+        """Receive one message of a stream."""
+        answer = self._call("POST", "/jetstream/fetch/FILES/c?batch=1&expires=0")
+        self._fetched = self._find(rb"(\$JS\.ACK\.[^\"]+)", answer)
+
+    def jetstream_acknowledge(self) -> None:
+        """Acknowledge the message that was fetched last."""
+        self._call("POST", "/jetstream/ack", self._fetched)
+
+    def _find(self, pattern: bytes, answer: bytes) -> bytes:
+        if (match := re.search(pattern, answer)) is None:
+            raise RuntimeError(f"the fetch found no message: {answer[:200]!r}")
+        return match[1]
+
+    def _call(
+        self, method: str, path: str, body: bytes = b"", content_type: str = "application/json"
+    ) -> bytes:
         """Send head and body together: what crosses files must not depend on how they arrive."""
-        head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{self._fields}\r\n"
+        head = f"{method} {path} HTTP/1.1\r\nContent-Length: {len(body)}\r\n{self._fields}"
+        head += f"Content-Type: {content_type}\r\n\r\n"
         self._socket.sendall(head.encode() + body)
         answer = http.client.HTTPResponse(self._socket, method=method)
         answer.begin()
-        found = answer.read()
-        if answer.status != http.HTTPStatus.OK:
-            raise RuntimeError(f"{method} {path}: {answer.status} {found[:200]!r}")
-        return found
+        content = answer.read()
+        if answer.status >= http.HTTPStatus.BAD_REQUEST:
+            raise RuntimeError(f"{method} {path}: {answer.status} {content[:200]!r}")
+        return content
 
 
 @contextlib.contextmanager
@@ -245,10 +300,26 @@ def measure(root: Path, folder: Path) -> dict[str, Crossed]:
     with tree.serving(), contextlib.closing(Requests(tree.port)) as requests:
         for _ in range(WARMING):
             requests.post()
-        tree.measure(0, requests.post)
-        tree.measure(1, requests.poll)
+        tree.measure({"POST": requests.post})
+        tree.measure({"poll": requests.poll})
         with sending(tree.pulsar) as send:
-            tree.measure(2, send)
+            tree.measure({"SEND": send})
+        requests.create_consumers()
+        tree.measure(
+            {
+                "produce, topic's schema": requests.produce_by_topic,
+                "fetch": requests.fetch,
+                "acknowledge": requests.acknowledge,
+            }
+        )
+        tree.measure({"produce": requests.produce})
+        tree.measure(
+            {
+                "JetStream publish": requests.jetstream_publish,
+                "JetStream fetch": requests.jetstream_fetch,
+                "JetStream acknowledge": requests.jetstream_acknowledge,
+            }
+        )
     return tree.crossed()
 
 

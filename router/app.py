@@ -43,6 +43,7 @@ from router.services.keys import Keys
 from router.services.manage import Topics
 from router.services.memory_budget import MemoryBudget
 from router.services.pipelines import Pipelines
+from router.services.producing import Producer
 from router.services.publish import Publisher, PublishOptions
 from router.services.read import Reading, ReadOptions
 from router.services.replay import Replay
@@ -76,7 +77,6 @@ from router.web.pulsar_rest import FetchDefaults, PulsarRest, RestContext
 from router.web.pulsar_rest.errors import Failures
 from router.web.requests import RawPaths, TransactionIds, topic_names
 from router.web.topic_access import TopicAccess
-from router.web.tracing import Tracing
 
 if TYPE_CHECKING:
     from router.web.spans import Spans
@@ -178,9 +178,11 @@ def _blueprints(
     yield PulsarRest(
         RestContext(
             *(access, services.schemas, reader, services.subscriber.context.unsent, wall_ms),
-            Tracing() if spans is None else spans,
+            spans,
         ),
-        (services.producer, services.reading, services.fetcher),
+        services.producer,
+        services.reading,
+        services.fetcher,
         FetchDefaults.from_settings(settings),
         Failures(int(settings.text("auth.forbidden_status"))),
     ).blueprint()
@@ -253,8 +255,9 @@ class Services:
         # One thread: what it does is Python code, and holds the interpreter's lock for most of it.
         self.offload = offload.Pool(1)
         names = RequestNames(node.registry, timeout)
-        parts = backend, directory, names
-        self.publisher = Publisher(parts, publishing, metrics, CLOCK, offload=self.offload)
+        self.publisher = Publisher(
+            backend, directory, names, publishing, metrics, CLOCK, offload=self.offload
+        )
         self.subscriber = Subscriber(backend, node, directory, consuming, metrics, CLOCK)
         letters = backend, directory, self.publisher
         self.dead_letters = DeadLetters(letters, consuming.dead_letter_topic, timeout, wall_ms)
@@ -263,7 +266,9 @@ class Services:
         self.schemas = TopicSchemas(backend, timeout, CLOCK)
         self.reading = Reading(backend, directory, ReadOptions.from_settings(settings), CLOCK)
         making = replace(publishing, auto_create=settings.flag("pip64.auto_create"))
-        self.producer = Publisher(parts, making, metrics, CLOCK, offload=self.offload)
+        self.producer = Producer(
+            backend, directory, names, making, metrics, CLOCK, offload=self.offload
+        )
         fetching = FetchOptions.from_settings(settings)
         self.fetcher = Fetcher((backend, node, directory), fetching, metrics, CLOCK, wall_ms)
         has_users = bool(settings.text("auth.users"))

@@ -305,4 +305,4 @@ def _placed(mark: StartPosition, partition: int) -> StartPosition:
 def _publisher(store: Store) -> Publisher:
     options = PublishOptions.from_settings(store.settings)
     names = RequestNames(store.node.registry, store.settings.seconds("backend.timeout"))
-    return Publisher((store.backend, store.directory(), names), options, Metrics(), time.monotonic)
+    return Publisher(store.backend, store.directory(), names, options, Metrics(), time.monotonic)

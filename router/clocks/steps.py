@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
+from operator import call
 from typing import Final, ParamSpec, Protocol, TypeAlias, TypeVar
 
 P = ParamSpec("P")
@@ -21,14 +22,13 @@ T = TypeVar("T")
 class Offload(Protocol):
     """Runs a long computation where it delays no other request, and waits for its result."""
 
-    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Return what the function returns; raise what it raises."""
         ...
 
 
-def run_here(function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Call the function in the caller's thread: the `Offload` where nothing else runs in it."""
-    return function(*args, **kwargs)
+run_here: Final[Offload] = call
+"""Calls the function in the caller's thread: the `Offload` where nothing else runs in it."""
 
 
 class Event:

@@ -1,17 +1,13 @@
-"""Publishing: limits, partitions, names of requests; answered per request or per message.
+"""Publishing: limits, partitions, names of requests; a request is answered as a whole.
 
-Theory of operation. `publish` answers a request as a whole: its messages are parted by key, those
-without a key stay together and take turns over the partitions, one turn a request, and each part
-joins the next append of its partition (`appending`). `produce` answers each message with its
-position or its failure. Its batches are not joined with those of other requests, and are small
-enough for every store to keep each of them in one place, so that positions follow from receipts.
-When an append fails, what is behind it in its partition is not tried: storing that would change the
-order of what is sent again. Other partitions go on.
+Theory of operation. The messages of a request are parted by key, those without a key stay together
+and take turns over the partitions, one turn a request, and each part joins the next append of its
+partition (`appending`). What answers each message by itself is in `producing`.
 
-A request that may be sent again (`publish` with an idempotency key, `produce` with an identity)
-does not join either: each of its appends carries a producer name made from what names the request,
-which the backend remembers with the entry, so that a repeat is found however late it comes. What a
-key names must not change between tries.
+A request that may be sent again (one with an idempotency key) does not join: each of its appends
+carries a producer name made from what names the request, which the backend remembers with the
+entry, so that a repeat is found however late it comes. What a key names must not change between
+tries.
 """
 
 from __future__ import annotations
@@ -19,12 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from typing import Final, ParamSpec, TypeVar
 
 from router.backends import Backend, Batch
 from router.clocks.steps import Offload, Steps, run_blocking, run_here
-from router.clocks.ttl_cache import TTLCache
 from router.errors import (
     BackendTimeoutError,
     MessageTooLargeError,
@@ -37,14 +31,7 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import Message, Principal, TopicName
 from router.services.appending import Append, Appender
-from router.services.batches import ENTRY_LIMITS, PublishBatch, grouped, parts
-from router.services.producing import (
-    Attempt,
-    MessageResult,
-    Outgoing,
-    Sender,
-    partitions_of,
-)
+from router.services.batches import ENTRY_LIMITS, PublishBatch, parts
 from router.services.shared_secret import RequestNames
 from router.services.topic_metadata import TopicMetadataCache
 from router.settings.options import SettingsOptions, from_setting
@@ -54,8 +41,6 @@ R = TypeVar("R")
 
 MAX_LIGHT_MESSAGES: Final = 2_000
 """Up to so many, a request's messages are parted on the event loop."""
-POLICY_SECONDS: Final = 5.0
-MAX_POLICIES: Final = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,21 +79,23 @@ class Publisher:
 
     def __init__(
         self,
-        parts: tuple[Backend, TopicMetadataCache, RequestNames],
+        backend: Backend,
+        topics: TopicMetadataCache,
+        names: RequestNames,
         options: PublishOptions,
         metrics: Metrics,
         clock: Callable[[], float],
         *,
         offload: Offload = run_here,
     ) -> None:
-        self._backend, self._topics_cache, self._names = parts
-        self._known_partitions = self._topics_cache.known
+        self._topics_cache = topics
+        self._names = names
+        self._known_partitions = topics.known
         self._offload = offload
         self._options = options
         self._clock = clock
-        self._appender = Appender(self._backend, metrics, clock)
+        self._appender = Appender(backend, metrics, clock)
         self._turn = 0  # over partitions, of the next request
-        self._deduplicates = TTLCache(self._read_policy, POLICY_SECONDS, MAX_POLICIES, clock)
 
     def partitions(self, topic: TopicName) -> int:
         """Return how many partitions a topic has, 0: none; raise TopicNotFoundError.
@@ -237,39 +224,6 @@ class Publisher:
             raise
         return PublishResult(stored, replayed)
 
-    def produce(
-        self, topic: TopicName, messages: Sequence[Outgoing], sender: Sender
-    ) -> list[MessageResult]:
-        """Store messages; return what became of each, in their order.
-
-        Raises BadRequestError for a partition that does not exist, TopicNotFoundError and
-        NotSupportedError with nothing stored.
-        """
-        partitions = self.partitions(topic)
-        try:
-            return self._produce(topic, messages, partitions, sender)
-        except (TopicNotFoundError, NotAllowedError):
-            # Deleted, or made again with other partitions, since the cache asked.
-            self._topics_cache.forget(topic)
-            return self._produce(topic, messages, self.partitions(topic), sender)
-
-    def _produce(
-        self, topic: TopicName, messages: Sequence[Outgoing], partitions: int, sender: Sender
-    ) -> list[MessageResult]:
-        # The turns of a request that may be sent again are the same then.
-        turns = iter(self._next_turn, None) if sender.identity is None else count()
-        places = self.compute(len(messages), partitions_of, messages, partitions, turns)
-        results = self.compute(len(messages), self._refusals, messages)
-        if sender.producer is not None and not self._deduplicates.get(topic):
-            sender = Sender(None, sender.identity)
-        accepted = [number for number in range(len(messages)) if number not in results]
-        attempt = Attempt(self._appender, self._names, topic, sender)
-        deadline = self._clock() + self._options.timeout
-        for partition, numbers in grouped(accepted, (places[n] for n in accepted)):
-            stored = attempt.store(partition, [messages[n].message for n in numbers], deadline)
-            results.update(zip(numbers, stored, strict=True))
-        return [results[number] for number in range(len(messages))]
-
     def compute(
         self, messages: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs
     ) -> R:
@@ -293,25 +247,6 @@ class Publisher:
         raise MessageTooLargeError(
             f"Message {at + 1} of {len(sizes)} has {sizes[at]} bytes, the limit is {limit}."
         )
-
-    def _refusals(self, messages: Sequence[Outgoing]) -> dict[int, MessageResult]:
-        """Return the failures of messages that are too large, by their numbers."""
-        limit = self._options.max_message
-        sizes = (outgoing.message.size() for outgoing in messages)
-        return {
-            number: MessageResult(
-                error=MessageTooLargeError(f"It has {size} bytes, the limit is {limit}.")
-            )
-            for number, size in enumerate(sizes)
-            if size > limit
-        }
-
-    def _read_policy(self, topic: TopicName) -> bool:
-        try:
-            policies = self._backend.describe_topic(topic, self._options.timeout).info.policies
-        except NotAllowedError:
-            return False  # a store that does not describe its topics drops nothing by our doing
-        return bool(policies.deduplication)
 
 
 def _stored_of(error: RouterError) -> int:

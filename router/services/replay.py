@@ -20,8 +20,7 @@ from typing import Final
 
 from router.errors import BackendTimeoutError
 from router.model import Message, Position, Stored, TopicName, TopicStats
-from router.services.producing import Outgoing, Sender
-from router.services.publish import Publisher
+from router.services.producing import Outgoing, Producer, Sender
 from router.services.read import Reading
 from router.services.scan import After, Places, Scan, ScanBounds, StartPosition, Wanted
 from router.services.topic_schemas import TopicSchemas
@@ -44,9 +43,9 @@ class Stretch:
 class Replay:
     """Copies batches; calls block, and may be made from many threads or greenlets."""
 
-    def __init__(self, reading: Reading, publisher: Publisher, schemas: TopicSchemas) -> None:
+    def __init__(self, reading: Reading, producer: Producer, schemas: TopicSchemas) -> None:
         self._reading = reading
-        self._publisher = publisher
+        self._producer = producer
         self._schemas = schemas
 
     def next_batch(self, stretch: Stretch, most: int) -> tuple[Places, bool]:
@@ -66,7 +65,7 @@ class Replay:
         `name` names the replay of a user. Raises TopicNotFoundError, BackendTimeoutError if the
         batch cannot be read whole in time, and what failed first of what was to be stored.
         """
-        partitions = self._publisher.partitions(target)
+        partitions = self._producer.partitions(target)
         messages = [stored for stored in self._whole(batch) if wanted(stored)]
         versions = {
             version: self._version(version, batch.topic, target)
@@ -78,7 +77,7 @@ class Replay:
         ]
         if outgoing:
             identity = ("replay", *name, str(batch.topic), str(target), _written(batch))
-            for result in self._publisher.produce(target, outgoing, Sender(None, identity)):
+            for result in self._producer.produce(target, outgoing, Sender(None, identity)):
                 if result.error is not None:
                     raise result.error
         return len(outgoing)

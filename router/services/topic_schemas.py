@@ -65,7 +65,6 @@ class TopicSchemas:
 
         Raises InvalidSchemaError, IncompatibleSchemaError, TopicNotFoundError.
         """
-        check(schema)
         properties = tuple(sorted(schema.properties.items()))
         given = _SchemaKey(topic, schema.type, schema.data, properties, schema.name)
         return self._versions.get(given)
@@ -76,4 +75,5 @@ class TopicSchemas:
 
     def _put(self, given: _SchemaKey) -> bytes:
         schema = Schema(given.type, given.data, dict(given.properties), given.name)
+        check(schema)
         return self._backend.schemas.put(given.topic, schema, self._timeout)

@@ -6,12 +6,12 @@ id and is counted. Flask's hooks for that, functions registered with
 before_request and after_request, cost a tenth of a small publish; the methods overridden here are
 the ones that Flask documents for the purpose, and the whole of it is in one place.
 
-Plain publishes and polls are the requests whose cost is Flask's more than the router's: so
-`wsgi_app` has their views answer from the WSGI environment (`Direct`), without the request, the
-context and the response that Flask makes for each, and keeps while a poll waits. Their failures go
-Flask's way. They are written in steps (`clocks.steps`): a server that asks for it by DEFERRED in
-the environment gets the steps as the answer, and takes them when it likes; any other is given the
-answer as WSGI has it.
+Plain publishes, polls and acknowledgements are the requests whose cost is Flask's more than the
+router's: so `wsgi_app` has their views answer from the WSGI environment (`Direct`), without the
+request, the context and the response that Flask makes for each, and keeps while a poll waits. Their
+failures go Flask's way. They are written in steps (`clocks.steps`): a server that asks for it by
+DEFERRED in the environment gets the steps as the answer, and takes them when it likes; any other is
+given the answer as WSGI has it.
 
 Publishers send the same head again and again. A view that is `Repeatable` therefore offers the
 server what follows from a head (`clocks.steps.Prepared`), by which it begins the next requests
@@ -27,7 +27,8 @@ from __future__ import annotations
 import re
 import sys
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias, cast
 from wsgiref.types import StartResponse, WSGIEnvironment
@@ -52,15 +53,67 @@ from router.clocks.steps import (
 from router.errors import ForbiddenError, RouterError
 from router.log import request_id
 from router.metrics import Metrics, taken
-from router.model import Principal
+from router.model import NON_PERSISTENT, PERSISTENT, Principal
 from router.services.blacklist import Blacklist
+from router.services.memory_budget import MemoryBudget, Reservation
 from router.web.access import Access
 from router.web.errors import RefusalLog, allowed
 from router.web.origins import PAGE_HEADERS, PROBES, Cors, Hosts
 from router.web.requests import TRANSACTION, TransactionIds
 
-Answer: TypeAlias = tuple[Iterable[bytes], list[tuple[str, str]]]
-"""The body and the headers of a 200."""
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a direct view answers; a body that has `close` is closed however the answer ends."""
+
+    body: Iterable[bytes]
+    headers: list[tuple[str, str]]
+    status: str = "200 OK"
+
+    @classmethod
+    def whole(cls, body: bytes, kind: str, *headers: tuple[str, str]) -> Answer:
+        """Return a 200 with a body of this media type."""
+        length = str(len(body))
+        return cls((body,), [("Content-Type", kind), ("Content-Length", length), *headers])
+
+    @classmethod
+    def unsent(cls, budget: MemoryBudget, body: bytes, *headers: tuple[str, str]) -> Answer:
+        """Return a 200 with JSON, whose memory counts as unsent until it is out.
+
+        Raises OverloadedError if there is no memory for it.
+        """
+        reserved = budget.try_reserve(len(body))
+        if reserved is None:
+            raise budget.overloaded()
+        length = str(len(body))
+        fields = [("Content-Type", "application/json"), ("Content-Length", length), *headers]
+        return cls(_UnsentBody(body, reserved), fields)
+
+    @classmethod
+    def of(cls, response: Response) -> Answer:
+        """Return the answer that Flask's is; its hooks of closing are not called."""
+        return cls(response.response, response.headers.to_wsgi_list(), response.status)  # type: ignore[arg-type]
+
+    def response(self) -> Response:
+        """Return it as Flask has it."""
+        return Response(self.body, status=self.status, headers=self.headers)
+
+
+class _UnsentBody:
+    """A body whose memory is reserved until it is out."""
+
+    def __init__(self, body: bytes, reserved: Reservation) -> None:
+        self._pieces = iter((body,))
+        self._reserved = reserved
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self._pieces
+
+    def close(self) -> None:
+        """Release the memory; called by the server however the answer ended."""
+        self._reserved.release()
+
+
 Direct: TypeAlias = Callable[..., Steps[Answer]]
 """Takes the environment and the rule's segments of the path."""
 
@@ -80,6 +133,16 @@ JETSTREAM_FETCH: Final = "POST", "/jetstream/fetch/<stream>/<consumer>"
 JETSTREAM_ACKS: Final = {
     word: ("POST", f"/jetstream/{word}") for word in ("ack", "nak", "term", "in-progress")
 }
+PIP64_TOPICS: Final = {
+    None: "/topics/<pip64_tenant:tenant>/<pip64_namespace:namespace>/<topic>",
+    PERSISTENT: "/topics/persistent/<pip64_tenant:tenant>/<namespace>/<topic>",
+    NON_PERSISTENT: "/topics/non-persistent/<pip64_tenant:tenant>/<namespace>/<topic>",
+}
+"""The rules of a topic of PIP 64, by the domain that the path names."""
+PIP64_PRODUCE: Final = "POST", ""
+PIP64_ACKNOWLEDGE: Final = "POST", "/subscription/<subscription>/cursor"
+PIP64_FETCH: Final = "GET", "/subscription/<subscription>/consumer/<consumer>/messages"
+"""Methods, and what rules have behind those of topics."""
 ELAPSED: Final = "router.elapsed"
 """Where the environment has what returns the seconds since the request began."""
 Note: TypeAlias = Callable[[float], None]
@@ -88,6 +151,12 @@ NOT_SNIFFED: Final = ("X-Content-Type-Options", "nosniff")
 # Nothing to decode, nothing that Flask would take apart in another way.
 _PLAIN: Final = re.compile(r"/events/([A-Za-z0-9._-]+)(?:/([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+))?")
 _JETSTREAM: Final = re.compile(r"/jetstream/(?:publish/([^/%]+)|fetch/([^/%]+)/([^/%]+)|([a-z-]+))")
+# No tenant is named as one of DMaaP's paths, nor without a domain a namespace: see `paths`.
+_PIP64: Final = re.compile(
+    r"/topics/(?:((?:non-)?persistent)/)?(?!groups/)([A-Za-z0-9._-]+)/"
+    r"(?(1)|(?!(?:producers|consumers|groups)/))([A-Za-z0-9._-]+)/([A-Za-z0-9._-]+)"
+    r"(?:/subscription/([A-Za-z0-9._-]+)/(?:cursor|consumer/([A-Za-z0-9._-]+)/messages))?"
+)
 _NO_RULE: Final = "", ""
 _METHODS: Final = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS"})
 _UNLISTED: Final = ("/admin/", "/v1/admin/")
@@ -252,7 +321,7 @@ class Front(Flask):
                 environ[ELAPSED] = partial(self._since, environ[BEGUN].began)
             else:
                 self._begin(environ)
-            body, headers = yield from view()
+            answer = yield from view()
         except Exception as error:  # noqa: BLE001 - Flask has a handler for each
             known = request_id.set(self._identify(environ))
             try:
@@ -265,9 +334,9 @@ class Front(Flask):
         marks = [("transactionId", identity), NOT_SNIFFED]
         if self._cors.origins:
             marks += self._cors.marks(environ)
-        start_response("200 OK", headers + marks)
-        self._note(rule, environ, 200)
-        return body
+        start_response(answer.status, answer.headers + marks)
+        self._note(rule, environ, int(answer.status[:3]))
+        return answer.body
 
     def handle_user_exception(self, error: Exception) -> HTTPException | ResponseReturnValue:
         """Answer a failure; a refusal is logged."""
@@ -319,7 +388,7 @@ class Front(Flask):
         response.headers.set(*NOT_SNIFFED)
         if status == 405:
             response.headers["Allow"] = ", ".join(allowed(self))
-        for name, value in self._cors.marks(environ):
+        for name, value in self._cors.marks(environ) if self._cors.origins else ():
             response.headers.add(name, value)
         self._note("other" if rule is None else rule.rule, environ, status)
         return response
@@ -367,4 +436,12 @@ def _direct_rule(path: str) -> tuple[tuple[str, str], tuple[str, ...]]:
         if word:
             return JETSTREAM_ACKS.get(word, _NO_RULE), ()
         return (JETSTREAM_PUBLISH, (subject,)) if subject else (JETSTREAM_FETCH, tuple(names))
+    if (topic := _PIP64.fullmatch(path)) is not None:
+        domain, *names = topic.groups()
+        subscription, consumer = names[3:]
+        method, below = (
+            PIP64_PRODUCE if not subscription else PIP64_FETCH if consumer else PIP64_ACKNOWLEDGE
+        )
+        given = tuple(name for name in names if name)
+        return (method, PIP64_TOPICS[domain] + below), (domain or PERSISTENT, *given)
     return _NO_RULE, ()

@@ -55,7 +55,7 @@ class Pool:
         self._threads = threads
         self._pool: Any = None
 
-    def __call__(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function as `run` does; calls beyond the number of threads wait their turn."""
         if not under_gevent():
             return function(*args, **kwargs)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import entry_points
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
@@ -44,7 +45,7 @@ from router.web import offload
 from router.web.dmaap.events import Delivery, Events
 from router.web.front import Answer, MarksOf
 from router.web.media import Format
-from router.web.tracing import TRACEPARENT, TRACESTATE, Operation, Tracing, of_request, read_parent
+from router.web.tracing import TRACEPARENT, TRACESTATE, of_request, read_parent
 
 SERVICE: Final = "message-router"
 SYSTEM: Final = "message-router"
@@ -85,7 +86,7 @@ def _exporter(name: str, variables: Mapping[str, str]) -> SpanExporter:
     return exporter
 
 
-class Span(Operation):
+class Span:
     """An operation that is recorded."""
 
     def __init__(self, span: OtelSpan) -> None:
@@ -118,7 +119,7 @@ class Processing:
             self._span.end()
 
 
-class Spans(Tracing):
+class Spans:
     """Records the operations of one worker."""
 
     def __init__(self, provider: TracerProvider) -> None:
@@ -252,11 +253,11 @@ class TracedEvents(Events):
         """Answer as `answer_poll` of the views does."""
         operation, topic, group = environ[_OPERATION]
         operation.received(poll.messages)
-        body, headers = super().answer_poll(environ, form, poll, watch)
-        if not isinstance(body, Delivery):
-            return body, headers
+        answer = super().answer_poll(environ, form, poll, watch)
+        if not isinstance(answer.body, Delivery):
+            return answer
         processing = self._spans.processing(environ, topic, group, poll.messages)
-        return _Traced(body, processing), headers
+        return replace(answer, body=_Traced(answer.body, processing))
 
 
 class _Traced:

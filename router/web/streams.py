@@ -185,11 +185,11 @@ class EventStream:
         return b"id: %s\ndata: %s\n\n" % (place.encode(), self._form.line(stored))
 
 
-def is_requested(environ: WSGIEnvironment) -> bool:
+def is_requested(environ: WSGIEnvironment, query: Query) -> bool:
     """Return whether a request asks for a stream: `?stream`, or by what it accepts."""
     accepted: str = environ.get("HTTP_ACCEPT", "")
     preferred = accepted.partition(",")[0].partition(";")[0].strip()
-    return Query(environ).flag("stream", default=preferred == MIMETYPE)
+    return query.flag("stream", default=preferred == MIMETYPE)
 
 
 def pace(query: Query) -> Pace | None:

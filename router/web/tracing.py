@@ -1,14 +1,13 @@
-"""Traces of publishes and polls as views record them, unless tracing is off, and trace contexts."""
+"""Trace contexts of requests, and of the messages that carry them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 from wsgiref.types import WSGIEnvironment
 
-from router.model import NO_PROPERTIES, Message, Stored
+from router.model import NO_PROPERTIES, Message
 
 TRACE_HEADER: Final = "HTTP_TRACEPARENT"
 """In the environment of a request that has a trace context."""
@@ -27,35 +26,6 @@ _NO_TRACE: Final = "0" * 32
 _NO_SPAN: Final = "0" * 16
 _VERSION: Final = "00"
 _SAMPLED: Final = 1
-
-
-class Operation:
-    """A publish or a poll under way, which is not recorded."""
-
-    def stored(self, messages: int) -> None:
-        """Note how many messages are stored."""
-
-    def received(self, messages: Sequence[Stored]) -> None:
-        """Note the messages that were received."""
-
-
-class Tracing:
-    """Operations that are not recorded. A subclass records them; one that raises is a failure."""
-
-    def publishing(self, environ: WSGIEnvironment, topic: str) -> AbstractContextManager[Operation]:
-        """Begin a publish; if it is recorded, its context replaces that of the request."""
-        del environ, topic
-        return nullcontext(_UNRECORDED)
-
-    def receiving(
-        self, environ: WSGIEnvironment, topic: str, group: str
-    ) -> AbstractContextManager[Operation]:
-        """Begin a poll of a group, or a reading where it is empty, until it has its messages."""
-        del environ, topic, group
-        return nullcontext(_UNRECORDED)
-
-
-_UNRECORDED: Final = Operation()
 
 
 def of_request(environ: WSGIEnvironment) -> Mapping[str, str]:

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.contract
 def letters_of(opened: Opened) -> DeadLetters:
     directory = TopicMetadataCache(opened.backend, 0, WAIT, time.monotonic)
     names = RequestNames(MemoryNode().registry, WAIT)
-    parts = opened.backend, directory, names
-    publisher = Publisher(parts, PublishOptions(1 << 20, WAIT, False), Metrics(), time.monotonic)
+    options = PublishOptions(1 << 20, WAIT, False)
+    publisher = Publisher(opened.backend, directory, names, options, Metrics(), time.monotonic)
     own = opened.backend, directory, publisher
     return DeadLetters(own, None, WAIT, lambda: time.time_ns() // 1_000_000)
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from router.backends import Backend
 from router.backends.polling import FetchTerms
+from router.clocks.steps import Steps, run_blocking
 from router.metrics import Metrics
 from router.model import CursorState, Position, Stored, Subscription
 from router.node import Node
@@ -101,49 +102,42 @@ class Fetcher:
         return FetchingConsumer(subscription, *self._consumers.get(subscription, identity), now_ms)
 
     def fetch(
-        self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
+        self, consumer: FetchingConsumer, bounds: ReadBounds, mailbox: PollMailbox, client: Client
     ) -> list[Stored]:
+        """Return messages as `fetch_steps` does, waiting here."""
+        return run_blocking(self.fetch_steps(consumer, bounds, mailbox, client))
+
+    def fetch_steps(
+        self, consumer: FetchingConsumer, bounds: ReadBounds, mailbox: PollMailbox, client: Client
+    ) -> Steps[list[Stored]]:
         """Return messages that are not in flight, as soon as there are some.
 
         They come again, to the consumer that fetches then, if they are not acknowledged in time.
         Raises ConsumerNotFoundError, ConflictError if the consumer has to be asked for again, and
         what a poll raises.
         """
-        if self._subscriber.is_direct:
-            return self._fetch_direct(consumer, bounds, caller)
-        mailbox, client = caller
-        subscription, member = consumer.subscription, consumer.member
-        request = _poll_request(consumer, bounds)
-        parts = self._registry, self._consumers, self._options
-        reader = FetchReader(parts, subscription, member, consumer.live, self._wall_ms)
-        poll = self._subscriber.poll(request, mailbox, client, reader)
+        subscription, member, options = consumer.subscription, consumer.member, self._options
+        reader, terms = None, None
+        if self._subscriber.is_direct:  # the store knows what is in flight
+            terms = FetchTerms(
+                options.ack_timeout, options.max_unacknowledged, consumer.live, consumer.live_at_ms
+            )
+        else:
+            parts = self._registry, self._consumers, options
+            reader = FetchReader(parts, subscription, member, consumer.live, self._wall_ms)
+        request, began = _poll_request(consumer, bounds, terms), self._clock()
+        poll = yield from self._subscriber.poll_steps(request, mailbox, client, reader)
         try:
             if poll.messages:
                 if client.is_closed():
                     raise ClientGoneError
-                self._consumers.get(subscription, member.id)  # it may have been deleted meanwhile
-                reader.record()
-        finally:
-            poll.abandon()
-        return poll.messages
-
-    def _fetch_direct(
-        self, consumer: FetchingConsumer, bounds: ReadBounds, caller: tuple[PollMailbox, Client]
-    ) -> list[Stored]:
-        """Fetch of a store that serves polls itself, and knows what is in flight."""
-        options = self._options
-        terms = FetchTerms(
-            options.ack_timeout, options.max_unacknowledged, consumer.live, consumer.live_at_ms
-        )
-        began = self._clock()
-        poll = self._subscriber.poll(_poll_request(consumer, bounds, terms), *caller)
-        try:
-            if poll.messages:
-                if caller[1].is_closed():
-                    raise ClientGoneError
-                if self._clock() - began > CHECKED_AFTER_SECONDS:
-                    self._consumers.get(consumer.subscription, consumer.member.id)
-                poll.delivered()
+                if reader is not None or self._clock() - began > CHECKED_AFTER_SECONDS:
+                    # It may have been deleted meanwhile.
+                    self._consumers.get(subscription, member.id)
+                if reader is None:
+                    poll.delivered()
+                else:
+                    reader.record()
         finally:
             poll.abandon()
         return poll.messages

@@ -32,8 +32,7 @@ from router.model import Policies, Position, Principal, TopicInfo, TopicName, To
 from router.services.jetstream import API_PREFIX, AckRequest, JetStreamRequest, Watch, unwatched
 from router.services.jetstream.calls import Call, call_of
 from router.services.manage import NewTopic, Topics
-from router.services.producing import Outgoing, Sender
-from router.services.publish import Publisher
+from router.services.producing import Outgoing, Producer, Sender
 from router.services.read import Reading
 from router.wire.nats.headers import MSG_ID, NO_RESPONDERS, first, status
 from router.wire.nats.jetstream.config import StreamConfig
@@ -95,7 +94,7 @@ class TopicStore:
     name: str
     sequences: bool
     topics: Topics
-    publisher: Publisher
+    producer: Producer
     reading: Reading
     tenant: str
     namespace: str
@@ -327,9 +326,7 @@ class TopicStreams:
         message = read_message(NatsMessage("", "", sent.headers, sent.payload))
         msg_id = first(sent.headers, MSG_ID) if sent.headers else None
         identity = None if msg_id is None else ("jetstream", principal.name, str(topic), msg_id)
-        (result,) = self._store.publisher.produce(
-            topic, [Outgoing(message)], Sender(None, identity)
-        )
+        (result,) = self._store.producer.produce(topic, [Outgoing(message)], Sender(None, identity))
         if result.error is not None:
             raise result.error
         if result.position is None:

@@ -191,7 +191,7 @@ class Events:
     )
     def publish(self, topic: str) -> Response:
         """Store the messages of the body; answer when they are durable."""
-        return _response(run_blocking(self.published(request.environ, topic)))
+        return run_blocking(self.published(request.environ, topic)).response()
 
     def published(self, environ: WSGIEnvironment, topic: str) -> Steps[Answer]:
         """Store the messages of a request's body, as `publish` does."""
@@ -309,7 +309,7 @@ class Events:
     )
     def poll(self, topic: str, group: str, consumer: str) -> Response:
         """Answer messages of the topic, waiting for some; HEAD reads nothing."""
-        return _response(run_blocking(self.polled(request.environ, topic, group, consumer)))
+        return run_blocking(self.polled(request.environ, topic, group, consumer)).response()
 
     def polled(
         self, environ: WSGIEnvironment, topic: str, group: str, consumer: str
@@ -324,7 +324,7 @@ class Events:
         poll_request = self._request(subscription, consumer, Query(environ))
         requests.no_body(environ, self._reader.bounds.batch)
         if environ["REQUEST_METHOD"] == "HEAD":
-            return (b"",), [("Content-Type", _KINDS[choice]), *NO_STORE]
+            return Answer((b"",), [("Content-Type", _KINDS[choice]), *NO_STORE])
         mailbox = PollMailbox()
         watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
         try:
@@ -383,8 +383,8 @@ class Events:
             headers.append((ACK_HEADER, poll.token))
         if not poll.messages:
             watch.close()
-            return (body,), headers
-        return Delivery(poll, body, watch), headers
+            return Answer((body,), headers)
+        return Answer(Delivery(poll, body, watch), headers)
 
     def _request(self, subscription: Subscription, consumer: str, query: Query) -> PollRequest:
         options = self._options
@@ -439,8 +439,3 @@ def _elapsed_ms(environ: WSGIEnvironment) -> int:
     """Return how long the request took up to now, in ms: the guide's `serverTimeMs` (seed 002)."""
     elapsed: float = environ[ELAPSED]()
     return round(elapsed * 1000)
-
-
-def _response(answer: Answer) -> Response:
-    body, headers = answer
-    return Response(body, headers=headers)

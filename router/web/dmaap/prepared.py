@@ -34,8 +34,7 @@ def stored(count: int, seconds: float) -> bytes:
 def answer(environ: WSGIEnvironment, published: PublishResult) -> Answer:
     """Return the answer to a publish."""
     body = stored(published.count, environ[ELAPSED]())
-    headers = [("Content-Type", "application/json"), ("Content-Length", str(len(body)))]
-    return (body,), [*headers, REPLAYED] if published.replayed else headers
+    return Answer.whole(body, bodies.JSON, *([REPLAYED] if published.replayed else []))
 
 
 class PreparedPublish:

@@ -57,7 +57,7 @@ class EventStreams:
     )
     def stream(self, topic: str) -> Response:
         """Answer the messages of a topic as they come, if a stream is requested."""
-        if not streams.is_requested(request.environ):
+        if not streams.is_requested(request.environ, Query(request.environ)):
             raise incomplete(topic, "a group and a consumer id")
         return self.serve(*self.callers.authorized(topic))
 

@@ -96,8 +96,7 @@ class AckViews:
         }
 
     def _acknowledge(self, word: str) -> Response:
-        body, headers = run_blocking(self._acknowledged(request.environ, _PAYLOADS[word]))
-        return Response(body, headers=headers)
+        return run_blocking(self._acknowledged(request.environ, _PAYLOADS[word])).response()
 
     def _acknowledged(self, environ: WSGIEnvironment, payload: Payload) -> Steps[Answer]:
         context = self._context
@@ -111,7 +110,7 @@ class AckViews:
             # What was done before a failure stands; the client learns how much that is.
             environ[FAILED] = {"token": tokens[done], "done": done}
             raise failure
-        return (_OK,), [("Content-Type", light.KIND), ("Content-Length", str(len(_OK)))]
+        return Answer.whole(_OK, light.KIND)
 
 
 def _delayed(environ: WSGIEnvironment) -> bytes:

@@ -7,7 +7,6 @@ takes what came with it. So a poll for many messages is answered as soon as ther
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, Final
 from wsgiref.types import WSGIEnvironment
@@ -20,7 +19,6 @@ from router.errors import BadNameError, RouterError
 from router.model import Principal
 from router.services.jetstream import ACK_PREFIX, API_PREFIX
 from router.services.jetstream.calls import call_of
-from router.services.memory_budget import Reservation
 from router.web import requests
 from router.web.front import Answer
 from router.web.jetstream import shapes
@@ -63,8 +61,7 @@ class FetchViews:
     )
     def fetch(self, stream: str, consumer: str) -> Response:
         """Answer messages of a pull consumer, waiting for some."""
-        body, headers = run_blocking(self.fetched(request.environ, stream, consumer))
-        return Response(body, headers=headers)
+        return run_blocking(self.fetched(request.environ, stream, consumer)).response()
 
     def fetched(self, environ: WSGIEnvironment, stream: str, consumer: str) -> Steps[Answer]:
         """Answer as `fetch` does."""
@@ -83,29 +80,7 @@ class FetchViews:
         shown = [_shown(message) for message in messages]
         del messages
         body = orjson.dumps(context.writer.written(TYPE, form, {"messages": shown}))
-        reserved = context.unsent.try_reserve(len(body))
-        if reserved is None:
-            raise context.unsent.overloaded()
-        return _Unsent(body, reserved), [
-            ("Content-Type", api.JSON),
-            ("Content-Length", str(len(body))),
-            ("Cache-Control", "no-store"),
-        ]
-
-
-class _Unsent:
-    """The body of an answer, whose memory counts as unsent until it is out."""
-
-    def __init__(self, body: bytes, reserved: Reservation) -> None:
-        self._pieces = iter((body,))
-        self._reserved = reserved
-
-    def __iter__(self) -> Iterator[bytes]:
-        return self._pieces
-
-    def close(self) -> None:
-        """Release the memory; called by the server however the answer ended."""
-        self._reserved.release()
+        return Answer.unsent(context.unsent, body, ("Cache-Control", "no-store"))
 
 
 class _Pull:

@@ -54,8 +54,7 @@ class PublishViews:
     )
     def publish(self, subject: str) -> Response:
         """Store a message in the stream that has the subject; answer when it is durable."""
-        body, headers = run_blocking(self.published(request.environ, subject))
-        return Response(body, headers=headers)
+        return run_blocking(self.published(request.environ, subject)).response()
 
     def published(self, environ: WSGIEnvironment, subject: str) -> Steps[Answer]:
         """Store a message as `publish` does."""
@@ -87,8 +86,9 @@ class PublishViews:
         if status_of(replies[0])[0] == NO_RESPONDERS:
             raise FaultError.of_status(404, _NO_STREAM)
         if form is Form.V1:
-            return _answer(*_acknowledged_v1(replies[0].payload))
-        return _answer(light.ok(_acknowledged(replies[0].payload)).encode(), light.KIND)
+            _acknowledged(replies[0].payload)
+            return Answer.whole(replies[0].payload, api.JSON)
+        return Answer.whole(light.ok(_acknowledged(replies[0].payload)).encode(), light.KIND)
 
 
 def message_headers(environ: WSGIEnvironment) -> bytes:
@@ -124,12 +124,3 @@ def _acknowledged(payload: bytes) -> Mapping[str, object]:
     if found.get("duplicate"):
         fields["duplicate"] = "true"
     return fields
-
-
-def _acknowledged_v1(payload: bytes) -> tuple[bytes, str]:
-    _acknowledged(payload)
-    return payload, api.JSON
-
-
-def _answer(body: bytes, kind: str) -> Answer:
-    return (body,), [("Content-Type", kind), ("Content-Length", str(len(body)))]

@@ -11,8 +11,16 @@ from __future__ import annotations
 from flask import Blueprint
 
 from router.services.fetch.fetcher import Fetcher
-from router.services.publish import Publisher
+from router.services.producing import Producer
 from router.services.read import Reading
+from router.web.front import (
+    DIRECT,
+    PIP64_ACKNOWLEDGE,
+    PIP64_FETCH,
+    PIP64_PRODUCE,
+    PIP64_TOPICS,
+    Direct,
+)
 from router.web.openapi.description import add_converters
 from router.web.pulsar_rest import paths
 from router.web.pulsar_rest.consumers import ConsumerViews, CursorViews
@@ -29,24 +37,34 @@ class PulsarRest:
     def __init__(
         self,
         context: RestContext,
-        services: tuple[Publisher, Reading, Fetcher],
+        producer: Producer,
+        reading: Reading,
+        fetcher: Fetcher,
         defaults: FetchDefaults,
         failures: Failures,
     ) -> None:
-        publisher, reading, fetcher = services
         self._failures = failures
-        self._views = (
-            ProduceViews(context, publisher),
-            ReadViews(context, reading, defaults),
-            ConsumerViews(context, fetcher, reading, defaults),
-            CursorViews(context, fetcher, reading),
-        )
+        produce = ProduceViews(context, producer)
+        consumers = ConsumerViews(context, fetcher, reading, defaults)
+        cursors = CursorViews(context, fetcher, reading)
+        self._views = (produce, ReadViews(context, reading, defaults), consumers, cursors)
+        self._direct: dict[tuple[str, str], Direct] = {
+            PIP64_PRODUCE: produce.produced,
+            PIP64_FETCH: consumers.fetched,
+            PIP64_ACKNOWLEDGE: cursors.acknowledged,
+        }
 
     def blueprint(self) -> Blueprint:
-        """Return the routes."""
+        """Return the routes; the application keeps which of them are direct."""
         routes = Blueprint("pulsar_rest", __name__)
         add_converters(routes, paths.CONVERTERS)
         for views in self._views:
             paths.add(routes, views)
+        direct = {
+            (method, topic + below): view
+            for (method, below), view in self._direct.items()
+            for topic in PIP64_TOPICS.values()
+        }
+        routes.record_once(lambda state: state.app.extensions[DIRECT].update(direct))
         self._failures.register(routes)
         return routes

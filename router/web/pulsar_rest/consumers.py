@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
+from wsgiref.types import WSGIEnvironment
 
+import orjson
 from flask import Response, request
 
 from router.backends import Start
+from router.clocks.steps import Steps, run_blocking
 from router.errors import BadReadOptionError, BadRequestError, ConflictError
 from router.model import (
     NOT_PARTITIONED,
@@ -21,23 +24,26 @@ from router.model import (
     TopicName,
     check_consumer_name,
 )
+from router.services.consume import PollMailbox
 from router.services.fetch.consumers import Member, NewConsumer, ReadSchema
 from router.services.fetch.fetcher import Fetcher, FetchingConsumer
 from router.services.groups import moment
 from router.services.read import ReadBounds, Reading
-from router.web import addresses, forms, offload, streams
+from router.web import addresses, bodies, forms, offload, streams
+from router.web.front import Answer
 from router.web.openapi import description as api
-from router.web.pulsar_rest import dialects, ids, schemas, shapes
+from router.web.pulsar_rest import dialects, ids, paths, schemas, shapes
 from router.web.pulsar_rest.dialects import Dialect
 from router.web.pulsar_rest.errors import bad
-from router.web.pulsar_rest.produce import RestContext, json_body, messages_answer
-from router.web.pulsar_rest.read import FetchDefaults, Named, failure, named_in, received
+from router.web.pulsar_rest.produce import RestContext, json_body
+from router.web.pulsar_rest.read import FetchDefaults, Named, failure, named_in
 from router.web.pulsar_rest.values import MessageFormatter
 from router.web.requests import Query, consumer_name
 
 MAX_IDS: Final = 10_000
 MAX_REMAINING: Final = 10_000_000
 """Messages of the batches in which a request acknowledges some: each that is left takes a bit."""
+_NO_CONTENT: Final = "Content-Type", "text/html; charset=utf-8"
 _CUMULATIVE: Final = {"individual": False, "cumulative": True}
 
 
@@ -69,7 +75,7 @@ class ConsumerViews:
         """Create a consumer, and its subscription where there is none."""
         environ = request.environ
         group = self._context.group(path, subscription)
-        body = json_body(environ, self._context.reader)
+        body = run_blocking(json_body(environ, self._context.reader))
         if body is None:
             body = {}
         if not isinstance(body, dict):
@@ -97,21 +103,37 @@ class ConsumerViews:
     )
     def fetch(self, subscription: str, consumer: str, **path: str) -> Response:
         """Answer messages that no other consumer of the subscription was given."""
-        environ = request.environ
-        group = self._context.group(path, subscription)
+        names = {**path, "subscription": subscription, "consumer": consumer}
+        return run_blocking(self.fetched(request.environ, **names)).response()
+
+    def fetched(
+        self,
+        environ: WSGIEnvironment,
+        domain: str,
+        tenant: str,
+        namespace: str,
+        topic: str,
+        subscription: str,
+        consumer: str,
+    ) -> Steps[Answer]:
+        """Answer as `fetch` does."""
+        name = paths.topic_name(domain, tenant, namespace, topic)
+        self._context.check_readable(environ, name)
+        group = Subscription(name, consumer_name(subscription, "subscription"))
         consumer = consumer_name(consumer, "consumer")
         query = Query(environ)
         bounds, named = self._defaults.bounds(query), named_in(query)
-        if streams.is_requested(environ):
-            return self._stream(group, consumer, named, bounds)
+        if streams.is_requested(environ, query):
+            return Answer.of(self._stream(environ, group, consumer, named, bounds))
         if environ["REQUEST_METHOD"] == "HEAD":
-            return forms.answer({})
+            return Answer.whole(b"{}", bodies.JSON)
         try:
-            fields = self._fetched(self._fetcher.consumer(group, consumer), named, bounds)
+            fetching = self._fetcher.consumer(group, consumer)
+            fields = yield from self._fetched(environ, fetching, named, bounds)
         except ConflictError:  # the consumers of the subscription have changed
             fetching = self._fetcher.consumer(group, consumer, again=True)
-            fields = self._fetched(fetching, named, bounds)
-        return messages_answer(self._context.unsent, fields)
+            fields = yield from self._fetched(environ, fetching, named, bounds)
+        return Answer.unsent(self._context.unsent, orjson.dumps(fields))
 
     @api.operation(
         "DELETE <topic>/subscription/<subscription>/consumer/<consumer>",
@@ -135,14 +157,23 @@ class ConsumerViews:
         return ReadSchema(chosen.number(), as_bytes)
 
     def _fetched(
-        self, fetching: FetchingConsumer, named: Named | None, bounds: ReadBounds
-    ) -> dict[str, object]:
-        return received(
-            self._context,
-            fetching.subscription,
-            self._formatter(fetching, named),
-            lambda caller: self._fetcher.fetch(fetching, bounds, caller),
-        )
+        self,
+        environ: WSGIEnvironment,
+        fetching: FetchingConsumer,
+        named: Named | None,
+        bounds: ReadBounds,
+    ) -> Steps[dict[str, object]]:
+        formatter, group = self._formatter(fetching, named), fetching.subscription
+        mailbox = PollMailbox()
+        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+        with self._context.receiving(environ, group) as operation:
+            try:
+                messages = yield from self._fetcher.fetch_steps(fetching, bounds, mailbox, watch)
+            finally:
+                watch.close()
+            if operation is not None:
+                operation.received(messages)
+        return {"messages": [formatter.message(stored) for stored in messages]}
 
     def _formatter(self, consumer: FetchingConsumer, named: Named | None) -> MessageFormatter:
         """Return how messages are shown: by what the query names, else the consumer's schema."""
@@ -160,7 +191,12 @@ class ConsumerViews:
         return f"{addresses.root(request.environ)}{request.path.rstrip('/')}/consumer/{member.id}"
 
     def _stream(
-        self, group: Subscription, consumer: str, named: Named | None, bounds: ReadBounds
+        self,
+        environ: WSGIEnvironment,
+        group: Subscription,
+        consumer: str,
+        named: Named | None,
+        bounds: ReadBounds,
     ) -> Response:
         formatter = self._formatter(self._fetcher.consumer(group, consumer), named)
         # A piece of a stream waits for a slow client uncounted: it has the size of all streams'.
@@ -171,13 +207,14 @@ class ConsumerViews:
                 lambda wait: self._fetcher.fetch(
                     self._fetcher.consumer(group, consumer, again=True),
                     ReadBounds(wait, min(bounds.limit, 200), piece),
-                    (mailbox, watch),
+                    mailbox,
+                    watch,
                 ),
                 mailbox,
             )
             return source, streams.EventFormat(_FetchedIds(), formatter.line, failure)
 
-        return streams.answer(request.environ, begin, self._defaults.write_timeout)
+        return streams.answer(environ, begin, self._defaults.write_timeout)
 
 
 class _FetchedIds:
@@ -243,20 +280,34 @@ class CursorViews:
     )
     def acknowledge(self, subscription: str, **path: str) -> Response:
         """Acknowledge messages, each alone or with all before it in its partition."""
-        group = self._context.group(path, subscription)
-        body = json_body(request.environ, self._context.reader)
+        names = {**path, "subscription": subscription}
+        return run_blocking(self.acknowledged(request.environ, **names)).response()
+
+    def acknowledged(
+        self,
+        environ: WSGIEnvironment,
+        domain: str,
+        tenant: str,
+        namespace: str,
+        topic: str,
+        subscription: str,
+    ) -> Steps[Answer]:
+        """Acknowledge as `acknowledge` does."""
+        name = paths.topic_name(domain, tenant, namespace, topic)
+        self._context.check_readable(environ, name)
+        group = Subscription(name, consumer_name(subscription, "subscription"))
+        body = yield from json_body(environ, self._context.reader)
         if not isinstance(body, dict):
             raise bad("The body is no JSON object.")
-        cumulative = _kind(body)
-        positions = _positions(body)
-        known = self._reading.partitions(group.topic)
-        positions = [_own(position, known) for position in positions]
+        cumulative, positions = _kind(body), _positions(body)
+        partitions = self._reading.partitions(name)
+        positions = [_own(position, partitions) for position in positions]
         if positions:
             try:
                 self._fetcher.acknowledge(group, positions, cumulative=cumulative)
             except BadRequestError as error:
                 raise bad(f"messageIds: {error}") from error
-        return Response(status=204)
+        return Answer((), [_NO_CONTENT], "204 NO CONTENT")
 
 
 def _kind(body: dict[str, Any]) -> bool:

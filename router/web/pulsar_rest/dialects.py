@@ -75,7 +75,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class ProduceRequest:
     """A request to produce."""
 
     dialect: Dialect
@@ -84,7 +84,7 @@ class Request:
     messages: list[Sent]
 
 
-def read(body: object, dialect: Dialect, most: int) -> Request:
+def read(body: object, dialect: Dialect, most: int) -> ProduceRequest:
     """Read the body of a request to produce, of this dialect; raise RefusedError."""
     if not isinstance(body, dict):
         raise bad("the body is no JSON object")
@@ -97,7 +97,7 @@ def read(body: object, dialect: Dialect, most: int) -> Request:
         if not isinstance(message, dict):
             raise bad(f"messages[{number}] is no object")
     word = _OF_MESSAGE[dialect]
-    return Request(
+    return ProduceRequest(
         dialect,
         requested_schema(body, dialect),
         _producer(body, dialect),

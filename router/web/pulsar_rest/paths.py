@@ -7,23 +7,20 @@ front every namespace is reachable.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from flask import Blueprint
 from werkzeug.routing import BaseConverter
 
 from router.model import NON_PERSISTENT, PERSISTENT, TopicName
+from router.web.front import PIP64_TOPICS
 from router.web.openapi.description import routes_of
 from router.web.requests import decode
 
-_SHORT: Final = "<pip64_tenant:tenant>/<pip64_namespace:namespace>/<topic>"
-_LONG: Final = "<pip64_tenant:tenant>/<namespace>/<topic>"
-# The forms of a topic's path and the domain of each, with what ends the names of their endpoints.
-_FORMS: Final = {
-    (f"/topics/{_SHORT}", PERSISTENT): "",
-    (f"/topics/persistent/{_LONG}", PERSISTENT): "_long",
-    (f"/topics/non-persistent/{_LONG}", NON_PERSISTENT): "_np",
-}
+# What ends the names of the endpoints of a path that names this domain.
+_ENDINGS: Final = {None: "", PERSISTENT: "_long", NON_PERSISTENT: "_np"}
+MAX_CACHED_NAMES: Final = 8_192
 
 
 class _Tenant(BaseConverter):
@@ -42,18 +39,19 @@ CONVERTERS: Final = {"pip64_tenant": _Tenant, "pip64_namespace": _Namespace}
 def add(routes: Blueprint, views: object) -> None:
     """Add the routes of an object's methods, where `<topic>` stands for each form of its path."""
     for method, below, endpoint, view in routes_of(views):
-        for (prefix, domain), form in _FORMS.items():
+        for domain, prefix in PIP64_TOPICS.items():
             # One view may serve two spellings of a path; the endpoints of routes are unique.
-            suffix = form + ("_plural" if "/consumers/" in below else "")
+            suffix = _ENDINGS[domain] + ("_plural" if "/consumers/" in below else "")
             routes.add_url_rule(
                 prefix + below.removeprefix("<topic>"),
                 endpoint + suffix,
                 view,
                 methods=[method],
-                defaults={"domain": domain},
+                defaults={"domain": domain or PERSISTENT},
             )
 
 
+@lru_cache(maxsize=MAX_CACHED_NAMES)
 def topic_name(domain: str, tenant: str, namespace: str, topic: str) -> TopicName:
     """Return the topic that a path names; raise BadNameError."""
     return TopicName.from_segments(domain, decode(tenant), decode(namespace), decode(topic))

@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from wsgiref.types import WSGIEnvironment
 
 import orjson
 from flask import Response, request
 
-from router.clocks.steps import Offload, run_blocking
-from router.errors import BadRequestError, BatchTooLargeError
+from router.clocks.steps import Offload, Steps, run_blocking
+from router.errors import BackendTimeoutError, BadRequestError, BatchTooLargeError
 from router.errors.quoting import json_failure
 from router.model import Principal, Subscription, TopicName
 from router.services.memory_budget import MemoryBudget
-from router.services.producing import Outgoing, Sender
-from router.services.publish import Publisher, timeouts_of_publish
+from router.services.producing import Outgoing, Producer, Sender
 from router.services.topic_schemas import TopicSchemas
-from router.web import bodies, forms, requests, tracing
+from router.web import bodies, requests, tracing
 from router.web.access import Access, Right
+from router.web.front import Answer
 from router.web.openapi import description as api
 from router.web.pulsar_rest import dialects, paths, schemas, shapes, values
 from router.web.pulsar_rest.errors import DIALECT, PULSAR, TOPIC_NOT_FOUND, RefusedError, bad
 from router.web.requests import consumer_name, number
-from router.web.tracing import Tracing
+from router.web.tracing import TRACE_HEADER
+
+if TYPE_CHECKING:
+    # Imports OpenTelemetry, which is there where traces are recorded.
+    from router.web.spans import Span, Spans
 
 MESSAGE_BYTES: Final = 1_500
 """What a message takes beside its value: as it was parsed, as it is stored, and in the answer."""
@@ -41,28 +46,43 @@ class RestContext:
     reader: bodies.BodyReader
     unsent: MemoryBudget
     wall_ms: Callable[[], int]
-    tracing: Tracing
+    spans: Spans | None
+
+    def check_readable(self, environ: WSGIEnvironment, topic: TopicName) -> None:
+        """Raise UnauthenticatedError, ForbiddenError if the client may not read a topic."""
+        self.access.authorize(self.access.principal(environ), topic, Right.SUBSCRIBE)
 
     def readable(self, path: Mapping[str, str]) -> TopicName:
-        """Return the topic that a path names, which the client may read.
-
-        Raises BadNameError, UnauthenticatedError, ForbiddenError.
-        """
+        """Return the topic that a path names; raise BadNameError, and as `check_readable` does."""
         topic = paths.topic_name(**path)
-        self.access.authorize(self.access.principal(request.environ), topic, Right.SUBSCRIBE)
+        self.check_readable(request.environ, topic)
         return topic
 
     def group(self, path: Mapping[str, str], subscription: str) -> Subscription:
         """Return a subscription of a topic that the client may read; raise as `readable` does."""
         return Subscription(self.readable(path), consumer_name(subscription, "subscription"))
 
+    def publishing(
+        self, environ: WSGIEnvironment, topic: TopicName
+    ) -> AbstractContextManager[Span | None]:
+        """Record a publish, if traces are recorded; its context replaces that of the request."""
+        return nullcontext() if self.spans is None else self.spans.publishing(environ, topic.local)
+
+    def receiving(
+        self, environ: WSGIEnvironment, group: Subscription
+    ) -> AbstractContextManager[Span | None]:
+        """Record a poll of a group, or a reading where its name is empty, until it has messages."""
+        if self.spans is None:
+            return nullcontext()
+        return self.spans.receiving(environ, group.topic.local, group.name)
+
 
 class ProduceViews:
     """The views that store messages."""
 
-    def __init__(self, context: RestContext, publisher: Publisher) -> None:
+    def __init__(self, context: RestContext, producer: Producer) -> None:
         self._context = context
-        self._publisher = publisher
+        self._producer = producer
 
     @api.operation(
         "POST <topic>",
@@ -74,8 +94,13 @@ class ProduceViews:
     )
     def produce(self, **path: str) -> Response:
         """Store messages; each where it says, or by its key, or in turn."""
-        with timeouts_of_publish():
-            return self._produce(paths.topic_name(**path), None)
+        return run_blocking(self.produced(request.environ, **path)).response()
+
+    def produced(
+        self, environ: WSGIEnvironment, domain: str, tenant: str, namespace: str, topic: str
+    ) -> Steps[Answer]:
+        """Store messages as `produce` does."""
+        return self._produce(environ, paths.topic_name(domain, tenant, namespace, topic), None)
 
     @api.operation(
         "POST <topic>/partitions/<partition>",
@@ -87,76 +112,69 @@ class ProduceViews:
     )
     def produce_to_partition(self, partition: str, **path: str) -> Response:
         """Store messages in one partition."""
-        name = paths.topic_name(**path)
-        with timeouts_of_publish():
-            return self._produce(name, number("partition", partition))
+        name, chosen = paths.topic_name(**path), number("partition", partition)
+        return run_blocking(self._produce(request.environ, name, chosen)).response()
 
-    def _produce(self, topic: TopicName, partition: int | None) -> Response:
-        context, environ = self._context, request.environ
-        principal = context.access.principal(environ)
-        context.access.authorize(principal, topic, Right.PUBLISH)
-        key = requests.idempotency_key(environ)
-        body = _body(environ, context.reader)
-        reserved, offload = run_blocking(context.reader.reserve(body, MESSAGE_BYTES))
-        with reserved:
-            document, most = offload(_loaded, body, context.reader.bounds)
-            del body
-            reserved.shrink(most)
-            dialect = offload(dialects.dialect_of, document)
-            if dialect is dialects.Dialect.PULSAR:
-                environ[DIALECT] = PULSAR
-            sent = offload(dialects.read, document, dialect, context.reader.bounds.messages)
-            del document
-            sender = Sender(sent.producer, _identity(principal, topic, key))
-            with context.tracing.publishing(environ, topic.local) as operation:
-                operation.stored(len(sent.messages))
-                return self._stored(sent, topic, partition, sender, offload)
+    def _produce(
+        self, environ: WSGIEnvironment, topic: TopicName, partition: int | None
+    ) -> Steps[Answer]:
+        context = self._context
+        try:
+            principal = context.access.principal(environ)
+            context.access.authorize(principal, topic, Right.PUBLISH)
+            key = requests.idempotency_key(environ)
+            body = _body(environ, context.reader)
+            reserved, offload = yield from context.reader.reserve(body, MESSAGE_BYTES)
+            with reserved:
+                document, most = offload(_loaded, body, context.reader.bounds)
+                del body
+                reserved.shrink(most)
+                dialect = offload(dialects.dialect_of, document)
+                if dialect is dialects.Dialect.PULSAR:
+                    environ[DIALECT] = PULSAR
+                sent = offload(dialects.read, document, dialect, context.reader.bounds.messages)
+                del document
+                sender = Sender(sent.producer, _identity(principal, topic, key))
+                with context.publishing(environ, topic) as operation:
+                    if operation is not None:
+                        operation.stored(len(sent.messages))
+                    return self._store(environ, sent, topic, partition, sender, offload)
+        except BackendTimeoutError as error:
+            raise error.of_publish() from error
 
-    def _stored(
+    def _store(
         self,
-        sent: dialects.Request,
+        environ: WSGIEnvironment,
+        sent: dialects.ProduceRequest,
         topic: TopicName,
         partition: int | None,
         sender: Sender,
         offload: Offload,
-    ) -> Response:
+    ) -> Answer:
         """Store the messages of a request; return its answer."""
         context = self._context
-        count = self._publisher.partitions(topic)
+        count = self._producer.partitions(topic)
         if partition is not None and partition >= max(count, 1):
             raise RefusedError(
                 TOPIC_NOT_FOUND, f"Topic not found: it has no partition {partition}, but {count}."
             )
         chosen = schemas.choose(context.schemas, topic, sent.schema, sent.dialect)
-        messages = offload(values.outgoing, sent, chosen, partition, context.wall_ms())
-        if trace := tracing.of_request(request.environ):
+        messages = offload(values.outgoing, sent, chosen, partition, context.wall_ms)
+        if TRACE_HEADER in environ and (trace := tracing.of_request(environ)):
             longest = context.reader.bounds.message
             messages = offload(_traced, messages, trace, longest)
         try:
-            results = self._publisher.produce(topic, messages, sender)
+            results = self._producer.produce(topic, messages, sender)
         except BadRequestError as error:
             raise bad(str(error)) from error
-        answer = offload(dialects.answer, sent.dialect, results, chosen.number())
-        return offload(forms.answer, answer)
+        fields = offload(dialects.answer, sent.dialect, results, chosen.number())
+        return Answer.whole(offload(orjson.dumps, fields), bodies.JSON)
 
 
-def messages_answer(unsent: MemoryBudget, fields: dict[str, object]) -> Response:
-    """Return an answer with messages, which counts as unsent until it is out.
-
-    Raises OverloadedError if there is no memory for it.
-    """
-    answer = forms.answer(fields)
-    reserved = unsent.try_reserve(len(answer.get_data()))
-    if reserved is None:
-        raise unsent.overloaded()
-    answer.call_on_close(reserved.release)
-    return answer
-
-
-def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Any:
+def json_body(environ: WSGIEnvironment, reader: bodies.BodyReader) -> Steps[Any]:
     """Return the JSON of a body, None: there is none; raise RefusedError for what is no JSON."""
     body = _body(environ, reader)
-    reserved, offload = run_blocking(reader.reserve(body, MESSAGE_BYTES))
+    reserved, offload = yield from reader.reserve(body, MESSAGE_BYTES)
     with reserved:
         return offload(_loaded, body, reader.bounds)[0]
 
@@ -176,7 +194,7 @@ def _loaded(body: bodies.Body, bounds: bodies.Bounds) -> tuple[Any, int]:
     """Return the JSON of a body, and how much memory it and its messages can take."""
     if not body.data:
         return None, 0
-    data = bodies.inflate(body.encoding, body.data, bounds)
+    data = bodies.inflate(body.encoding, body.data, bounds) if body.encoding else body.data
     most = MAX_NESTED_PER_MESSAGE * bounds.messages
     nested = data.count(b"[") + data.count(b"{")
     if nested > most:

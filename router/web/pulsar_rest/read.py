@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 from wsgiref.types import WSGIEnvironment
@@ -18,10 +18,11 @@ from router.services.groups import moment
 from router.services.read import After, Feed, ReadBounds, Reading, StartPosition
 from router.settings.options import SettingsOptions, from_setting
 from router.web import forms, offload, streams
+from router.web.front import Answer
 from router.web.openapi import description as api
 from router.web.pulsar_rest import ids, schemas, shapes
 from router.web.pulsar_rest.errors import number_of
-from router.web.pulsar_rest.produce import RestContext, messages_answer
+from router.web.pulsar_rest.produce import RestContext
 from router.web.pulsar_rest.values import MessageFormatter
 from router.web.requests import BYTES, MILLISECONDS, Query, number
 
@@ -96,20 +97,24 @@ class ReadViews:
         with_schemas = query.flag("include_schema", default=False)
         found = self._reading.partition(name, number("partition", partition))
         begin = start(query, found)
-        if streams.is_requested(environ):
+        if streams.is_requested(environ, query):
             starts = resumed(environ, query, [found]) or {found: begin}
             return self._stream(formatter, starts, query, single=True)
         if environ["REQUEST_METHOD"] == "HEAD":
             return forms.answer({})
-        fields = received(
-            self._context,
-            Subscription(name, ""),
-            formatter,
-            lambda caller: self._reading.read(name, found, begin, bounds, caller),
-        )
+        mailbox = PollMailbox()
+        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
+        with self._context.receiving(environ, Subscription(name, "")) as operation:
+            try:
+                messages = self._reading.read(name, found, begin, bounds, (mailbox, watch))
+            finally:
+                watch.close()
+            if operation is not None:
+                operation.received(messages)
+        fields = {"messages": [formatter.message(stored) for stored in messages]}
         if with_schemas:
             fields["schemas"] = formatter.schemas()
-        return messages_answer(self._context.unsent, fields)
+        return Answer.unsent(self._context.unsent, orjson.dumps(fields)).response()
 
     @api.operation(
         "GET <topic>/messages",
@@ -126,11 +131,11 @@ class ReadViews:
         """Answer the messages of all partitions as a stream."""
         environ = request.environ
         name = self._context.readable(path)
-        if not streams.is_requested(environ):
+        query = Query(environ)
+        if not streams.is_requested(environ, query):
             raise BadReadOptionError(
                 "A whole topic is read as a stream (?stream), or by partition."
             )
-        query = Query(environ)
         formatter, given = self._formatter(name, query), start(query, None)
         partitions = streamed(self._reading.partitions(name))
         if isinstance(given, Position | After):
@@ -180,27 +185,6 @@ def named_in(query: Query) -> Named | None:
     """Return the schema that a query names, None: it names none; raise BadReadOptionError."""
     text = query.text("schema_type") or None
     return None if text is None else Named(schemas.named(text))
-
-
-def received(
-    context: RestContext,
-    group: Subscription,
-    formatter: MessageFormatter,
-    take: Callable[[tuple[PollMailbox, offload.Watch]], Sequence[Stored]],
-) -> dict[str, object]:
-    """Take messages for an answer; when the client closes its connection, the wait ends.
-
-    The name of a reading's `group` is empty.
-    """
-    environ, mailbox = request.environ, PollMailbox()
-    with context.tracing.receiving(environ, group.topic.local, group.name) as operation:
-        watch = offload.Watch(environ.get("gunicorn.socket"), mailbox.wake)
-        try:
-            messages = take((mailbox, watch))
-        finally:
-            watch.close()
-        operation.received(messages)
-    return {"messages": [formatter.message(stored) for stored in messages]}
 
 
 def start(query: Query, partition: int | None) -> StartPosition:

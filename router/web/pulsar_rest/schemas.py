@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 from binascii import Error as Base64Error
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import orjson
@@ -36,6 +37,7 @@ _DEFINED: Final = frozenset(
 )
 _WORDS: Final = {"KEYVALUE": SchemaType.KEY_VALUE}
 VERSION_BYTES: Final = 8
+MAX_CACHED_TYPES: Final = 64
 
 
 class Chosen:
@@ -63,7 +65,7 @@ def choose(
         return _known(schemas, topic, requested)
     if not requested.given() and dialect is Dialect.PIP:
         return _of_topic(schemas.newest(topic))
-    schema = TEXT if not requested.given() else read(requested)
+    schema = described(requested)
     if schema is None:
         return Chosen(None)
     if schema.type is SchemaType.NONE:
@@ -79,6 +81,23 @@ def _of_topic(newest: Schema | None) -> Chosen:
     if newest is None or newest.type is SchemaType.NONE:
         return Chosen(None)
     return Chosen(newest, newest.version)
+
+
+def described(requested: RequestedSchema) -> Schema | None:
+    """Return the schema that a request describes, texts if it describes none.
+
+    Raises RefusedError.
+    """
+    if not requested.given():
+        return TEXT
+    if requested.key is None and requested.value is None and requested.type is not None:
+        return _of_type(requested.type)
+    return read(requested)
+
+
+@lru_cache(maxsize=MAX_CACHED_TYPES)
+def _of_type(kind: str) -> Schema | None:
+    return read(RequestedSchema(type=kind))
 
 
 def read(requested: RequestedSchema) -> Schema | None:

@@ -16,6 +16,7 @@ must not hold up those behind it.
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 from typing import Final
 
 import orjson
@@ -27,7 +28,7 @@ from router.schemas import decode, decode_pair, encode, encode_pair, halves
 from router.services.producing import Outgoing
 from router.services.topic_schemas import TopicSchemas
 from router.web.pulsar_rest import ids
-from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, Request, Sent
+from router.web.pulsar_rest.dialects import MAX_TIME, Dialect, ProduceRequest, Sent
 from router.web.pulsar_rest.errors import RefusedError, bad
 from router.web.pulsar_rest.schemas import VERSION_BYTES, Chosen, number_of_version
 
@@ -41,22 +42,26 @@ _NOT_FINITE: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
 def outgoing(
-    request: Request, chosen: Chosen, partition: int | None, now_ms: int
+    request: ProduceRequest, chosen: Chosen, partition: int | None, wall_ms: Callable[[], int]
 ) -> list[Outgoing]:
     """Return the messages of a request; raise RefusedError naming the first that does not fit.
 
     `partition`: the one that the request's path names.
     """
     return [
-        _outgoing(number, sent, (request.dialect, chosen), partition, now_ms)
+        _outgoing(number, sent, request.dialect, chosen, partition, wall_ms)
         for number, sent in enumerate(request.messages)
     ]
 
 
 def _outgoing(
-    number: int, sent: Sent, by: tuple[Dialect, Chosen], partition: int | None, now_ms: int
+    number: int,
+    sent: Sent,
+    dialect: Dialect,
+    chosen: Chosen,
+    partition: int | None,
+    wall_ms: Callable[[], int],
 ) -> Outgoing:
-    dialect, chosen = by
     if not sent.has_value:
         raise _bad(number, "it has no " + ("payload" if dialect is Dialect.PULSAR else "value"))
     try:
@@ -67,7 +72,7 @@ def _outgoing(
         raise _bad(number, f"its partition is {sent.partition}, the path's is {partition}")
     due = sent.deliver_at
     if due is None and sent.deliver_after is not None:
-        due = now_ms + sent.deliver_after
+        due = wall_ms() + sent.deliver_after
         if due > MAX_TIME:
             raise _bad(number, f"deliverAfterMs: {sent.deliver_after} is after the end of time")
     message = Message(
@@ -99,7 +104,7 @@ def _encoded(
     key = None if sent.key is None else _key(sent.key, dialect, schema)
     if sent.value is None:
         return key, key, b""
-    if schema is None:
+    if schema is None or (schema.type is SchemaType.STRING and isinstance(sent.value, str)):
         return key, key, _text(sent.value, "value")
     if schema.type is SchemaType.NONE and dialect is Dialect.PULSAR:
         return key, key, _text(sent.value, "payload")

@@ -36,11 +36,14 @@ _CHECKED: Final = Struct(">HII")
 _SHORT: Final = 4_096
 
 # Of metadata: the tag of the producer's name; the sequence id, the time of publishing, and whatever
-# other numbers come next, each a tag and a number, so that the match ends where a field ends.
+# other numbers come next, each a tag and a number, then the version of a schema as brokers have it,
+# so that the match ends where a field ends.
 _NAME: Final = 0x0A
 _NUMBER: Final = rb"[\x80-\xff]{0,9}[\x00-\x7f]"
 _NUMBERS: Final = re.compile(
-    rb"\x10%b\x18%b(?:[\x20\x28\x30\x38\x40\x48\x50\x58\x60\x68\x70\x78]%b)*" % ((_NUMBER,) * 3)
+    rb"\x10%b\x18%b(?:[\x20\x28\x30\x38\x40\x48\x50\x58\x60\x68\x70\x78]%b)*"
+    rb"(?:\x82\x01\x08.{8})?" % ((_NUMBER,) * 3),
+    re.DOTALL,
 )
 
 

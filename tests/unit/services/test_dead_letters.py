@@ -67,8 +67,8 @@ class Desk:
             self.backend.create_topic(TopicInfo(topic, count), 1)
         directory = TopicMetadataCache(self.backend, 0, 1, time.monotonic)
         names = RequestNames(MemoryNode().registry, 1)
-        parts, options = (self.backend, directory, names), PublishOptions(1 << 20, 5, True)
-        publisher = Publisher(parts, options, Metrics(), time.monotonic)
+        options = PublishOptions(1 << 20, 5, True)
+        publisher = Publisher(self.backend, directory, names, options, Metrics(), time.monotonic)
         own = self.backend, directory, publisher
         self.letters = DeadLetters(own, None, 5, lambda: self.now)
 

@@ -113,8 +113,9 @@ class Bench:
         directory = TopicMetadataCache(self.backend, self.partitions, 1, self.clock)
         options = PublishOptions(self.max_message, self.timeout, self.auto_create)
         names = RequestNames(MemoryRegistry(), 1)
-        parts = self.backend, directory, names
-        self.publisher = Publisher(parts, options, self.metrics, self.clock)
+        self.publisher = Publisher(
+            self.backend, directory, names, options, self.metrics, self.clock
+        )
 
     def publish(
         self, sent: list[Message], key: str | None = None, who: Principal = ALICE

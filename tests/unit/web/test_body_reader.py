@@ -34,7 +34,7 @@ class Offloaded:
     def __init__(self) -> None:
         self.calls = 0
 
-    def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         self.calls += 1
         return function(*args, **kwargs)
 

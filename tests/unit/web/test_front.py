@@ -91,9 +91,11 @@ def pair(
         "consume_empty_polls_per_minute": "0",
         "auth_attempts_per_minute": "0",
         "auth_failures_per_minute": "0",
+        # What was fetched comes to neither of the two again meanwhile.
+        "pip64_ack_timeout": "1h",
     }
     direct, through_flask = Site(settings), Site(settings)
-    assert len(through_flask.app.extensions[DIRECT]) == 8
+    assert len(through_flask.app.extensions[DIRECT]) == 17
     through_flask.app.extensions[DIRECT] = {}
     yield direct, through_flask
     direct.close()
@@ -146,6 +148,65 @@ def polled(site: Site, asked: dict[str, Any]) -> tuple[Any, ...]:
 def test_poll_is_answered_as_flask_would(pair: tuple[Site, Site], asked: dict[str, Any]) -> None:
     direct, through_flask = pair
     assert polled(direct, asked) == polled(through_flask, asked)
+
+
+REST = "/topics/public/default/rest"
+GROUP = f"{REST}/subscription/s"
+FETCH = f"{GROUP}/consumer/c/messages?timeout=0"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", REST, '{"schema_type":"STRING","messages":[{"value":"a","key":"k"}]}'),
+        ("POST", "/topics/persistent/public/default/rest", '{"messages":[{"value":"a"}]}'),
+        ("POST", REST, '{"messages":[{"payload":"a"}]}'),
+        ("POST", REST, '{"messages":[{"payload":"a"}],"schema_type":"STRING"}'),
+        ("POST", REST, '{"producerName":"p","messages":[{"payload":{}}]}'),
+        ("POST", REST, '{"messages":[{"value":"a","partition":7}]}'),
+        ("POST", REST, '{"messages":[{"value":"%s"}]}' % ("a" * 3000)),
+        ("POST", REST, "{"),
+        ("POST", REST, ""),
+        ("POST", "/topics/public/default/none", '{"messages":[{"value":"a"}]}'),
+        ("POST", "/topics/public/default/..", '{"messages":[{"value":"a"}]}'),
+        ("GET", FETCH, ""),
+        ("GET", f"{FETCH}&max_messages=1&schema_type=bytes", ""),
+        ("GET", f"{FETCH}&max_messages=x", ""),
+        ("GET", f"{GROUP}/consumer/none/messages?timeout=0", ""),
+        ("HEAD", FETCH, ""),
+        ("POST", f"{GROUP}/cursor", '{"type":"individual","messageIds":["%s"]}'),
+        ("POST", f"{GROUP}/cursor", '{"messageIds":[]}'),
+        ("POST", f"{GROUP}/cursor", '{"messageIds":["?"]}'),
+        ("POST", f"{GROUP}/cursor", "[]"),
+        ("POST", "/topics/public/default/none/subscription/s/cursor", '{"messageIds":["%s"]}'),
+    ],
+)
+@pytest.mark.parametrize("headers", [{}, {"Origin": PAGE}, {"Authorization": "Basic !"}])
+def test_pip64_is_answered_and_counted_as_flask_would(
+    pair: tuple[Site, Site], method: str, path: str, body: str, headers: dict[str, str]
+) -> None:
+    given_headers = {"Authorization": ANNA, **headers}
+    answers = [rest_answered(site, method, path, body, given_headers) for site in pair]
+    assert answers[0] == answers[1]
+
+
+def rest_answered(
+    site: Site, method: str, path: str, body: str, headers: dict[str, str]
+) -> tuple[Any, ...]:
+    """Return what a call of PIP 64 is answered where a consumer has a message, and its metrics."""
+    sent: Any = {"headers": {"Authorization": ANNA}}
+    assert site.client.post("/events/rest", data=b"waits", **sent).status_code == 200
+    created = b'{"id":"c","start":"earliest"}'
+    assert site.client.post(GROUP, data=created, **sent).status_code == 200
+    (found,) = site.client.get(f"{FETCH}&max_messages=1", **sent).get_json()["messages"]
+    body = body.replace("%s", found["messageId"])
+    answer = site.client.open(path, method=method, data=body, headers=headers, buffered=True)
+    assert answer.headers["transactionId"]
+    marks = {(name, text) for name, text in answer.headers if name != "transactionId"}
+    lines = site.client.get("/metrics", **sent).get_data(as_text=True).splitlines()
+    mine = [line for line in lines if "pip64" in line]
+    counted = [line for line in mine if line.startswith("router_http_requests_total")]
+    return answer.status, marks, re.sub(rb'"publishTime":[0-9]+', b"", answer.data), counted
 
 
 def test_plain_publish_is_counted_as_any_request(pair: tuple[Site, Site]) -> None:

@@ -70,7 +70,7 @@ def pip64(message: Message) -> Message:
     """Have a message read and produced by PIP 64, as bytes."""
     shown = MessageFormatter(T, cast("Any", None), BYTES).message(stored(message))
     body = {"messages": [{"key": shown["key"], "value": shown["value"]}]}
-    (found,) = outgoing(read(body, Dialect.PIP, 1), Chosen(BYTES), None, 0)
+    (found,) = outgoing(read(body, Dialect.PIP, 1), Chosen(BYTES), None, lambda: 0)
     return found.message
 
 

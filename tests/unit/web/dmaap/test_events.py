@@ -114,7 +114,7 @@ def test_publish_hands_heavy_bodies_to_native_threads(site: Site, compressed: bo
     sent = gzip.compress(body) if compressed else body
     used = []
 
-    def run(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def run(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         used.append(function)
         return function(*args, **kwargs)
 

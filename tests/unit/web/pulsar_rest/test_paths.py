@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from werkzeug.exceptions import HTTPException
 
 from router.model import TopicName
+from router.web.front import DIRECT, _direct_rule
 from tests.unit.web.applications import Site
 from tests.unit.web.pulsar_rest.conftest import make_topic
 from tests.unit.web.pulsar_rest.rest import Rest
@@ -58,6 +62,40 @@ def test_path_names_a_topic(site: Site, name: str, path: str) -> None:
 def test_routes_of_dmaap_are_theirs(site: Site, method: str, path: str, endpoint: str) -> None:
     found, _ = site.app.url_map.bind("localhost").match(path, method)
     assert found == endpoint
+
+
+PARTS = ["domain", "tenant", "namespace", "topic", "subscription", "consumer"]
+SEGMENTS = st.sampled_from(
+    [
+        *("persistent", "non-persistent", "groups", "producers", "consumers", "a.b", "x"),
+        *("subscription/x/cursor", "subscription/x/consumer/y/messages", "subscription", "cursor"),
+    ]
+)
+
+
+@example(segments=["groups", "x", "x"], method="POST")
+@example(segments=["x", "producers", "x"], method="POST")
+@example(segments=["persistent", "x", "groups", "x"], method="POST")
+@example(segments=["persistent", "a.b", "x"], method="POST")
+@example(segments=["x", "x", "x", "subscription/x/consumer/y/messages"], method="GET")
+@given(segments=st.lists(SEGMENTS, min_size=1, max_size=6), method=st.sampled_from(["GET", "POST"]))
+def test_path_that_is_answered_directly_has_the_rule_and_the_names_that_flask_finds(
+    shared: Site, segments: list[str], method: str
+) -> None:
+    path = f"/topics/{'/'.join(segments)}"
+    rule, names = _direct_rule(path)
+    try:
+        found, arguments = shared.app.url_map.bind("localhost").match(
+            path, method, return_rule=True
+        )
+    except HTTPException:
+        assert rule[0] != method
+        return
+    if (method, found.rule) in shared.app.extensions[DIRECT]:
+        assert rule == (method, found.rule)
+        assert names == tuple(arguments[part] for part in PARTS if part in arguments)
+    else:
+        assert rule[0] != method
 
 
 @pytest.mark.parametrize(
