@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Protocol
 
 from router.broker.consume.dispatch.non_persistent import NonPersistentPartition
@@ -15,7 +16,6 @@ from router.broker.topics.descriptions import (
     non_persistent_stats,
 )
 from router.broker.topics.extents import Extents
-from router.broker.topics.namespace_administration import NamespaceAdmin
 from router.broker.topics.non_persistent import is_non_persistent
 from router.broker.topics.schema_records import Version
 from router.broker.topics.schemas import TopicSchemas
@@ -57,7 +57,7 @@ class TopicAdmin:
         self._leases = leases
         self.live_members = topics.live_members
         self.cursors = CursorAdmin(topics, leases)
-        self.namespaces = NamespaceAdmin(topics, self.delete_topic)
+        self.namespaces = topics.namespaces
         self.schemas = SchemaAdmin(topics, schemas or TopicSchemas())
         self.extents = Extents(topics)
         self.calls = AdminCalls(topics)
@@ -88,6 +88,16 @@ class TopicAdmin:
             return
         await self._topics.delete(name)
         self._leases.forget(str(name))
+
+    async def delete_namespace(self, name: str, *, force: bool) -> None:
+        """Delete a namespace, with `force` with all its topics; raise what `Namespaces` raises."""
+        # Before the first topic goes.
+        self.namespaces.check_deletable(name)
+        if force:
+            for topic in self._topics.in_namespace(name):
+                with suppress(TopicNotFoundError):  # another request deleted it, or its users left
+                    await self.delete_topic(topic)
+        await self.namespaces.delete(name, lambda: not self._topics.in_namespace(name))
 
     async def grow(self, text: str, partitions: int) -> None:
         """Give a topic more partitions; see `changes.grow`."""

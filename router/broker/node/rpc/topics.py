@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 
@@ -18,9 +18,16 @@ from router.broker.topics.calls import make_call
 from router.broker.topics.cursor_administration import EntryAck
 from router.broker.topics.descriptions import MAX_SUBSCRIPTIONS_PER_PAGE, Place
 from router.broker.topics.extents import Extent, Stretch
+from router.broker.topics.namespaces import NO_POLICIES, changed
 from router.errors import BadRequestError, ReadFailedError, TopicNotFoundError
 from router.model import Position, TopicInfo
-from router.model.administration import CursorDescription, SchemaVersion, StoredEntry
+from router.model.administration import (
+    CursorDescription,
+    Namespace,
+    SchemaVersion,
+    StoredEntry,
+    Tenant,
+)
 from router.wire.node import conversions
 from router.wire.node import node_pb2 as npb
 from router.wire.node.conversions import Codec, from_pairs
@@ -36,6 +43,8 @@ MAX_SCHEMAS_BYTES: Final = 512 * 1024
 """Of the definitions of a page."""
 MAX_SCHEMAS: Final = 100
 """Of a page."""
+MAX_NAMES: Final = 1_000
+"""Of a page of tenants or namespaces."""
 MAX_CLIENTS: Final = 1_000
 """Of a page of producers and consumers."""
 MAX_SKIPPED_CLIENTS: Final = 1 << 32
@@ -43,6 +52,7 @@ MAX_SKIPPED_CLIENTS: Final = 1 << 32
 MAX_LOCATED_PARTITIONS: Final = 1_000
 """In one answer, but for those of its last topic."""
 
+_Named = TypeVar("_Named", Tenant, Namespace)
 Response = npb.CommandAdminResponse
 Answer = Callable[[Any, Response], Awaitable[None]]
 """Answers one kind of request; raises RouterError, StoreError."""
@@ -270,7 +280,7 @@ class NamespaceRequests:
 
     async def tenants(self, asked: npb.ListNames, response: Response) -> None:
         """Answer a page of tenants."""
-        page, response.more = self._namespaces.tenants(asked.after)
+        page, response.more = _page(self._namespaces.tenants(), asked.after)
         response.tenants.extend(map(conversions.TENANT.encode, page))
 
     async def put_tenant(self, asked: npb.PutTenant, _: Response) -> None:
@@ -285,7 +295,7 @@ class NamespaceRequests:
     async def namespaces(self, asked: npb.ListNames, response: Response) -> None:
         """Answer a page of the namespaces of a tenant, or of all."""
         under = asked.under if asked.HasField("under") else None
-        page, response.more = self._namespaces.namespaces(under, asked.after)
+        page, response.more = _page(self._namespaces.namespaces(under), asked.after)
         response.namespaces.extend(map(conversions.NAMESPACE.encode, page))
 
     async def namespace(self, asked: str, response: Response) -> None:
@@ -295,20 +305,22 @@ class NamespaceRequests:
 
     async def create(self, asked: npb.CreateNamespace, _: Response) -> None:
         """Create a namespace."""
-        await self._namespaces.create(asked.namespace, _given(asked.policies))
+        policies = changed(NO_POLICIES, _given(asked.policies), ())
+        await self._namespaces.create(asked.namespace, policies)
 
     async def delete(self, asked: npb.DeleteNamespace, _: Response) -> None:
         """Delete a namespace, with all its topics if that is asked for."""
-        await self._namespaces.delete(asked.namespace, force=asked.force)
+        await self._admin.delete_namespace(asked.namespace, force=asked.force)
 
     async def change_policies(self, asked: npb.ChangePolicies, _: Response) -> None:
         """Change policies of a namespace or of a topic."""
         if asked.HasField("namespace") == asked.HasField("topic"):
             raise BadRequestError("exactly one of a namespace and a topic is needed")
-        of_namespace = asked.HasField("namespace")
-        change = (self._namespaces if of_namespace else self._admin).change_policies
-        name = asked.namespace if of_namespace else asked.topic
-        await change(name, _given(asked.policies), asked.clear)
+        new = _given(asked.policies)
+        if asked.HasField("namespace"):
+            await self._namespaces.change(asked.namespace, new, asked.clear)
+        else:
+            await self._admin.change_policies(asked.topic, new, asked.clear)
 
 
 def _reading(answer: Answer) -> Answer:
@@ -359,6 +371,12 @@ def _starts(named: Iterable[pb.MessageIdData]) -> dict[int, StartPosition]:
             raise BadRequestError("a partition is named twice")
         found[place.partition] = StartPosition(position=(place.ledgerId, place.entryId))
     return found
+
+
+def _page(found: Iterable[_Named], after: str) -> tuple[list[_Named], bool]:
+    """Return a page of what is behind a name, and whether there is more."""
+    behind = [named for named in found if named.name > after]
+    return behind[:MAX_NAMES], len(behind) > MAX_NAMES
 
 
 def _given(policies: npb.Policies) -> dict[str, Any]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from router.broker.entries import ENTRY_FORMATS
+from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
 from router.broker.storage import PULSAR_FORMAT, Store, StoreOptions
+from router.broker.topics.administration import TopicAdmin
 from router.broker.topics.calls import AdminCalls, make_call
 from router.broker.topics.changes import change_policies, change_properties
 from router.broker.topics.maintenance import Maintenance
-from router.broker.topics.namespace_administration import NamespaceAdmin
 from router.broker.topics.namespaces import Namespaces
 from router.broker.topics.topics import TopicOptions, Topics
 from router.errors import (
@@ -31,6 +33,15 @@ from router.model.administration import SUBSCRIPTION_OWNER, NamespacePolicies, T
 from tests.processes import ManualClock
 
 T = TopicName("public", "default", "t")
+
+
+class NoLeases:
+    def forget(self, topic: str, subscription: str | None = None) -> None:
+        del topic, subscription
+
+
+def administration(topics: Topics) -> TopicAdmin:
+    return TopicAdmin(topics, Counters(time.monotonic), NoLeases())
 
 
 def with_namespaces(
@@ -256,25 +267,30 @@ def test_nothing_is_deleted_when_the_namespace_itself_may_not_be(folder: Path) -
     async def test(topics: Topics) -> None:
         name = TopicName("public", "default", "t")
         await topics.create(name)
-        admin = NamespaceAdmin(topics, topics.delete)
         with pytest.raises(NotAllowedError):
-            await admin.delete("public/default", force=True)
+            await administration(topics).delete_namespace("public/default", force=True)
         assert topics.known(name).name == str(name)
 
     with_topics(folder, test, ManualClock(1_000.0))
 
 
-def test_namespace_goes_also_when_somebody_else_deletes_its_topics(folder: Path) -> None:
+def test_namespace_goes_also_when_somebody_else_deletes_its_topics(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def test(topics: Topics) -> None:
         await topics.namespaces.create("public/b")
         for local in ("t", "u"):
             await topics.create(TopicName("public", "b", local))
 
-        async def beaten(name: TopicName) -> None:
-            await topics.delete(name)
-            await topics.delete(name)
+        admin = administration(topics)
+        delete = admin.delete_topic
 
-        await NamespaceAdmin(topics, beaten).delete("public/b", force=True)
+        async def beaten(name: TopicName) -> None:
+            await delete(name)
+            await delete(name)
+
+        monkeypatch.setattr(admin, "delete_topic", beaten)
+        await admin.delete_namespace("public/b", force=True)
         assert not topics.namespaces.exists("public/b")
 
     with_topics(folder, test, ManualClock(1_000.0))
