@@ -10,7 +10,7 @@ from router.broker.consume.dispatch.individual import MAX_HELD
 from router.broker.pulsar.client import AnySubscription, PulsarConsumer
 from router.broker.pulsar.positions import NO_POSITION
 from router.process.build import NODE_PROTOCOL
-from router.wire.pulsar import MAX_MESSAGE_SIZE
+from router.wire.pulsar import MAX_MESSAGE_SIZE, command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 NO_REQUEST: Final = 2**64 - 1
@@ -19,42 +19,39 @@ NO_REQUEST: Final = 2**64 - 1
 
 def connected(server_version: str, protocol: int, *, ours: bool) -> pb.BaseCommand:
     """Return a CONNECTED; clients of our own learn which node protocol is spoken."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.CONNECTED,
-        connected=pb.CommandConnected(
-            server_version=server_version,
-            protocol_version=protocol,
-            max_message_size=MAX_MESSAGE_SIZE,
-            router_protocol=NODE_PROTOCOL if ours else None,
-            feature_flags=pb.FeatureFlags(
-                supports_broker_entry_metadata=True,
-                supports_get_partitioned_metadata_without_auto_creation=True,
-                supports_topic_watchers=True,
-                supports_topic_watcher_reconcile=True,
-            ),
+    return command(
+        pb.BaseCommand.CONNECTED,
+        server_version=server_version,
+        protocol_version=protocol,
+        max_message_size=MAX_MESSAGE_SIZE,
+        router_protocol=NODE_PROTOCOL if ours else None,
+        feature_flags=pb.FeatureFlags(
+            supports_broker_entry_metadata=True,
+            supports_get_partitioned_metadata_without_auto_creation=True,
+            supports_topic_watchers=True,
+            supports_topic_watcher_reconcile=True,
         ),
     )
 
 
 def success(request_id: int, epoch: int | None = None) -> pb.BaseCommand:
     """Return a SUCCESS; `epoch` is for clients of our own that subscribed."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.SUCCESS,
-        success=pb.CommandSuccess(request_id=request_id, router_epoch=epoch),
-    )
+    return command(pb.BaseCommand.SUCCESS, request_id=request_id, router_epoch=epoch)
 
 
 def ack_response(
     asked: pb.CommandAck, refused: tuple[pb.ServerError, str] | None = None
 ) -> pb.BaseCommand:
     """Return an ACK_RESPONSE: the ids of the request and of its transaction, and any refusal."""
-    response = pb.CommandAckResponse(consumer_id=asked.consumer_id, request_id=asked.request_id)
+    kind = pb.BaseCommand.ACK_RESPONSE
+    answer = command(kind, consumer_id=asked.consumer_id, request_id=asked.request_id)
+    response = answer.ackResponse
     if in_transaction(asked):
         response.txnid_most_bits = asked.txnid_most_bits
         response.txnid_least_bits = asked.txnid_least_bits
     if refused is not None:
         response.error, response.message = refused
-    return pb.BaseCommand(type=pb.BaseCommand.ACK_RESPONSE, ackResponse=response)
+    return answer
 
 
 def in_transaction(asked: pb.CommandAck) -> bool:
@@ -64,28 +61,17 @@ def in_transaction(asked: pb.CommandAck) -> bool:
 
 def close_consumer(consumer_id: int) -> pb.BaseCommand:
     """Return the CLOSE_CONSUMER that a broker sends of itself."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.CLOSE_CONSUMER,
-        close_consumer=pb.CommandCloseConsumer(consumer_id=consumer_id, request_id=NO_REQUEST),
-    )
+    return command(pb.BaseCommand.CLOSE_CONSUMER, consumer_id=consumer_id, request_id=NO_REQUEST)
 
 
 def active_change(consumer_id: int, active: bool) -> pb.BaseCommand:
     """Return an ACTIVE_CONSUMER_CHANGE."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.ACTIVE_CONSUMER_CHANGE,
-        active_consumer_change=pb.CommandActiveConsumerChange(
-            consumer_id=consumer_id, is_active=active
-        ),
-    )
+    return command(pb.BaseCommand.ACTIVE_CONSUMER_CHANGE, consumer_id=consumer_id, is_active=active)
 
 
 def reached_end(consumer_id: int) -> pb.BaseCommand:
     """Return a REACHED_END_OF_TOPIC."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.REACHED_END_OF_TOPIC,
-        reachedEndOfTopic=pb.CommandReachedEndOfTopic(consumer_id=consumer_id),
-    )
+    return command(pb.BaseCommand.REACHED_END_OF_TOPIC, consumer_id=consumer_id)
 
 
 def last_message(
@@ -93,15 +79,13 @@ def last_message(
 ) -> pb.BaseCommand:
     """Return the answer to GET_LAST_MESSAGE_ID."""
     mark_delete = subscription.cursor.mark_delete
-    return pb.BaseCommand(
-        type=pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,
-        getLastMessageIdResponse=pb.CommandGetLastMessageIdResponse(
-            last_message_id=place,
-            request_id=request_id,
-            consumer_mark_delete_position=pb.MessageIdData(
-                ledgerId=subscription.ledger.id,
-                entryId=mark_delete if mark_delete >= 0 else NO_POSITION,
-            ),
+    return command(
+        pb.BaseCommand.GET_LAST_MESSAGE_ID_RESPONSE,
+        last_message_id=place,
+        request_id=request_id,
+        consumer_mark_delete_position=pb.MessageIdData(
+            ledgerId=subscription.ledger.id,
+            entryId=mark_delete if mark_delete >= 0 else NO_POSITION,
         ),
     )
 
@@ -111,34 +95,32 @@ async def stats(
 ) -> pb.BaseCommand:
     """Return the answer to CONSUMER_STATS; `now` is by the clock of the consumer's `flow`."""
     if consumer is None:
-        response = pb.CommandConsumerStatsResponse(
+        return command(
+            pb.BaseCommand.CONSUMER_STATS_RESPONSE,
             request_id=request_id,
             error_code=pb.ConsumerNotFound,
             error_message="Consumer not found",
         )
-    else:
-        subscription = consumer.subscription
-        rates = consumer.flow.rates(now)
-        since = datetime.fromtimestamp(consumer.since_ms / 1000, UTC)
-        response = pb.CommandConsumerStatsResponse(
-            request_id=request_id,
-            msgRateOut=rates.messages,
-            msgThroughputOut=rates.bytes,
-            msgRateRedeliver=rates.redelivered,
-            msgRateExpired=0.0,
-            messageAckRate=rates.acknowledged,
-            consumerName=consumer.name,
-            # Below zero after a batch that was larger than what was left of them.
-            availablePermits=max(0, consumer.permits),
-            unackedMessages=_unacknowledged(consumer),
-            blockedConsumerOnUnackedMsgs=consumer.held_messages >= MAX_HELD,
-            address=f"/{address}",
-            connectedSince=since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
-            type="" if subscription.kind is None else subscription.kind.value,
-            msgBacklog=await _backlog(subscription),
-        )
-    return pb.BaseCommand(
-        type=pb.BaseCommand.CONSUMER_STATS_RESPONSE, consumerStatsResponse=response
+    subscription = consumer.subscription
+    rates = consumer.flow.rates(now)
+    since = datetime.fromtimestamp(consumer.since_ms / 1000, UTC)
+    return command(
+        pb.BaseCommand.CONSUMER_STATS_RESPONSE,
+        request_id=request_id,
+        msgRateOut=rates.messages,
+        msgThroughputOut=rates.bytes,
+        msgRateRedeliver=rates.redelivered,
+        msgRateExpired=0.0,
+        messageAckRate=rates.acknowledged,
+        consumerName=consumer.name,
+        # Below zero after a batch that was larger than what was left of them.
+        availablePermits=max(0, consumer.permits),
+        unackedMessages=_unacknowledged(consumer),
+        blockedConsumerOnUnackedMsgs=consumer.held_messages >= MAX_HELD,
+        address=f"/{address}",
+        connectedSince=since.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        type="" if subscription.kind is None else subscription.kind.value,
+        msgBacklog=await _backlog(subscription),
     )
 
 

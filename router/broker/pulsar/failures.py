@@ -107,10 +107,7 @@ def request_failed(request_id: int, failure: Exception) -> pb.BaseCommand:
 
 def error(request_id: int, number: pb.ServerError, sentence: str) -> pb.BaseCommand:
     """Return an ERROR."""
-    return pb.BaseCommand(
-        type=pb.BaseCommand.ERROR,
-        error=pb.CommandError(request_id=request_id, error=number, message=sentence),
-    )
+    return command(pb.BaseCommand.ERROR, request_id=request_id, error=number, message=sentence)
 
 
 def refusal_of(asked: pb.BaseCommand, reason: str = "") -> pb.BaseCommand:

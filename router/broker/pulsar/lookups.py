@@ -19,7 +19,7 @@ from router.broker.topics.non_persistent import is_non_persistent
 from router.broker.transport.advertised import NOT_ADVERTISED
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
 from router.model import TopicName, check_namespace
-from router.wire.pulsar import Frame
+from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 # The first topic that clients with transactions ask for.
@@ -69,20 +69,19 @@ class Lookups:
     def lookup(self, frame: Frame) -> None:
         """Answer that this broker serves the topic, whichever it is."""
         asked = frame.command.lookupTopic
-        response = pb.CommandLookupTopicResponse(request_id=asked.request_id)
+        response = command(pb.BaseCommand.LOOKUP_RESPONSE, request_id=asked.request_id)
+        found = response.lookupTopicResponse
         try:
             self._check(asked.topic)
         except RouterError as failure:
-            response.response = pb.CommandLookupTopicResponse.Failed
-            response.error, response.message = answer(failure)
+            found.response = pb.CommandLookupTopicResponse.Failed
+            found.error, found.message = answer(failure)
         else:
-            response.response = pb.CommandLookupTopicResponse.Connect
-            self._address(response)
-            response.authoritative = True
-            response.proxy_through_service_url = True
-        self._client.send(
-            pb.BaseCommand(type=pb.BaseCommand.LOOKUP_RESPONSE, lookupTopicResponse=response)
-        )
+            found.response = pb.CommandLookupTopicResponse.Connect
+            self._address(found)
+            found.authoritative = True
+            found.proxy_through_service_url = True
+        self._client.send(response)
 
     def _check(self, topic: str) -> None:
         """Raise the RouterError that tells why a topic is not served here and never will be."""
@@ -101,22 +100,19 @@ class Lookups:
     def names(self, frame: Frame) -> None:
         """List the topics of a namespace, each partition by its own name."""
         asked = frame.command.getTopicsOfNamespace
-        response = pb.CommandGetTopicsOfNamespaceResponse(request_id=asked.request_id)
+        kind = pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE
+        response = command(kind, request_id=asked.request_id)
+        found = response.getTopicsOfNamespaceResponse
         try:
-            names = self._names(asked, response)
+            names = self._names(asked, found)
         except RouterError as failure:
             self._client.send(request_failed(asked.request_id, failure))
             return
-        response.topics_hash = topics_hash(names)
-        response.changed = response.topics_hash != asked.topics_hash
-        if response.changed:
-            response.topics.extend(names)
-        self._client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.GET_TOPICS_OF_NAMESPACE_RESPONSE,
-                getTopicsOfNamespaceResponse=response,
-            )
-        )
+        found.topics_hash = topics_hash(names)
+        found.changed = found.topics_hash != asked.topics_hash
+        if found.changed:
+            found.topics.extend(names)
+        self._client.send(response)
 
     def _names(
         self,
@@ -174,8 +170,9 @@ class Lookups:
             self._metadata(asked.request_id, record.partitions)
 
     def _metadata(self, request_id: int, partitions: int) -> None:
-        self._send_metadata(
-            pb.CommandPartitionedTopicMetadataResponse(
+        self._client.send(
+            command(
+                pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
                 request_id=request_id,
                 partitions=partitions,
                 response=pb.CommandPartitionedTopicMetadataResponse.Success,
@@ -184,19 +181,12 @@ class Lookups:
 
     def _metadata_failed(self, request_id: int, failure: RouterError) -> None:
         number, sentence = answer(failure)
-        self._send_metadata(
-            pb.CommandPartitionedTopicMetadataResponse(
+        self._client.send(
+            command(
+                pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
                 request_id=request_id,
                 response=pb.CommandPartitionedTopicMetadataResponse.Failed,
                 error=number,
                 message=sentence,
-            )
-        )
-
-    def _send_metadata(self, response: pb.CommandPartitionedTopicMetadataResponse) -> None:
-        self._client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.PARTITIONED_METADATA_RESPONSE,
-                partitionMetadataResponse=response,
             )
         )

@@ -41,7 +41,7 @@ from router.broker.pulsar.schemas import check_size, schema_of_producer
 from router.errors import BadNameError, NotAllowedError, RouterError, TopicNotFoundError
 from router.model import REQUEST_PRODUCER
 from router.wire import ProtocolError
-from router.wire.pulsar import Frame
+from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_PRODUCERS: Final = 20_000
@@ -103,8 +103,7 @@ class Producers(ClientLink):
         def closed() -> None:
             if producer is not None:
                 producer.partition.producers.remove(producer)
-            success = pb.CommandSuccess(request_id=asked.request_id)
-            self._client.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
+            self._client.send(command(pb.BaseCommand.SUCCESS, request_id=asked.request_id))
 
         self._store.after_sync(closed)
 
@@ -132,9 +131,10 @@ class Producers(ClientLink):
         self._closed_numbers[producer.producer_id] = None
         if len(self._closed_numbers) > MAX_PRODUCERS:
             del self._closed_numbers[next(iter(self._closed_numbers))]
-        close = pb.CommandCloseProducer(producer_id=producer.producer_id, request_id=NO_REQUEST)
-        command = pb.BaseCommand(type=pb.BaseCommand.CLOSE_PRODUCER, close_producer=close)
-        self._store.after_sync(partial(self._client.send, command))
+        closing = command(
+            pb.BaseCommand.CLOSE_PRODUCER, producer_id=producer.producer_id, request_id=NO_REQUEST
+        )
+        self._store.after_sync(partial(self._client.send, closing))
 
     def producer_turn(self, producer: Producer) -> None:
         """Open a producer that has waited; the answer has the number of its request."""
@@ -248,30 +248,32 @@ class Producers(ClientLink):
     def _wait(self, producer: PulsarProducer, request_id: int) -> None:
         """Answer that the producer waits in a queue; its request goes on."""
         self._waiting[producer.producer_id] = producer, request_id
-        success = pb.CommandProducerSuccess(
-            request_id=request_id, producer_name=producer.name, producer_ready=False
-        )
         self._client.send(
-            pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
+            command(
+                pb.BaseCommand.PRODUCER_SUCCESS,
+                request_id=request_id,
+                producer_name=producer.name,
+                producer_ready=False,
+            )
         )
 
     def _opened(self, producer: PulsarProducer, request_id: int) -> None:
         last = None
         if producer.deduplicated and isinstance(producer.partition, Partition):
             last = producer.partition.ledger.producers.last(producer.name)
-        success = pb.CommandProducerSuccess(
+        success = command(
+            pb.BaseCommand.PRODUCER_SUCCESS,
             request_id=request_id,
             producer_name=producer.name,
             last_sequence_id=last.sequence if last else -1,
             schema_version=producer.schema_version,
             topic_epoch=producer.topic_epoch,
         )
-        command = pb.BaseCommand(type=pb.BaseCommand.PRODUCER_SUCCESS, producer_success=success)
         if last is None:
-            self._client.send(command)
+            self._client.send(success)
         else:
             # The client drops what the answer says is stored; so it must be.
-            self._store.after_sync(partial(self._client.send, command))
+            self._store.after_sync(partial(self._client.send, success))
 
 
 def _is_simple(partition: AnyPartition, asked: pb.CommandProducer) -> bool:

@@ -40,6 +40,7 @@ from router.wire.pulsar import (
     Frame,
     Payload,
     ProtocolError,
+    command,
     encode,
     read_sound,
     split_payload,
@@ -281,7 +282,8 @@ class _SendOutcome:
     def known(self, state: ProducerState | None, messages: int) -> None:
         """Send a receipt that tells where it was stored, if that is remembered."""
         producer = self._producer
-        receipt = pb.CommandSendReceipt(
+        receipt = command(
+            pb.BaseCommand.SEND_RECEIPT,
             producer_id=producer.producer_id,
             sequence_id=self._sequence_id,
             highest_sequence_id=self._highest,
@@ -291,19 +293,18 @@ class _SendOutcome:
             ),
             stored_messages=messages if state is None else state.messages,
         )
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND_RECEIPT, send_receipt=receipt)
-        self._producing.answer(command)
+        self._producing.answer(receipt)
 
     def refused(self, number: pb.ServerError, sentence: str) -> None:
         """Send a SEND_ERROR."""
-        failed = pb.CommandSendError(
+        refusal = command(
+            pb.BaseCommand.SEND_ERROR,
             producer_id=self._producer.producer_id,
             sequence_id=self._sequence_id,
             error=number,
             message=sentence,
         )
-        command = pb.BaseCommand(type=pb.BaseCommand.SEND_ERROR, send_error=failed)
-        self._producing.answer(command, self._producer)
+        self._producing.answer(refusal, self._producer)
 
 
 class _Appends:
@@ -331,9 +332,8 @@ class _Appends:
     def respond(self) -> None:
         """Send the response: what is not refused is on disk."""
         self._producing.settle(self.size)
-        response = pb.CommandAppendsResponse(request_id=self._request_id, failures=self.failures)
         kind = pb.BaseCommand.APPENDS_RESPONSE
-        self._producing.answer(pb.BaseCommand(type=kind, appendsResponse=response))
+        self._producing.answer(command(kind, request_id=self._request_id, failures=self.failures))
 
 
 def _checked(payload: bytes, outcome: _Outcome) -> pb.MessageMetadata | None:

@@ -18,7 +18,7 @@ from router.errors import (
     SchemaNotFoundError,
     TopicNotFoundError,
 )
-from router.wire.pulsar import Frame
+from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
 from router.wire.pulsar.schemas import from_wire, to_wire
 
@@ -52,12 +52,13 @@ class SchemaRequests:
         try:
             check_size(asked.schema)
         except InvalidSchemaError as failure:
-            self._created(pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id), failure)
+            self._created(asked, failure=failure)
         else:
             self._connection.spawn(self._get_or_create(asked))
 
     async def _get(self, asked: pb.CommandGetSchema) -> None:
-        response = pb.CommandGetSchemaResponse(request_id=asked.request_id)
+        answered = command(pb.BaseCommand.GET_SCHEMA_RESPONSE, request_id=asked.request_id)
+        response = answered.getSchemaResponse
         try:
             version = asked.schema_version if asked.HasField("schema_version") else None
             found = await self._schemas.find(_topic(self._topics, asked.topic), version)
@@ -66,29 +67,31 @@ class SchemaRequests:
         else:
             response.schema.CopyFrom(to_wire(found))
             response.schema_version = found.version
-        self._client.send(
-            pb.BaseCommand(type=pb.BaseCommand.GET_SCHEMA_RESPONSE, getSchemaResponse=response)
-        )
+        self._client.send(answered)
 
     async def _get_or_create(self, asked: pb.CommandGetOrCreateSchema) -> None:
-        response = pb.CommandGetOrCreateSchemaResponse(request_id=asked.request_id)
         try:
             topic = _topic(self._topics, asked.topic)
-            response.schema_version = await _register(self._schemas, topic, asked.schema)
+            version = await _register(self._schemas, topic, asked.schema)
         except RouterError as failure:
-            self._created(response, failure)
+            self._created(asked, failure=failure)
         else:
-            self._created(response)
+            self._created(asked, schema_version=version)
 
     def _created(
-        self, response: pb.CommandGetOrCreateSchemaResponse, failure: RouterError | None = None
+        self,
+        asked: pb.CommandGetOrCreateSchema,
+        failure: RouterError | None = None,
+        schema_version: bytes | None = None,
     ) -> None:
-        if failure is not None:
-            response.error_code, response.error_message = answer(failure)
+        number, sentence = (None, None) if failure is None else answer(failure)
         self._client.send(
-            pb.BaseCommand(
-                type=pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
-                getOrCreateSchemaResponse=response,
+            command(
+                pb.BaseCommand.GET_OR_CREATE_SCHEMA_RESPONSE,
+                request_id=asked.request_id,
+                error_code=number,
+                error_message=sentence,
+                schema_version=schema_version,
             )
         )
 

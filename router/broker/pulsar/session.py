@@ -21,7 +21,7 @@ from router.broker.pulsar.watching import Watching
 from router.broker.transport.connection import Connection
 from router.broker.transport.session import NO_FAREWELLS
 from router.errors import RouterError, UnauthenticatedError
-from router.wire.pulsar import Frame, FrameReader, encode
+from router.wire.pulsar import Frame, FrameReader, command, encode
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_PROTOCOL: Final = 21
@@ -70,12 +70,14 @@ class PulsarSession(Client):
 
     def request_credentials(self) -> None:
         """Send an AUTH_CHALLENGE."""
-        challenge = pb.CommandAuthChallenge(
-            server_version=self._broker.server_version,
-            challenge=pb.AuthData(auth_method_name="token", auth_data=_CHALLENGE),
-            protocol_version=self.protocol,
+        self.send(
+            command(
+                pb.BaseCommand.AUTH_CHALLENGE,
+                server_version=self._broker.server_version,
+                challenge=pb.AuthData(auth_method_name="token", auth_data=_CHALLENGE),
+                protocol_version=self.protocol,
+            )
         )
-        self.send(pb.BaseCommand(type=pb.BaseCommand.AUTH_CHALLENGE, authChallenge=challenge))
 
     def connection_lost(self) -> None:
         """Release all that the client had."""

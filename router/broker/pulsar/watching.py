@@ -16,7 +16,7 @@ from router.broker.pulsar.patterns import PatternError
 from router.broker.pulsar.topic_lists import TopicList, TopicLists
 from router.errors import NotAllowedError, RouterError
 from router.model import check_namespace
-from router.wire.pulsar import Frame
+from router.wire.pulsar import Frame, command
 from router.wire.pulsar import pulsar_pb2 as pb
 
 MAX_WATCHERS: Final = 1_000
@@ -68,8 +68,7 @@ class Watching:
         """Watch no more; a number that does not watch is closed."""
         asked = frame.command.watchTopicListClose
         self._end(asked.watcher_id)
-        success = pb.CommandSuccess(request_id=asked.request_id)
-        self._client.send(pb.BaseCommand(type=pb.BaseCommand.SUCCESS, success=success))
+        self._client.send(command(pb.BaseCommand.SUCCESS, request_id=asked.request_id))
 
     def close_all(self) -> None:
         """Watch nothing any more; the connection is closed."""
@@ -142,12 +141,10 @@ def _success(asked: pb.CommandWatchTopicList, found: TopicList) -> pb.BaseComman
     names = [] if asked.topics_hash == found.hash else sorted(found.names)
     if sum(map(len, names)) > MAX_NAMES:
         raise NotAllowedError("these are more topics than one answer can name")
-    success = pb.CommandWatchTopicListSuccess(
+    return command(
+        pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS,
         request_id=asked.request_id,
         watcher_id=asked.watcher_id,
         topic=names,
         topics_hash=found.hash,
-    )
-    return pb.BaseCommand(
-        type=pb.BaseCommand.WATCH_TOPIC_LIST_SUCCESS, watchTopicListSuccess=success
     )

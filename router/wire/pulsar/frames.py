@@ -218,8 +218,5 @@ def encode_parts(command: BaseCommand, *payload: bytes) -> tuple[bytes, ...]:
 
 def command(kind: BaseCommand.Type, **fields: Any) -> BaseCommand:
     """Return a command of this type; `fields` are those of its body."""
-    built = BaseCommand(type=kind)
-    body = getattr(built, _BODIES[kind].field)
-    body.SetInParent()
-    body.MergeFrom(type(body)(**fields))
-    return built
+    body: dict[str, Any] = {_BODIES[kind].field: fields}
+    return BaseCommand(type=kind, **body)
