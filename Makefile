@@ -4,6 +4,7 @@
 #   make check   format, lint, import contracts, types, all unit and wire tests with their coverage
 #   make test    the same, all tests with real servers and the documentation: what .ci/run runs
 #   make bench   measure against a bare Flask view                  make soak   the long fault tests
+#   make simulate ARGS="--seed 1 --runs 10 --hours 1"      hours of faults in seconds, in a simulation of disk, network and time
 #   make docs    the documentation, warnings are errors             make clean  leave nothing behind
 
 PYTHON ?= python3
@@ -20,7 +21,7 @@ ARGS ?=
 # Some images forbid Python to keep what it compiled: each start of a process would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: serve quick check test bench soak docs generate constraints clean servers format lint contracts types fast unit integration alone
+.PHONY: serve quick check test bench soak simulate docs generate constraints clean servers format lint contracts types fast unit integration alone
 .DEFAULT_GOAL := help
 
 help:
@@ -70,6 +71,10 @@ alone: .venv/installed-test
 bench: .venv/installed-test
 	$(BIN)/python -m bench $(ARGS)
 
+# Publishers, consumers and faults around the broker in one process, by seeds; docs/trust.md says what is checked.
+simulate: .venv/installed-test
+	$(BIN)/python -m tests.simulation $(ARGS)
+
 # The long forms: some hours. The last results stand in docs/soak.md.
 soak: export SOAK_BROKER_KILLS = 1000
 soak: export SOAK_STACK_KILLS = 100
@@ -109,6 +114,7 @@ soak: servers .venv/installed-test
 	$(PYTEST) tests/system tests/unit/broker/storage tests/wire tests/broker tests/kafka tests/nats tests/pipelines tests/browser \
 	    -k "crash or faults or fuzz or as_a_list_would or written_over or thousand_messages_a_second" \
 	    -o timeout=7200 $(ARGS)
+	$(BIN)/python -m tests.simulation --seed 1000000 --runs 1000 --hours 1
 
 docs: .venv/installed-test
 	$(BIN)/sphinx-build --fail-on-warning --keep-going --quiet -d .cache/doctrees docs docs/_build/html

@@ -16,6 +16,7 @@ from router.access.authorizer import Authorizer, requires_authentication
 from router.broker.consume.membership.leases import Leases
 from router.broker.consume.polls.engine import PollEngine
 from router.broker.context import BrokerContext
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, Transcoder
 from router.broker.entries.slicing import EntryOpener
 from router.broker.nats.opening import join_streams
@@ -66,12 +67,17 @@ class RunningBroker:
 
     @classmethod
     async def open(
-        cls, folder: Path, settings: Settings, listeners: Listeners, stack: AsyncExitStack
+        cls,
+        folder: Path,
+        settings: Settings,
+        listeners: Listeners,
+        stack: AsyncExitStack,
+        disk: Disk | None = None,
     ) -> RunningBroker:
         """Open the store; `stack` closes what outlives the broker. Raises StoreError."""
-        file = await FileRegistry.open(folder)
+        file = await FileRegistry.open(folder, disk)
         stack.push_async_callback(file.close)
-        storage = await open_storage(folder, settings, file)
+        storage = await open_storage(folder, settings, file, disk)
         coordination = open_coordination(settings, file)
         stack.push_async_callback(coordination.coordinator.close)
         counters = Counters(time.monotonic)

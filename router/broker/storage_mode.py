@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Protocol
 
 from router.broker.consume.membership.leases import Leases
+from router.broker.disk.files import Disk
 from router.broker.entries import ENTRY_FORMATS, latest_time
 from router.broker.node.counters import Counters
 from router.broker.node.registry import FileRegistry
@@ -57,14 +58,16 @@ class StorageMode(Protocol):
         ...
 
 
-async def open_storage(folder: Path, settings: Settings, registry: FileRegistry) -> StorageMode:
+async def open_storage(
+    folder: Path, settings: Settings, registry: FileRegistry, disk: Disk | None = None
+) -> StorageMode:
     """Return the mode that the settings ask for; raise StoreError."""
     if not has_log(settings):
         return RemoteMessages(await registry.next_boot(), remote_url(settings))
     # The clock that is passed around starts here.
     clock: Callable[[], float] = time.time  # noqa: TID251
     stored = StoreOptions.from_settings(settings)
-    store = await Store.open(folder, stored, clock, latest_time=latest_time)
+    store = await Store.open(folder, stored, clock, disk, latest_time)
     options = TopicOptions.from_settings(settings)
     namespaces = Namespaces(
         registry,

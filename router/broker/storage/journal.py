@@ -235,6 +235,40 @@ class JournalFiles:
             self._disk.close(descriptor)
 
 
+class WriterThread:
+    """Calls a function for each commit group, in a thread of its own, until it returns None.
+
+    The function returns whether bytes are left unsynced. It is then called with an empty group once
+    no other came for RELAXED_SYNC_SECONDS. The simulation has another class in place of this one.
+    """
+
+    def __init__(self, write: Callable[[PendingGroup], bool | None]) -> None:
+        self._write = write
+        self._queue: SimpleQueue[PendingGroup | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self.put = self._queue.put
+
+    def start(self) -> None:
+        """Begin to take groups."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Return when the groups that were put are written."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        unsynced: bool | None = False
+        while unsynced is not None:
+            try:
+                group = self._queue.get(timeout=RELAXED_SYNC_SECONDS if unsynced else None)
+            except Empty:
+                group = PendingGroup()
+            if group is None:
+                break
+            unsynced = self._write(group)
+
+
 class Journal:
     """The journal as the event loop sees it: collects commit groups, and runs one at a time."""
 
@@ -244,7 +278,6 @@ class Journal:
         self._after: Callable[[], None] = lambda: None
         self._report: Callable[[BaseException], None] = self.fail
         self._loop = asyncio.get_running_loop()
-        self._queue: SimpleQueue[PendingGroup | None] = SimpleQueue()
         self._scheduled = False
         self._lingering = False
         self._in_flight: PendingGroup | None = None
@@ -255,7 +288,7 @@ class Journal:
         self.size = 0
         self.free = 0
         self.failed: asyncio.Future[BaseException] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
+        self._thread = WriterThread(self._write)
 
     def start(self, after: Callable[[], None], failed: Callable[[BaseException], None]) -> None:
         """Begin to write into the file that was started.
@@ -318,8 +351,7 @@ class Journal:
 
     def stop(self) -> None:
         """End the thread; what is collected and not on its way is dropped."""
-        self._queue.put(None)
-        self._thread.join()
+        self._thread.stop()
         self._files.close()
 
     def fail(self, error: BaseException) -> None:
@@ -343,7 +375,7 @@ class Journal:
         self._in_flight, self.pending = self.pending, PendingGroup()
         for ledger in self._in_flight.ledgers:
             ledger.begin()
-        self._queue.put(self._in_flight)
+        self._thread.put(self._in_flight)
 
     def _end_lingering(self) -> None:
         self._lingering = False
@@ -374,23 +406,20 @@ class Journal:
             ledger.announce()
         self._after()
 
-    def _run(self) -> None:
-        """Write commit groups until told to stop, or until that fails; runs in its own thread."""
-        unsynced = False
+    def _write(self, group: PendingGroup) -> bool | None:
+        """Write a commit group; return whether bytes are left unsynced, None: that failed.
+
+        Runs in the writer's thread.
+        """
+        unsynced: bool | None = None
         error: Exception | None = None
-        while error is None:
-            try:
-                group = self._queue.get(timeout=RELAXED_SYNC_SECONDS if unsynced else None)
-            except Empty:
-                group = PendingGroup()
-            if group is None:
-                break
-            try:
-                unsynced = self._write(group)
-            except Exception as problem:  # noqa: BLE001 - reported to the event loop
-                error = problem
-            if group.parts or error is not None:
-                self._tell(error)
+        try:
+            unsynced = self._write_and_sync(group)
+        except Exception as problem:  # noqa: BLE001 - reported to the event loop
+            error = problem
+        if group.parts or error is not None:
+            self._tell(error)
+        return unsynced
 
     def _tell(self, error: Exception | None) -> None:
         try:
@@ -401,7 +430,7 @@ class Journal:
             # The loop is closed, so no call is waiting.
             return
 
-    def _write(self, group: PendingGroup) -> bool:
+    def _write_and_sync(self, group: PendingGroup) -> bool:
         """Write one commit group; return whether bytes remain unsynced, as relaxed mode allows."""
         files = self._files
         if files.full:

@@ -1,0 +1,272 @@
+"""What clients did and saw, and what must hold of it at every moment.
+
+A message is named by its publisher and a number, `p3:17`. The log of a partition is learned from
+deliveries: whatever was delivered at a place is there for good. A group has, for each partition,
+the place behind the last message that a client acknowledged: nothing behind it may come while that
+is not acknowledged, and nothing before it once the acknowledgement is known to be processed.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import NamedTuple, Protocol
+
+from tests.simulation.seeded import CLOCK
+
+MAX_VIOLATIONS = 20
+
+
+class Holding(Protocol):
+    """A connection under which messages are held."""
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the broker sees it open."""
+        ...
+
+
+class Place(NamedTuple):
+    """A message of a partition: its entry, its number there, and how many messages that has."""
+
+    entry: int
+    number: int = 0
+    size: int = 1
+
+    @property
+    def following(self) -> tuple[int, int]:
+        """Return where the next message is."""
+        if self.number + 1 < self.size:
+            return (self.entry, self.number + 1)
+        return (self.entry + 1, 0)
+
+
+class PartitionName(NamedTuple):
+    """A partition of a topic, -1: of one that has none."""
+
+    topic: str
+    partition: int
+
+
+class GroupPartition(NamedTuple):
+    """A group on a partition."""
+
+    partition: PartitionName
+    group: str
+
+
+@dataclass
+class PartitionLog:
+    """What is known of the log of a partition; places are entry and number."""
+
+    messages: dict[tuple[int, int], str] = field(default_factory=dict)
+    places: dict[str, tuple[int, int]] = field(default_factory=dict)
+    acknowledged: dict[str, float] = field(default_factory=dict)
+    """Published and acknowledged to the publisher, with the time at which it was sent first."""
+
+
+@dataclass
+class Progress:
+    """Where a group stands in a partition, as its clients know."""
+
+    received: set[str] = field(default_factory=set)
+    acknowledged_to: tuple[int, int] | None = None
+    """The place behind what clients sent an acknowledgement for."""
+    processed_to: tuple[int, int] = (0, 0)
+    """As far as the broker of this boot processed acknowledgements."""
+    processed_at: float = 0.0
+    processed: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
+    durable_to: tuple[int, int] = (0, 0)
+    starts_at_zero: bool = False
+
+
+class History:
+    """All that happened in a run; `violations` says what must not have."""
+
+    def __init__(self) -> None:
+        self.violations: list[str] = []
+        self.logs: dict[PartitionName, PartitionLog] = {}
+        self.groups: dict[GroupPartition, Progress] = {}
+        self.counts: dict[str, int] = {}
+        self.log_lines: dict[str, int] = {}
+        self.boot = 0
+        self.lines: list[str] | None = None
+        self._hash = sha256()
+        self._synced_since = 0.0
+        self._holders: dict[GroupPartition, tuple[str, Holding]] = {}
+
+    # The trace.
+
+    def trace(self, what: str, text: str = "") -> None:
+        """Add an event to the trace."""
+        line = f"{CLOCK.now:.6f} {what} {text}\n"
+        self._hash.update(line.encode())
+        if self.lines is not None:
+            self.lines.append(line)
+
+    def carried(self, link: int, direction: str, data: bytes) -> None:
+        """Add bytes that arrived."""
+        self.trace(f"{link}{direction}", f"{len(data)} {zlib.crc32(data):08x}")
+
+    def digest(self) -> str:
+        """Return the hash of the trace so far."""
+        return self._hash.hexdigest()
+
+    def count(self, what: str, number: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + number
+
+    def logged(self, event: str) -> None:
+        self.log_lines[event] = self.log_lines.get(event, 0) + 1
+
+    def violation(self, kind: str, text: str) -> None:
+        """Note that something happened that must not."""
+        self.trace("VIOLATION", f"{kind}: {text}")
+        if len(self.violations) < MAX_VIOLATIONS:
+            self.violations.append(f"{CLOCK.now - 1000:.3f} s: {kind}: {text}")
+
+    # The broker.
+
+    def booted(self, boot: int) -> None:
+        """Begin another process of the broker: what it processed and did not sync may be gone."""
+        self.boot = boot
+        for progress in self.groups.values():
+            progress.processed_to = progress.durable_to
+            progress.processed.clear()
+
+    # Publishing.
+
+    def log(self, name: PartitionName) -> PartitionLog:
+        if name not in self.logs:
+            self.logs[name] = PartitionLog()
+        return self.logs[name]
+
+    def published(self, name: PartitionName, messages: Sequence[str], sent_at: float) -> None:
+        """Note an acknowledged publish, which was sent last at a time.
+
+        Whatever was acknowledged before that is in the journal before it, and so on disk.
+        """
+        log = self.log(name)
+        for message in messages:
+            log.acknowledged[message] = sent_at
+        self.count("published", len(messages))
+        self._synced_since = max(self._synced_since, sent_at)
+
+    # Groups.
+
+    def progress(self, group: GroupPartition) -> Progress:
+        if group not in self.groups:
+            self.groups[group] = Progress()
+        return self.groups[group]
+
+    def delivered(
+        self, group: GroupPartition, messages: Sequence[tuple[Place, str]], asked_at: float
+    ) -> None:
+        """Check and note messages of a partition that came in one answer, asked for at a time."""
+        log, progress = self.log(group.partition), self.progress(group)
+        self.count("delivered", len(messages))
+        first = messages[0][0]
+        start = (first.entry, first.number)
+        self._check_start(group, progress, start, asked_at)
+        expected = start
+        for place, message in messages:
+            at = (place.entry, place.number)
+            if at != expected:
+                self.violation("a gap in an answer", f"{group}: {at} instead of {expected}")
+            expected = place.following
+            self._check_place(group, log, at, message)
+            progress.received.add(message)
+
+    def _check_start(
+        self, group: GroupPartition, progress: Progress, start: tuple[int, int], asked_at: float
+    ) -> None:
+        self.mark_durable(progress)
+        behind = progress.acknowledged_to
+        if behind is None:
+            if progress.starts_at_zero and start != (0, 0):
+                self.violation("the beginning is missing", f"{group} began at {start}")
+        elif start > behind:
+            self.violation("messages were passed over", f"{group}: {behind} to {start}")
+        if progress.processed_at < asked_at and start < progress.processed_to:
+            text = f"{group} was at {progress.processed_to}, and got {start}"
+            self.violation("acknowledged messages came again", text)
+
+    def _check_place(
+        self, group: GroupPartition, log: PartitionLog, at: tuple[int, int], message: str
+    ) -> None:
+        known = log.messages.setdefault(at, message)
+        if known != message:
+            self.violation("an entry changed", f"{group} at {at}: {message}, before {known}")
+        where = log.places.setdefault(message, at)
+        if where != at:
+            self.violation("a duplicate", f"{group}: {message} at {at} and {where}")
+
+    def hold(self, group: GroupPartition, consumer: str, holding: Holding) -> None:
+        """Note that a consumer has messages of a partition and has not acknowledged them."""
+        holder = self._holders.get(group)
+        if holder is not None and holder[0] != consumer and holder[1].is_open:
+            self.violation("two holders", f"{group}: {holder[0]} and {consumer}")
+        self._holders[group] = (consumer, holding)
+
+    def release(self, group: GroupPartition, consumer: str) -> None:
+        """Note that it is about to acknowledge them, or to go."""
+        if (holder := self._holders.get(group)) is not None and holder[0] == consumer:
+            del self._holders[group]
+
+    def acknowledging(self, group: GroupPartition, end: tuple[int, int]) -> None:
+        """Note that an acknowledgement of all before a place is sent."""
+        progress = self.progress(group)
+        progress.acknowledged_to = max(progress.acknowledged_to or (0, 0), end)
+
+    def processed(self, group: GroupPartition, end: tuple[int, int], boot: int) -> None:
+        """Note that the broker of a boot has processed that."""
+        progress = self.progress(group)
+        if boot == self.boot and end > progress.processed_to:
+            progress.processed_to, progress.processed_at = end, CLOCK.now
+            progress.processed.append((CLOCK.now, end))
+
+    def mark_durable(self, progress: Progress) -> None:
+        """Take what was processed before a publish that was acknowledged as on disk."""
+        while progress.processed and progress.processed[0][0] < self._synced_since:
+            progress.durable_to = max(progress.durable_to, progress.processed.pop(0)[1])
+
+    def reset(self, group: GroupPartition) -> None:
+        """Note that the group begins again at the earliest message."""
+        self.groups[group] = Progress(received=self.progress(group).received, starts_at_zero=True)
+
+    # At the end.
+
+    def check_end(self) -> None:
+        """Check what holds after a quiet time in which every group could read all there is."""
+        for group, progress in self.groups.items():
+            log = self.log(group.partition)
+            if missing := log.acknowledged.keys() - progress.received:
+                text = f"{group} misses {len(missing)}: {_first(missing)}"
+                self.violation("acknowledged and not delivered", text)
+        for name, log in self.logs.items():
+            self._check_density(name, log)
+            self._check_order(name, log)
+
+    def _check_density(self, name: PartitionName, log: PartitionLog) -> None:
+        expected = 0
+        for entry in sorted({entry for entry, _ in log.messages}):
+            if entry != expected:
+                self.violation(
+                    "offsets are not dense", f"{name}: {expected} to {entry} are missing"
+                )
+            expected = entry + 1
+
+    def _check_order(self, name: PartitionName, log: PartitionLog) -> None:
+        newest: dict[str, int] = {}
+        for _, message in sorted(log.messages.items()):
+            publisher, _, number = message.partition(":")
+            if newest.get(publisher, -1) > int(number):
+                self.violation(
+                    "order of a publisher", f"{name}: {message} after {newest[publisher]}"
+                )
+            newest[publisher] = int(number)
+
+
+def _first(messages: set[str]) -> str:
+    return ", ".join(sorted(messages)[:5])

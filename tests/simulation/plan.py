@@ -1,0 +1,89 @@
+"""What a run consists of: its seed, how long it takes, its clients, its faults and its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from random import Random
+
+ALL_FAULTS = (
+    "kill",
+    "power cut",
+    "power cut at an operation",
+    "stop",
+    "pause",
+    "reset",
+    "cut at a byte",
+    "silence",
+    "partition",
+    "slow disk",
+    "stalled sync",
+    "full disk",
+    "failed write",
+    "no space at a write",
+)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A run. `topics`: name and number of partitions; clients are numbers of each kind."""
+
+    seed: str
+    hours: float = 0.5
+    topics: tuple[tuple[str, int], ...] = (("orders", 4), ("audit", 0))
+    groups: int = 2
+    publishers: int = 4
+    pollers: int = 8
+    mean_pause: float = 3.0
+    fault_seconds: float = 120.0
+    """The mean time between two faults."""
+    faults: tuple[str, ...] = ALL_FAULTS
+    options: dict[str, str] = field(default_factory=dict)
+
+    @classmethod
+    def from_seed(cls, seed: str, hours: float) -> Plan:
+        """Return the plan that a seed stands for."""
+        chance = Random(f"{seed}:plan")
+        topics = [("orders", chance.choice((0, 1, 3, 4, 8)))]
+        if chance.random() < 0.6:
+            topics.append(("audit", chance.choice((0, 2))))
+        faults = tuple(fault for fault in ALL_FAULTS if chance.random() < 0.6)
+        return cls(
+            seed,
+            hours,
+            tuple(topics),
+            groups=chance.choice((1, 2, 3)),
+            publishers=chance.choice((1, 2, 4, 6)),
+            pollers=chance.choice((2, 4, 8)),
+            mean_pause=chance.choice((1.0, 4.0, 15.0)),
+            fault_seconds=chance.choice((20.0, 60.0, 200.0)),
+            faults=faults,
+            options={
+                "storage.journal": chance.choice(("64K", "256K", "1M")),
+                "storage.segment": chance.choice(("64K", "1M")),
+                "storage.cache": chance.choice(("64K", "1M")),
+                "storage.reserve": "1M",
+                "broker.ping": chance.choice(("5s", "30s")),
+            },
+        )
+
+    def smaller(self) -> list[Plan]:
+        """Return plans that do less, each in one respect; those that save most come first."""
+        found = [replace(self, hours=self.hours * share) for share in (0.1, 0.5, 0.8)]
+        if len(self.faults) > 1:
+            half = len(self.faults) // 2
+            found += [replace(self, faults=self.faults[:half])]
+            found += [replace(self, faults=self.faults[half:])]
+            found += [
+                replace(self, faults=tuple(one for one in self.faults if one != fault))
+                for fault in self.faults
+            ]
+        elif self.faults:
+            found.append(replace(self, faults=()))
+        if len(self.topics) > 1:
+            found += [replace(self, topics=(topic,)) for topic in self.topics]
+        for name in ("publishers", "pollers", "groups"):
+            count = getattr(self, name)
+            if count > 1:
+                found.append(replace(self, **{name: count // 2}))
+                found.append(replace(self, **{name: count - 1}))
+        return found
