@@ -13,7 +13,7 @@ from router.broker.consume import Partition
 from router.broker.context import BrokerContext
 from router.broker.entries.kafka import MAX_RECORDS, MAX_RECORDS_BYTES
 from router.broker.kafka.coordinator import Coordinator
-from router.broker.kafka.spec import advertised
+from router.broker.kafka.spec import KAFKA
 from router.broker.storage import TopicRecord
 from router.broker.topics.topics import Topics
 from router.broker.transport.connection import Connection
@@ -59,7 +59,7 @@ class KafkaContext:
         self.limits = RecordLimits(broker.settings.number("broker.kafka_max_batch"))
         self.workers = broker.transcoder.workers
         self.transcoder = broker.transcoder
-        self._advertised = advertised(broker.settings)
+        self._advertised = KAFKA.addresses(broker.settings)
         self._cluster_id = ""
         self._names = self._producer_ids = 0
 

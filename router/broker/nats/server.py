@@ -30,7 +30,7 @@ from router.broker.nats.protocol.authorization import Caller, SubjectRights
 from router.broker.nats.protocol.client import PrincipalCaller
 from router.broker.nats.protocol.hub import Hub, Subscriber
 from router.broker.nats.protocol.metrics import NatsMetrics
-from router.broker.nats.protocol.spec import advertised
+from router.broker.nats.protocol.spec import NATS
 from router.broker.nats.streams.stream import Stream
 from router.broker.nats.streams.streams import Streams
 from router.broker.node.counters import Counters
@@ -114,7 +114,7 @@ class NatsServer:
         self.restores: Restores
         self.name = socket.gethostname()
         self.id = _server_id(f"{self.name}:{Path(settings.text('data.dir')).absolute()}")
-        self._addresses = advertised(settings)
+        self._addresses = NATS.addresses(settings)
         self._encoded, self._parts = NatsMessage(""), (b"", b"")
         # Clients must not guess it: they could read the replies, and write their own.
         self._inbox = f"_INBOX.{secrets.token_hex(INBOX_BYTES)}"

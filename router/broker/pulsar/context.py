@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from router.broker.context import BrokerContext
 from router.broker.pulsar.client import HandleTable, PulsarConsumer, PulsarProducer
-from router.broker.pulsar.spec import advertised
+from router.broker.pulsar.spec import PULSAR
 from router.broker.pulsar.topic_lists import TopicLists
 from router.broker.topics.topics import Topics
 
@@ -17,7 +17,7 @@ class LogContext:
         self.schemas = broker.schemas
         self.transcoder = broker.transcoder
         self.leases = broker.leases
-        self.advertised = advertised(broker.settings)
+        self.advertised = PULSAR.addresses(broker.settings)
         self.lists = TopicLists(topics)
         self.producers: set[HandleTable[PulsarProducer]] = set()
         self.consumers: set[HandleTable[PulsarConsumer]] = set()

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
 from router.access.authorizer import requires_authentication
 from router.access.certificates import Certificates, PemFile
+from router.broker.transport.advertised import NOT_ADVERTISED, Advertised
 from router.errors import SettingError
 from router.settings import Settings
 
@@ -51,18 +51,15 @@ class Endpoint:
         return Address.parse(text, self.setting) if text else None
 
 
-def _accept(_settings: Settings) -> None:
-    """Accept all settings."""
-
-
 @dataclass(frozen=True, slots=True)
 class ListenerSpec:
     """What a protocol says of itself before it is loaded.
 
     `protocol` is its name for people. `sessions` names, as `package.module:function`, a function
     that takes the BrokerContext and returns what opens a session on a connection; a name, so that a
-    command that checks settings does not load the protocol. `check` raises SettingError for
-    settings of the protocol's own. `serves_node`: the node's unix socket is served as well.
+    command that checks settings does not load the protocol. `advertised` is the setting of the
+    addresses that clients are sent to, empty: there is none; their scheme is `name`.
+    `serves_node`: the node's unix socket is served as well.
     `greeting` names in the same way what makes the greeting that precedes TLS (handshakes.py).
     """
 
@@ -70,14 +67,20 @@ class ListenerSpec:
     protocol: str
     endpoints: tuple[Endpoint, ...]
     sessions: str
-    check: Callable[[Settings], None] = _accept
+    advertised: str = ""
     serves_node: bool = False
     greeting: str = ""
+
+    def addresses(self, settings: Settings) -> Advertised:
+        """Return where clients are sent to; raise SettingError."""
+        if not self.advertised:
+            return NOT_ADVERTISED
+        return Advertised.parse(settings.text(self.advertised), self.advertised, self.name)
 
 
 def check_spec(spec: ListenerSpec, settings: Settings) -> bool:
     """Raise SettingError if a listener cannot be served safely; return whether any address is."""
-    spec.check(settings)
+    spec.addresses(settings)
     served = False
     for endpoint in spec.endpoints:
         address = endpoint.address(settings)
