@@ -9,20 +9,8 @@ import click
 
 from router.broker import listeners
 from router.cli import broker_child
-from router.cli.options import (
-    broker_certificate,
-    config,
-    data,
-    examples,
-    http,
-    kafka,
-    kafka_tls,
-    nats,
-    nats_tls,
-    pulsar,
-    pulsar_tls,
-    settings_for,
-)
+from router.cli.options import broker_certificate, config, data, examples, http, settings_for
+from router.cli.options import listeners as listener_options
 from router.cli.supervise import ignore_hangup
 from router.settings import readable_secrets
 
@@ -38,12 +26,7 @@ from router.settings import readable_secrets
     )
 )
 @data
-@pulsar
-@pulsar_tls
-@kafka
-@kafka_tls
-@nats
-@nats_tls
+@listener_options
 @broker_certificate
 @http
 @config

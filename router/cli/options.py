@@ -61,29 +61,6 @@ config = click.option(
     help="Configuration file.  [default: $ROUTER_CONFIG, else config/router.cfg if it exists]",
 )
 data = setting("--data", "data__dir", "DIR", "Folder of the node's broker.  [default: data]")
-pulsar = setting(
-    "--pulsar", "broker__pulsar", "HOST:PORT", "Where the broker serves Pulsar clients."
-)
-pulsar_tls = setting(
-    "--tls",
-    "broker__pulsar_tls",
-    "HOST:PORT",
-    "Where the broker serves Pulsar clients over TLS, with the certificate of --cert.",
-)
-kafka = setting("--kafka", "broker__kafka", "HOST:PORT", "Where the broker serves Kafka clients.")
-kafka_tls = setting(
-    "--kafka-tls",
-    "broker__kafka_tls",
-    "HOST:PORT",
-    "Where the broker serves Kafka clients over TLS, with the certificate of --cert.",
-)
-nats = setting("--nats", "broker__nats", "HOST:PORT", "Where the broker serves NATS clients.")
-nats_tls = setting(
-    "--nats-tls",
-    "broker__nats_tls",
-    "HOST:PORT",
-    "Where the broker serves NATS clients over TLS, with the certificate of --cert.",
-)
 http = setting(
     "--http",
     "broker__http",
@@ -103,6 +80,24 @@ zookeeper = setting(
     "HOST:PORT[,…][/CHROOT]",
     "The ZooKeeper that the nodes share.  [default: the setting zookeeper.servers]",
 )
+
+
+def _listener(protocol: str, plain: str, secure: str) -> Decorator:
+    """Return the options of a listener's two addresses."""
+    name, where = f"broker__{protocol.lower()}", f"Where the broker serves {protocol} clients"
+    over_tls = f"{where} over TLS, with the certificate of --cert."
+    return several(
+        setting(plain, name, "HOST:PORT", f"{where}."),
+        setting(secure, f"{name}_tls", "HOST:PORT", over_tls),
+    )
+
+
+listeners = several(
+    _listener("Pulsar", "--pulsar", "--tls"),
+    _listener("Kafka", "--kafka", "--kafka-tls"),
+    _listener("NATS", "--nats", "--nats-tls"),
+)
+"""The options that say where the broker listens."""
 store = several(config, backend, data)
 """The options that say which store of messages a command talks to."""
 anywhere = several(

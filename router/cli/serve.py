@@ -20,21 +20,8 @@ from router.access.authorizer import requires_authentication
 from router.broker import listeners
 from router.cli import broker_child, front
 from router.cli.health import Herald, answers, has_broker, http_address, is_up, lives, scheme_of
-from router.cli.options import (
-    backend,
-    config,
-    data,
-    examples,
-    kafka,
-    kafka_tls,
-    nats,
-    nats_tls,
-    pulsar,
-    pulsar_tls,
-    settings_for,
-    tls,
-    zookeeper,
-)
+from router.cli.options import backend, config, data, examples, settings_for, tls, zookeeper
+from router.cli.options import listeners as listener_options
 from router.cli.reachable import StoreReport
 from router.cli.supervise import Child, GaveUpError, Supervisor, ignore_hangup
 from router.process.systemd import Notifier
@@ -46,6 +33,15 @@ IDLE_SECONDS: Final = 3600.0
 SLOW_START_SECONDS: Final = 10.0
 MARGIN_SECONDS: Final = 5.0
 PROGRAM: Final = "router"
+LISTENERS: Final = {
+    "pulsar": "Pulsar clients: pulsar://",
+    "pulsar_tls": "Pulsar clients over TLS: pulsar+ssl://",
+    "kafka": "Kafka clients: bootstrap.servers=",
+    "kafka_tls": "Kafka clients over TLS: bootstrap.servers=",
+    "nats": "NATS clients: nats://",
+    "nats_tls": "NATS clients over TLS: tls://",
+}
+"""What is said before the address of each listener."""
 OWN: Final = "router serve"
 """The origin of settings that the command itself decides."""
 
@@ -76,12 +72,7 @@ OWN: Final = "router serve"
     "--workers", "server__workers", metavar="N", help="Workers.  [default: one per usable CPU]"
 )
 @config
-@pulsar
-@pulsar_tls
-@kafka
-@kafka_tls
-@nats
-@nats_tls
+@listener_options
 @zookeeper
 @tls
 @click.option(
@@ -206,21 +197,14 @@ def welcome(settings: Settings, host: str) -> list[str]:
     url = f"{scheme_of(settings)}://{bind_address(host, settings.number('server.port'))}"
     more = settings.number("server.tls_port")
     also = f" and https://{bind_address(host, more)}" if more else ""
-    pulsar, shared = settings.text("broker.pulsar"), settings.text("zookeeper.servers")
-    secure, who = settings.text("broker.pulsar_tls"), _credentials(settings)
-    brokers, secured = settings.text("broker.kafka"), settings.text("broker.kafka_tls")
-    nats_at, nats_tls_at = settings.text("broker.nats"), settings.text("broker.nats_tls")
+    shared, who = settings.text("zookeeper.servers"), _credentials(settings)
+    listening = [(text, settings.text(f"broker.{name}")) for name, text in LISTENERS.items()]
     backend, folder = without_password(settings.text("backend.url")), settings.text("data.dir")
     return [
         f"Message router listens on {url}{also}",
         f"  backend {backend}, data folder {folder}, {workers(settings)} workers; Ctrl-C stops it",
         *([f"  nodes share ZooKeeper at {shared}"] if shared else []),
-        *([f"  Pulsar clients: pulsar://{pulsar}"] if pulsar else []),
-        *([f"  Pulsar clients over TLS: pulsar+ssl://{secure}"] if secure else []),
-        *([f"  Kafka clients: bootstrap.servers={brokers}"] if brokers else []),
-        *([f"  Kafka clients over TLS: bootstrap.servers={secured}"] if secured else []),
-        *([f"  NATS clients: nats://{nats_at}"] if nats_at else []),
-        *([f"  NATS clients over TLS: tls://{nats_tls_at}"] if nats_tls_at else []),
+        *(f"  {text}{address}" for text, address in listening if address),
         "Try it with a topic that exists:" if "admin=none" in backend else "Try it:",
         f"  curl {who}-H 'Content-Type: text/plain' -d 'hello' {url}/events/greetings",
         f"  curl {who}'{url}/events/greetings/g1/c1?from=earliest&timeout=1000'",

@@ -8,28 +8,7 @@ from __future__ import annotations
 import os
 from typing import Final
 
-from router.errors import (
-    BackendTimeoutError,
-    BackendUnavailableError,
-    BadFramingError,
-    BadJsonError,
-    BatchTooLargeError,
-    ConsumerNotFoundError,
-    ForbiddenError,
-    MessageTooLargeError,
-    OverloadedError,
-    PathNotFoundError,
-    PayloadMismatchError,
-    PublishRefusedError,
-    RouterError,
-    SettingError,
-    SubscriptionBusyError,
-    SubscriptionNotFoundError,
-    TooManyRequestsError,
-    TopicNotFoundError,
-    TopicTerminatedError,
-    UnauthenticatedError,
-)
+from router import errors
 
 DONE: Final = os.EX_OK
 FAILED: Final = 1
@@ -45,29 +24,29 @@ INTERRUPTED: Final = 130
 OUTPUT_CLOSED: Final = 141
 
 # The first row whose class a failure is of counts.
-_TABLE: Final[tuple[tuple[type[RouterError], int], ...]] = (
-    (SettingError, BAD_SETTING),
-    (BadFramingError, BAD_DATA),
-    (BadJsonError, BAD_DATA),
-    (PayloadMismatchError, BAD_DATA),
-    (BatchTooLargeError, BAD_DATA),
-    (MessageTooLargeError, BAD_DATA),
-    (TopicNotFoundError, NOT_FOUND),
-    (SubscriptionNotFoundError, NOT_FOUND),
-    (ConsumerNotFoundError, NOT_FOUND),
-    (PathNotFoundError, NOT_FOUND),
-    (UnauthenticatedError, REFUSED),
-    (ForbiddenError, REFUSED),
-    (BackendUnavailableError, UNREACHABLE),
-    (BackendTimeoutError, TRY_AGAIN),
-    (TooManyRequestsError, TRY_AGAIN),
-    (OverloadedError, TRY_AGAIN),
-    (SubscriptionBusyError, TRY_AGAIN),
-    (TopicTerminatedError, FAILED),
-    (PublishRefusedError, TRY_AGAIN),
+_TABLE: Final[tuple[tuple[type[errors.RouterError], int], ...]] = (
+    (errors.SettingError, BAD_SETTING),
+    (errors.BadFramingError, BAD_DATA),
+    (errors.BadJsonError, BAD_DATA),
+    (errors.PayloadMismatchError, BAD_DATA),
+    (errors.BatchTooLargeError, BAD_DATA),
+    (errors.MessageTooLargeError, BAD_DATA),
+    (errors.TopicNotFoundError, NOT_FOUND),
+    (errors.SubscriptionNotFoundError, NOT_FOUND),
+    (errors.ConsumerNotFoundError, NOT_FOUND),
+    (errors.PathNotFoundError, NOT_FOUND),
+    (errors.UnauthenticatedError, REFUSED),
+    (errors.ForbiddenError, REFUSED),
+    (errors.BackendUnavailableError, UNREACHABLE),
+    (errors.BackendTimeoutError, TRY_AGAIN),
+    (errors.TooManyRequestsError, TRY_AGAIN),
+    (errors.OverloadedError, TRY_AGAIN),
+    (errors.SubscriptionBusyError, TRY_AGAIN),
+    (errors.TopicTerminatedError, FAILED),
+    (errors.PublishRefusedError, TRY_AGAIN),
 )
 
 
-def status_of(error: RouterError) -> int:
+def status_of(error: errors.RouterError) -> int:
     """Return the exit status of a command that a failure ends."""
     return next((status for cls, status in _TABLE if isinstance(error, cls)), FAILED)
