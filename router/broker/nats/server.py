@@ -25,6 +25,7 @@ from router.broker.nats.archives.restores import Restores
 from router.broker.nats.archives.snapshots import Snapshots
 from router.broker.nats.consumers.consumers import Consumers
 from router.broker.nats.other_dialects import OtherDialects
+from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.api import JetStreamApi
 from router.broker.nats.protocol.authorization import Caller, SubjectRights
 from router.broker.nats.protocol.client import PrincipalCaller
@@ -50,7 +51,6 @@ HEARTBEAT: Final = 100
 NO_RESPONDERS: Final = 503
 RepliesTaker = Callable[[list[NatsMessage]], object]
 _NEXT: Final = "$JS.API.CONSUMER.MSG.NEXT."
-_ACK: Final = "$JS.ACK."
 MAX_PENDING_BYTES: Final = 512 << 20
 """Of all clients together, as long as each may have MIN_PENDING_BYTES."""
 MIN_PENDING_BYTES: Final = 1 << 20
@@ -281,7 +281,7 @@ class _Replies(Subscriber):
 
     def deliver(self, message: NatsMessage) -> None:
         # Headers of a stored message may have a status as well; it has what acknowledges it.
-        code = 0 if message.reply.startswith(_ACK) else status_code(message.headers)
+        code = 0 if message.reply.startswith(ACK_PREFIX) else status_code(message.headers)
         if code == HEARTBEAT:
             return
         self._received.append(message)

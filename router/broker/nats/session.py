@@ -13,21 +13,22 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final
 
 from router.broker.context import BrokerContext
+from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.authorization import SubjectRights
 from router.broker.nats.protocol.client import (
     AUTHORIZATION_VIOLATION,
     DEFAULT_OPTIONS,
     ClientCaller,
+    ClientSubscription,
     ConnectOptions,
     ConnectOptionsError,
     credentials,
 )
-from router.broker.nats.protocol.hub import Subscriber, Subscription
 from router.broker.nats.server import NatsServer
 from router.broker.nats.streams.publishing import Publisher
 from router.broker.nats.streams.streams import SERVICES
@@ -39,6 +40,7 @@ from router.wire.nats import encode
 from router.wire.nats.jetstream.times import format_time
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
+    Acknowledgements,
     ClientParser,
     Connect,
     NatsProtocolError,
@@ -87,42 +89,6 @@ def _server(broker: BrokerContext) -> NatsServer:
     return broker.nats
 
 
-class ClientSubscription(Subscriber):
-    """A client's subscription: `sid` is its name; it ends after `max_messages`, if that is not 0.
-
-    `checked`: the right to receive a message is checked by its subject.
-    """
-
-    __slots__ = ("checked", "delivered", "max_messages", "session", "sid", "subscription")
-
-    subscription: Subscription
-
-    def __init__(self, session: NatsSession, sid: bytes, *, checked: bool) -> None:
-        self.session = session
-        self.sid = sid
-        self.checked = checked
-        self.delivered = self.max_messages = 0
-
-    def deliver(self, message: NatsMessage) -> None:
-        """Send a message to the client."""
-        session = self.session
-        if self.checked and not session.rights.may_receive(message.subject):
-            return
-        self.delivered += 1
-        session.send(self.sid, message)
-        if self.max_messages and self.delivered >= self.max_messages:
-            session.end_subscription(self)
-
-    @property
-    def writable(self) -> bool:
-        """Return whether the client takes what it is sent."""
-        return self.session.connection.writable
-
-    def when_writable(self, resume: Callable[[], None]) -> None:
-        """Call `resume` once when the client takes more."""
-        self.session.connection.when_writable(resume)
-
-
 class NatsSession:
     """The session of one NATS client; see router.broker.transport.session.Session."""
 
@@ -152,6 +118,7 @@ class NatsSession:
         self._authenticating = False
         self._handlers: dict[type, Callable[[Any], None]] = {
             Publish: self._publish,
+            Acknowledgements: self._acknowledge,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
             Ping: self._ping,
@@ -253,12 +220,22 @@ class NatsSession:
         if message.headers and not self._options.headers:
             message = message._replace(headers=b"")
         before, behind = self._server.encoded(message)
-        connection.write(before, sid, behind)
-        metrics = self._metrics
-        size = len(before) + len(sid) + len(behind)
-        metrics.sent_messages += 1
+        self._write(1, before, sid, behind)
+
+    def send_run(self, sid: bytes, messages: Sequence[NatsMessage]) -> None:
+        """Send messages for a subscription whose client takes them."""
+        if self.connection.closed:
+            return
+        if not self._options.headers:
+            messages = [message._replace(headers=b"") for message in messages]
+        self._write(len(messages), *encode.run_parts(sid, messages))
+
+    def _write(self, count: int, *parts: bytes) -> None:
+        self.connection.write(*parts)
+        size, metrics = sum(map(len, parts)), self._metrics
+        metrics.sent_messages += count
         metrics.sent_bytes += size
-        self._sent_messages += 1
+        self._sent_messages += count
         self._sent_bytes += size
 
     def end_subscription(self, one: ClientSubscription) -> None:
@@ -355,6 +332,24 @@ class NatsSession:
             self._stored_by().publish(stream, message)
         elif not count and options.no_responders:
             self._hub.no_responders(message)
+
+    def _acknowledge(self, operation: Acknowledgements) -> None:
+        """Hand acknowledgements to their consumer, or publish them if others may see them too."""
+        stream, consumer, deliveries, _ = operation
+        direct = not (self._options.verbose or self._hub.observes_services)
+        if (
+            direct
+            and self.rights.may_publish(f"{ACK_PREFIX}{stream}.{consumer}")
+            and self._server.consumers.answers.acknowledge_run(self.caller, operation)
+        ):
+            metrics, size = self._metrics, operation.payload_bytes
+            metrics.received_messages += len(deliveries)
+            metrics.received_bytes += size
+            self._received_messages += len(deliveries)
+            self._received_bytes += size
+        else:
+            for message in operation.messages():
+                self._publish(Publish(message))
 
     def _stored_by(self) -> Publisher:
         """Return what stores the client's messages, made with the first."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import orjson
@@ -34,6 +35,23 @@ def msg_parts(message: NatsMessage, subject: str | None = None) -> tuple[bytes, 
     size = len(headers)
     behind = f"{back}{size} {size + len(payload)}\r\n".encode()
     return f"HMSG {shown} ".encode(), b"%b%b%b\r\n" % (behind, headers, payload)
+
+
+def run_parts(sid: bytes, messages: Iterable[NatsMessage]) -> list[bytes]:
+    """Return messages with reply subjects for the subscription `sid`, in pieces."""
+    name, end = sid.decode("utf-8", "surrogateescape"), ""
+    parts: list[bytes] = []
+    for subject, reply, headers, payload in messages:
+        if headers:
+            size = len(headers)
+            line = f"{end}HMSG {subject} {name} {reply} {size} {size + len(payload)}\r\n"
+            parts += (line.encode("utf-8", "surrogateescape"), headers, payload)
+        else:
+            line = f"{end}MSG {subject} {name} {reply} {len(payload)}\r\n"
+            parts += (line.encode("utf-8", "surrogateescape"), payload)
+        end = "\r\n"
+    parts.append(b"\r\n")
+    return parts
 
 
 def ok() -> bytes:

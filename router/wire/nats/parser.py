@@ -6,12 +6,17 @@ cuts at a vertical tab, a form feed and a single carriage return, and ignores sp
 verb; NATS cuts at spaces and tabs alone. A read that holds one of the first two is cut the exact
 way; a single carriage return is taken for a space.
 
+Acknowledgements of JetStream come by thousands, each with a subject of its own. Those that say
+`+ACK` to one consumer, one behind the other, become one operation (`Acknowledgements`).
+
 What a read leaves over is kept as the pieces that came, and joined once: when the line or the
 payload that it belongs to is whole.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import orjson
@@ -40,6 +45,18 @@ _HEADED: Final = {b"PUB": 0, b"HPUB": 1}
 _NO_OPERATION: Final = (b"INFO", b"+OK", b"-ERR")
 """What servers send; a client may, and it means nothing."""
 _SPACES: Final = bytes.maketrans(b"\t\r", b"  ")
+_ACK: Final = b"+ACK"
+_ACK_LINE: Final = b"PUB $JS.ACK."
+_MAX_ACK_LINE: Final = 2_048
+"""What the pattern below takes at most of a line."""
+_NAME: Final = rb"[!-)+-\-/-=?-~]{1,255}"
+"""A token of printable ASCII without wildcards."""
+_NUMBER: Final = rb"\d{1,19}"
+_ACKNOWLEDGEMENT: Final = re.compile(
+    rb"PUB \$JS\.ACK\.(%b\.%b)\.%b\.(%b)\.(%b)\.%b\.%b "
+    rb"(?:([!-~]{1,1024}) )?(?:0\r\n|4\r\n\+ACK)\r\n"
+    % (_NAME, _NAME, _NUMBER, _NUMBER, _NUMBER, _NUMBER, _NUMBER)
+)
 _new: Final[Any] = tuple.__new__
 
 
@@ -87,7 +104,41 @@ class Publish(NamedTuple):
     message: NatsMessage
 
 
-Operation = Connect | Ping | Pong | Subscribe | Unsubscribe | Publish | NatsProtocolError
+class AckedDelivery(NamedTuple):
+    """The delivery that an acknowledgement names, and where it is confirmed; "": nowhere."""
+
+    sequence: int
+    consumer_sequence: int
+    reply: str
+
+
+class Acknowledgements(NamedTuple):
+    """PUBs below `$JS.ACK.<stream>.<consumer>.` that say `+ACK` or nothing, at least one.
+
+    `data` is as it came.
+    """
+
+    stream: str
+    consumer: str
+    deliveries: list[AckedDelivery]
+    data: bytes
+
+    @property
+    def payload_bytes(self) -> int:
+        """Return how many bytes the payloads have together."""
+        return len(_ACK) * self.data.count(b"\r\n%b\r\n" % _ACK)
+
+    def messages(self) -> Iterator[NatsMessage]:
+        """Yield the acknowledgements as the messages that they are."""
+        lines = self.data.decode("ascii").split("\r\n")
+        for line, payload in zip(lines[::2], lines[1::2], strict=False):
+            _, subject, *reply, _ = line.split(" ")
+            yield NatsMessage(subject, "".join(reply), payload=payload.encode("ascii"))
+
+
+Operation = (
+    Connect | Ping | Pong | Subscribe | Unsubscribe | Publish | Acknowledgements | NatsProtocolError
+)
 
 _PING: Final = Ping()
 _PONG: Final = Pong()
@@ -149,6 +200,12 @@ class ClientParser:
         find = data.find
         split = _split if b"\f" in data or b"\v" in data else bytes.split
         while start < end:
+            if data.startswith(_ACK_LINE, start) and self._takes_acknowledgements():
+                acknowledged = _acknowledgements(data, start)
+                if acknowledged is not None:
+                    found.append(acknowledged)
+                    start += len(acknowledged.data)
+                    continue
             stop = find(b"\n", start)
             if stop < 0:
                 self._check_line(end - start)
@@ -175,6 +232,10 @@ class ClientParser:
             start = last + 2
         self.wanted = 1
         return start
+
+    def _takes_acknowledgements(self) -> bool:
+        """Return whether no limit is lower than what an acknowledgement may be."""
+        return self.max_payload >= len(_ACK) and self._max_line >= _MAX_ACK_LINE
 
     def _sizes(self, words: list[bytes], headed: int) -> tuple[int, int]:
         """Return the bytes of the headers, and of headers and payload; raise NatsProtocolError."""
@@ -231,6 +292,25 @@ def _publish(
         return NatsProtocolError(INVALID_PUBLISH_SUBJECT, fatal=False)
     return _new(  # type: ignore[no-any-return]
         Publish, (_new(NatsMessage, (subject, reply, headers, payload)),)
+    )
+
+
+def _acknowledgements(data: bytes, start: int) -> Acknowledgements | None:
+    """Return the acknowledgements of one consumer that begin here; None: there are none."""
+    deliveries: list[AckedDelivery] = []
+    place, names = start, b""
+    for match in _ACKNOWLEDGEMENT.finditer(data, start):
+        of, sequence, consumer_sequence, reply = match.groups()
+        if match.start() != place or (names and of != names):
+            break
+        names, place = of, match.end()
+        confirmed = str(reply, "ascii") if reply else ""
+        deliveries.append(_new(AckedDelivery, (int(sequence), int(consumer_sequence), confirmed)))
+    if not deliveries:
+        return None
+    stream, consumer = str(names, "ascii").split(".")
+    return _new(  # type: ignore[no-any-return]
+        Acknowledgements, (stream, consumer, deliveries, data[start:place])
     )
 
 

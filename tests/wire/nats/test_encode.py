@@ -50,6 +50,13 @@ def by_nats_py(data: bytes) -> list[Any]:
     return received.found
 
 
+@given(messages=st.lists(MESSAGES.filter(lambda one: bool(one.reply)), min_size=1, max_size=4))
+def test_a_run_of_messages_is_as_many_messages(messages: list[NatsMessage]) -> None:
+    for sid in (b"7", b"\xff"):
+        found = b"".join(encode.run_parts(sid, messages))
+        assert found == b"".join(encode.msg(sid, message) for message in messages)
+
+
 @settings(max_examples=50)
 @given(messages=st.lists(MESSAGES, max_size=4), shown=st.none() | SUBJECTS)
 def test_nats_py_reads_messages(messages: list[NatsMessage], shown: str | None) -> None:

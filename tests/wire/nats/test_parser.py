@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 
 from router.wire.nats.message import NatsMessage
 from router.wire.nats.parser import (
+    AckedDelivery,
+    Acknowledgements,
     ClientParser,
     Connect,
     NatsProtocolError,
@@ -123,6 +125,70 @@ def test_one_byte_at_a_time_gives_what_the_whole_stream_says(pieces: list[bytes]
     data = b"".join(pieces)
     single = [data[at : at + 1] for at in range(len(data))]
     assert seen(parse(single)) == seen(parse([data])) == read_stream(data, 4112, 1 << 20)
+
+
+ACK_SUBJECTS = st.sampled_from(
+    [
+        "$JS.ACK.S.c.1.2.3.1700000000000000000.4",
+        "$JS.ACK.S.d.1.2.3.1700000000000000000.4",
+        "$JS.ACK.S.c.2.20.30.1700000000000000000.0",
+        "$JS.ACK.S.c.1.2.3.1700000000000000000",
+        "$JS.ACK.S.c.1.2.x.1700000000000000000.4",
+        "$JS.ACK._.account.S.c.1.2.3.1700000000000000000.4.more",
+        "$JS.ACK.S.*.1.2.3.1700000000000000000.4",
+        "$JS.ACK.ü.c.1.2.3.1700000000000000000.4",
+    ]
+)
+ACK_PAYLOADS = st.sampled_from([b"", b"+ACK", b"+OK", b"-NAK", b"+ACK\r\n+ACK"])
+
+
+@st.composite
+def acknowledgements(draw: st.DrawFn) -> bytes:
+    payload, reply = draw(ACK_PAYLOADS), draw(st.sampled_from(["", "", "_INBOX.1 "]))
+    line = f"PUB {draw(ACK_SUBJECTS)} {reply}{len(payload)}\r\n"
+    return line.encode() + payload + draw(st.sampled_from([b"\r\n"] * 9 + [b"x\r\n"]))
+
+
+def expanded(operations: Sequence[Operation]) -> list[Operation]:
+    """Return operations with acknowledgements as the messages that they are."""
+    found: list[Operation] = []
+    for one in operations:
+        if isinstance(one, Acknowledgements):
+            messages = list(one.messages())
+            assert len(messages) == len(one.deliveries) > 0
+            assert one.payload_bytes == sum(len(message.payload) for message in messages)
+            for message, delivery in zip(messages, one.deliveries, strict=True):
+                tokens = message.subject.split(".")
+                assert tokens[2:4] == [one.stream, one.consumer]
+                assert [int(tokens[5]), int(tokens[6])] == [*delivery[:2]]
+                assert message.reply == delivery.reply
+            found += map(Publish, messages)
+        else:
+            found.append(one)
+    return found
+
+
+@given(
+    pieces=st.lists(acknowledgements() | SOUND, max_size=10),
+    places=st.lists(st.integers(0, 10_000), max_size=8),
+)
+def test_acknowledgements_are_the_messages_that_came(
+    pieces: list[bytes], places: list[int]
+) -> None:
+    data = b"".join(pieces)
+    found = expanded(parse(cut(data, places)))
+    assert seen(found) == read_stream(data, 4112, 1 << 20)
+
+
+def test_acknowledgements_of_one_consumer_are_one_operation() -> None:
+    line = b"PUB $JS.ACK.S.%b.1.%d.%d.1700000000000000000.0 %b\r\n"
+    data = b"".join(line % (b"c", n, n, b"4\r\n+ACK") for n in range(1, 4))
+    data += line % (b"d", 4, 9, b"in 0\r\n")
+    [of_c, of_d] = parse([data])
+    assert isinstance(of_c, Acknowledgements)
+    assert [one.sequence for one in of_c.deliveries] == [1, 2, 3]
+    assert isinstance(of_d, Acknowledgements)
+    assert (of_d.consumer, of_d.deliveries) == ("d", [AckedDelivery(4, 9, "in")])
 
 
 @pytest.mark.parametrize(

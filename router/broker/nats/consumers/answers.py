@@ -1,7 +1,8 @@
 """What clients answer to what consumers sent: acknowledgements and answers to flow control.
 
-They come as messages to `$JS.ACK.>` and `$JS.FC.>`, whose subjects name stream and consumer, or
-many in one request of HTTP, which is answered once when all of them are durable.
+Plain acknowledgements of a client of the listener come as the runs that its parser found. Others
+come as messages to `$JS.ACK.>` and `$JS.FC.>`, whose subjects name stream and consumer, or many in
+one request of HTTP, which is answered once when all of them are durable.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from router.errors import (
 )
 from router.wire.nats.jetstream.errors import JetStreamError
 from router.wire.nats.message import AckResult
+from router.wire.nats.parser import Acknowledgements
 
 _FLOW_TOKENS: Final = 5
 """Of `$JS.FC.<stream>.<consumer>.<id>`."""
@@ -105,6 +107,22 @@ class ClientAnswers:
         if stream is None or stream.closed:
             raise SubscriptionNotFoundError(_NO_CONSUMER)
         return stream
+
+    def acknowledge_run(self, caller: Caller, operation: Acknowledgements) -> bool:
+        """Take acknowledgements of a client of the listener; return False if none could be.
+
+        Then they are served as the messages that they are, which say why.
+        """
+        stream = self._find_stream(operation.stream)
+        if stream is None or stream.closed or not stream.opened:
+            return False
+        consumer: Consumer | None = stream.consumers.get(operation.consumer)
+        if consumer is None:
+            return False
+        if not (caller.unrestricted or caller.may(stream.topic_name, Right.SUBSCRIBE)):
+            return False
+        consumer.acknowledge_run(operation.deliveries)
+        return True
 
     def _acknowledge(self, request: Request) -> None:
         """Serve `$JS.ACK.>`."""

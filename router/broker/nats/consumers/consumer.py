@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from router.broker.nats.consumers.deliveries import (
@@ -30,9 +31,10 @@ from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.stream import Stream
 from router.wire.nats import headers
 from router.wire.nats.jetstream.config import ConsumerConfig
-from router.wire.nats.jetstream.policies import ReplayPolicy, Retention
+from router.wire.nats.jetstream.policies import AckPolicy, ReplayPolicy, Retention
 from router.wire.nats.jetstream.replies import ConsumerInfo, SequencePair
 from router.wire.nats.message import NatsMessage
+from router.wire.nats.parser import AckedDelivery
 
 FLOW_PREFIX: Final = "$JS.FC."
 MIN_TIMER_NS: Final = 10_000_000
@@ -211,7 +213,28 @@ class Consumer:
             self.log.changed()
             self.request(reply, kind.argument)
         elif self.take(ack, kind) and reply:
-            self.log.after(lambda: self._hub.publish(NatsMessage(reply)))
+            self.log.after(partial(self._confirm, (reply,)))
+
+    def acknowledge_run(self, deliveries: Sequence[AckedDelivery]) -> None:
+        """Take acknowledgements that say `+ACK`, in order, as `acknowledge` does each."""
+        state = self.state
+        full = not state.may_deliver_new
+        if state.rules.policy is AckPolicy.EXPLICIT:
+            done = state.acknowledge_each([one.sequence for one in deliveries])
+        else:
+            done = []
+            for one in deliveries:
+                done += state.acknowledge(one.sequence, one.consumer_sequence)
+        self._acknowledged(done, full=full)
+        self.log.changed()
+        following = state.next_sequence
+        replies = [one.reply for one in deliveries if one.reply and one.sequence < following]
+        if replies:
+            self.log.after(partial(self._confirm, replies))
+
+    def _confirm(self, replies: Sequence[str]) -> None:
+        for reply in replies:
+            self._hub.publish(NatsMessage(reply))
 
     def take(self, ack: AckSubject, kind: AckKind) -> bool:
         """Take an acknowledgement that asks for no message; `log.after` says when it is durable.
@@ -292,6 +315,10 @@ class Consumer:
         """Take an acknowledgement that ends the deliveries of one or more messages."""
         full = not self.state.may_deliver_new
         done = self.state.acknowledge(ack.sequence, ack.consumer_sequence)
+        self._acknowledged(done, full=full)
+
+    def _acknowledged(self, done: Sequence[int], *, full: bool) -> None:
+        """Note what is acknowledged, and deliver what had to wait for it, if it was `full`."""
         self.log.acknowledged(done)
         self._acknowledged_ns = self._context.now_ns()
         if self.stream.config.retention is not Retention.LIMITS:

@@ -4,14 +4,17 @@ Theory of operation. The task runs only while there is something to deliver to a
 it. Whatever changes calls `wake`, which costs nothing while no client waits. Between the choice of
 a message and its delivery nothing is waited for, so that the state machine, the source and the
 outlet agree.
+
+Where one client is to get the next messages, those that were read ahead go to it as a run: what is
+asked for each of them otherwise is asked once, and they leave in one write.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import structlog
 
@@ -19,6 +22,7 @@ from router.broker.nats.consumers.log import ConsumerLog
 from router.broker.nats.consumers.pull import Outlet
 from router.broker.nats.consumers.reading import MessageSource
 from router.broker.nats.consumers.state import ConsumerState
+from router.broker.nats.protocol.acks import ACK_PREFIX
 from router.broker.nats.protocol.hub import Hub
 from router.broker.nats.streams.log.messages import StoredMessage
 from router.broker.nats.streams.stream import Stream
@@ -28,13 +32,13 @@ from router.wire.nats.jetstream.config import ConsumerConfig
 from router.wire.nats.jetstream.policies import AckPolicy, Retention
 from router.wire.nats.message import NatsMessage
 
-ACK_PREFIX: Final = "$JS.ACK."
 SIZE_HEADER: Final = "Nats-Msg-Size"
-MESSAGES_PER_YIELD: Final = 64
+MESSAGES_PER_YIELD: Final = 128
 RETRY_SECONDS: Final = 1.0
 """After a failure to read the stream."""
 NS_PER_SECOND: Final = 1_000_000_000
 
+_new: Final[Any] = tuple.__new__
 _log = structlog.get_logger(__name__)
 
 
@@ -104,9 +108,14 @@ class Deliveries:
             self._task = asyncio.get_running_loop().create_task(self._serve())
 
     def wake_for_request(self) -> None:
-        """Deliver as `wake` does, without a task if what is asked for was read ahead."""
+        """Deliver as `wake` does, without a task if what is requested was read ahead."""
         if self._task is None:
-            for _ in range(MESSAGES_PER_YIELD):
+            most = MESSAGES_PER_YIELD
+            while most > 0:
+                if (count := self._send_run(most)) > 0:
+                    most -= count
+                    continue
+                most -= 1
                 if not self._is_ready():
                     return
                 message = self.source.next_at_once()
@@ -152,26 +161,79 @@ class Deliveries:
         """Deliver until there is no message, or none that takes it."""
         since_yield = 0
         while self._is_ready():
-            source = self.source
-            message = await source.next()
-            if not self._is_ready():
+            count = self._send_run(MESSAGES_PER_YIELD) or await self._send_next()
+            if count is None:
                 return
-            if source is not self.source:
-                continue
-            if message is None:
-                if self._parts.state.may_deliver_new:
-                    self.outlet.ended(self._parts.now_ns())
-                return
-            if (wait := self._wait_ns(message)) > 0:
-                await asyncio.sleep(wait / NS_PER_SECOND)
-                continue
-            if not self._send(message):
-                for subject in self.outlet.blocked:
-                    self._parts.hub.when_writable(subject, self.wake)
-                return
-            since_yield += 1
-            if since_yield % MESSAGES_PER_YIELD == 0:
+            since_yield += count
+            if since_yield >= MESSAGES_PER_YIELD:
+                since_yield = 0
                 await asyncio.sleep(0)
+
+    async def _send_next(self) -> int | None:
+        """Deliver the next message by itself; return how many went, None: none can go now."""
+        source = self.source
+        message = await source.next()
+        if not self._is_ready():
+            return None
+        if source is not self.source:
+            return 0
+        if message is None:
+            if self._parts.state.may_deliver_new:
+                self.outlet.ended(self._parts.now_ns())
+            return None
+        if (wait := self._wait_ns(message)) > 0:
+            await asyncio.sleep(wait / NS_PER_SECOND)
+            return 0
+        if not self._send(message):
+            for subject in self.outlet.blocked:
+                self._parts.hub.when_writable(subject, self.wake)
+            return None
+        return 1
+
+    def _send_run(self, most: int) -> int:
+        """Deliver messages that were read ahead to one client; return how many.
+
+        There are at most so many. 0: the next message goes by itself, if any does.
+        """
+        parts, source, config = self._parts, self.source, self.config
+        now = parts.now_ns()
+        if config.rate_limit_bps or config.headers_only or not self._is_ready():
+            return 0
+        outlet = self.outlet.choose_run(now)
+        receiver = parts.hub.sole_receiver(outlet.to) if outlet is not None else None
+        if outlet is None or receiver is None or not receiver.writable:
+            return 0
+        run = source.run_at_once(min(most, outlet.most, receiver.max_run))
+        if not run or run[0].sequence <= self.replay_to:
+            return 0
+        state, prefix = parts.state, self._prefix
+        state.pass_over(run[0].sequence - 1)
+        number, left = state.delivered.consumer, source.num_left
+        messages = []
+        for sequence, subject, block, payload, time_ns, *_ in run:
+            number += 1
+            left -= 1
+            reply = f"{prefix}1.{sequence}.{number}.{time_ns}.{left}"
+            messages.append(_new(NatsMessage, (subject, reply, block, payload)))
+        sequences = [message.sequence for message in run]
+        state.deliver_new(sequences, now)
+        source.run_taken(run)
+        parts.tally.deliveries += len(run)
+        parts.log.delivered(run)
+        self.last_ns, self._last_time_ns = now, run[-1].time_ns
+        receiver.deliver_run(messages)
+        self.outlet.run_sent(len(run), now)
+        self._release(sequences)
+        parts.log.changed()
+        return len(run)
+
+    def _release(self, sequences: Sequence[int]) -> None:
+        """Keep messages no longer whose consumer needs no acknowledgement."""
+        stream = self._parts.stream
+        retains = stream.config.retention is not Retention.LIMITS
+        if retains and self.config.ack_policy is AckPolicy.NONE:
+            for sequence in sequences:
+                stream.acknowledged(sequence)
 
     def _send(self, message: StoredMessage) -> bool:
         """Deliver one message; return False if no client takes it now."""
@@ -194,13 +256,11 @@ class Deliveries:
             self.source.taken(message)
         else:
             parts.tally.redeliveries += 1
-        parts.log.delivered(message)
+        parts.log.delivered((message,))
         self.last_ns, self._last_time_ns = now, message.time_ns
         parts.hub.publish(NatsMessage(message.subject, reply, block, payload), to=to)
         self.outlet.sent(to, size, now)
-        retains = parts.stream.config.retention is not Retention.LIMITS
-        if retains and self.config.ack_policy is AckPolicy.NONE:
-            parts.stream.acknowledged(sequence)
+        self._release((sequence,))
         parts.log.changed()
         return True
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from router.broker.consume import Partition
 from router.broker.consume.visible import Visible
@@ -25,6 +25,7 @@ from router.broker.storage import Ack, Commit, Ledger, Store, SubscriptionRecord
 NOTE_SECONDS: Final = 0.1
 NOTE_SHARE: Final = 0.05
 """Of the time that writing notes may take: a state that is large is written less often."""
+_new: Final[Any] = tuple.__new__
 
 
 class EntryPlace(NamedTuple):
@@ -39,9 +40,11 @@ class ConsumerLog:
     """Stores nothing: the consumer lives in memory."""
 
     durable = False
+    restored_to = 0
+    """Of the messages up to this sequence some may have been acknowledged before the last start."""
 
-    def delivered(self, message: StoredMessage) -> None:
-        """Take note where a message that is delivered is stored."""
+    def delivered(self, messages: Iterable[StoredMessage]) -> None:
+        """Take note where messages that are delivered are stored."""
 
     def acknowledged(self, sequences: Iterable[int]) -> None:
         """Journal that messages are acknowledged."""
@@ -79,7 +82,7 @@ class DurableLog(ConsumerLog):
         self._last: EntryPlace | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause_seconds = NOTE_SECONDS
-        self._restored_to = 0
+        self.restored_to = 0
 
     async def restore(self, visible: Visible) -> list[int]:
         """Take over what the cursor has acknowledged since the note was written, and return it.
@@ -87,7 +90,7 @@ class DurableLog(ConsumerLog):
         Raises OSError, DamagedError where the log cannot be read.
         """
         state, cursor, ledger = self._state, self._record.cursor, visible.ledger
-        self._restored_to = ledger.durable_number
+        self.restored_to = ledger.durable_number
         done = []
         for sequence in list(state.pending()):
             place = await _find(ledger, sequence - 1)
@@ -102,27 +105,32 @@ class DurableLog(ConsumerLog):
             state.pass_over(behind, acknowledged=True)
         return done
 
-    def delivered(self, message: StoredMessage) -> None:
-        """Take note where a message that is delivered is stored."""
-        place = EntryPlace(message.entry, message.index, message.entry_messages)
-        self._places[message.sequence] = self._last = place
+    def delivered(self, messages: Iterable[StoredMessage]) -> None:
+        """Take note where messages that are delivered are stored."""
+        places, place = self._places, self._last
+        for sequence, _, _, _, _, entry, position, count in messages:
+            place = places[sequence] = _new(EntryPlace, (entry, position, count))
+        self._last = place
 
     def acknowledged(self, sequences: Iterable[int]) -> None:
         """Journal that messages are acknowledged; those of one turn of the loop go together."""
+        places, remaining = self._places, self._left
+        waits = bool(remaining)
         for sequence in sequences:
-            place = self._places.pop(sequence, None)
+            place = places.pop(sequence, None)
             if place is None:
                 continue
-            if not self._left:
-                asyncio.get_running_loop().call_soon(self._journal)
-            left = self._left.get(place.entry)
+            entry, position, count = place
+            left = remaining.get(entry)
             if left is None:
-                left = (1 << place.messages) - 1
-            self._left[place.entry] = left & ~(1 << place.position)
+                left = (1 << count) - 1
+            remaining[entry] = left & ~(1 << position)
+        if remaining and not waits:
+            asyncio.get_running_loop().call_soon(self._journal)
 
     def is_acknowledged(self, message: StoredMessage) -> bool:
         """Return whether a message was acknowledged before the last start."""
-        if message.sequence > self._restored_to:
+        if message.sequence > self.restored_to:
             return False
         return self._has(EntryPlace(message.entry, message.index, message.entry_messages))
 

@@ -23,6 +23,8 @@ PENDING_MESSAGES: Final = "Nats-Pending-Messages"
 PENDING_BYTES: Final = "Nats-Pending-Bytes"
 MAX_WAITING: Final = 10_000
 """Requests of one consumer, whatever its configuration allows."""
+MAX_RUN_REQUESTS: Final = 64
+"""Requests that share the messages of one run."""
 
 
 class Status(NamedTuple):
@@ -33,6 +35,13 @@ class Status(NamedTuple):
     text: str
     headers: Sequence[tuple[str, str]] = ()
     reply: str = ""
+
+
+class DeliveryRun(NamedTuple):
+    """A subject that gets the next messages, and how many of them."""
+
+    to: str
+    most: int
 
 
 class Outlet(Protocol):
@@ -65,6 +74,14 @@ class Outlet(Protocol):
 
     def sent(self, to: str, size: int, now_ns: int) -> None:
         """Take note that the message went there."""
+        ...
+
+    def choose_run(self, now_ns: int) -> DeliveryRun | None:
+        """Return where the next messages go, whatever their size; None: `choose` for each."""
+        ...
+
+    def run_sent(self, count: int, now_ns: int) -> None:
+        """Take note that so many messages went where `choose_run` said."""
         ...
 
     def ended(self, now_ns: int) -> None:
@@ -203,6 +220,35 @@ class PullQueue:
                 self._count(request, size, now_ns)
                 return request.reply
         return None
+
+    def choose_run(self, now_ns: int) -> DeliveryRun | None:
+        """Return the inbox that gets the next messages: all requests are of one client.
+
+        None: there are several, or a request is over or limits the bytes.
+        """
+        waiting = self._waiting
+        if not 0 < len(waiting) <= MAX_RUN_REQUESTS:
+            return None
+        to, most = waiting[0].reply, 0
+        for request in waiting:
+            over = request.expires_ns is not None and request.expires_ns <= now_ns
+            if over or request.max_bytes or request.reply != to:
+                return None
+            most += request.batch
+        return DeliveryRun(to, most)
+
+    def run_sent(self, count: int, now_ns: int) -> None:
+        """Count messages of a run for the requests in turns, and end those that have all."""
+        waiting = self._waiting
+        for _ in range(count):
+            request = waiting.popleft()
+            request.batch -= 1
+            request.delivered += 1
+            if request.heartbeat_ns > 0:
+                request.beats_ns = now_ns + request.heartbeat_ns
+            if request.batch:
+                waiting.append(request)
+        self.last_ns = now_ns
 
     def sent(self, to: str, size: int, now_ns: int) -> None:
         """End the request that the chosen message went to, if it has all."""

@@ -13,12 +13,13 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from router.broker.nats.consumers.pull import Interest, Status
+from router.broker.nats.consumers.pull import DeliveryRun, Interest, Status
 from router.wire.nats.jetstream.config import ConsumerConfig
 
 MAX_WINDOW_BYTES: Final = 32 << 20
 """The window that nats-server ends with."""
 FIRST_WINDOW_BYTES: Final = MAX_WINDOW_BYTES // 16
+MAX_RUN: Final = 1_000
 STALLED: Final = "Nats-Consumer-Stalled"
 _ID_LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
 
@@ -77,6 +78,21 @@ class PushOutlet:
         """Return the subject if a message may go out now."""
         del size, now_ns
         return self.subject if self.ready and self._interest.writable(self.subject) else None
+
+    def choose_run(self, now_ns: int) -> DeliveryRun | None:
+        """Return the subject if messages may go out, and flow control counts none."""
+        del now_ns
+        return (
+            DeliveryRun(self.subject, MAX_RUN)
+            if self.ready and not self.config.flow_control
+            else None
+        )
+
+    def run_sent(self, count: int, now_ns: int) -> None:
+        """Put off the next heartbeat."""
+        del count
+        if self.config.idle_heartbeat:
+            self._beats_ns = now_ns + self.config.idle_heartbeat
 
     def sent(self, to: str, size: int, now_ns: int) -> None:
         """Count a message of so many bytes."""

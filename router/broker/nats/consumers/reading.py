@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from router.broker.nats.consumers.log import ConsumerLog
@@ -130,6 +131,35 @@ class MessageSource:
         if not is_new or not self._stream.contains(message.sequence):
             return None
         return None if self._log.is_acknowledged(message) else message
+
+    def run_at_once(self, most: int) -> list[StoredMessage]:
+        """Return messages that `next` would return one after the other, and were read ahead.
+
+        There are at most so many. Without a filter their sequences have no gaps.
+        """
+        state, stream = self._state, self._stream
+        run: list[StoredMessage] = []
+        if not self._ahead or state.num_queued or state.listed:
+            return run
+        following = self._ahead[0].sequence
+        if following < state.next_sequence:
+            return run
+        gapless, restored_to = not self.matches.filters, self._log.restored_to
+        for message in islice(self._ahead, min(most, state.num_deliverable)):
+            sequence = message.sequence
+            if (gapless and sequence != following) or not stream.contains(sequence):
+                break
+            if sequence <= restored_to and self._log.is_acknowledged(message):
+                break
+            run.append(message)
+            following = sequence + 1
+        return run
+
+    def run_taken(self, run: Sequence[StoredMessage]) -> None:
+        """Go on behind what `run_at_once` returned, which is delivered."""
+        for message in run:
+            self._ahead.popleft()
+            self._counted -= message.sequence >= self._counting_from
 
     def taken(self, message: StoredMessage) -> None:
         """Go on behind a new message that is delivered."""

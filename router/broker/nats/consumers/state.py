@@ -36,13 +36,6 @@ class SequencePair(NamedTuple):
     stream: int
 
 
-class Delivery(NamedTuple):
-    """One delivery: its number among all of the consumer, and among those of the message."""
-
-    consumer_sequence: int
-    attempt: int
-
-
 class PendingDelivery(NamedTuple):
     """A pending message: its last delivery, how many there were, and its deadline.
 
@@ -142,6 +135,13 @@ class ConsumerState:
         """Return whether the limit of pending messages lets a new message go out."""
         return len(self._pending) < self.rules.pending_limit
 
+    @property
+    def num_deliverable(self) -> int:
+        """Return how many new messages the limit of pending ones lets go out."""
+        if self.rules.policy is AckPolicy.NONE:
+            return self.rules.pending_limit
+        return max(0, self.rules.pending_limit - len(self._pending))
+
     def attempts(self, sequence: int) -> int:
         """Return how often a message was delivered; 0: it is not pending."""
         pending = self._pending.get(sequence)
@@ -172,7 +172,7 @@ class ConsumerState:
         """Return the message that is delivered next because it was delivered before."""
         return next(iter(self._queue), None)
 
-    def deliver(self, sequence: int, now_ns: int) -> Delivery:
+    def deliver(self, sequence: int, now_ns: int) -> None:
         """Take note that a message goes out now: a pending one, or a new one.
 
         Raises ValueError if it is neither.
@@ -186,14 +186,33 @@ class ConsumerState:
             pending.count += 1
             self._redelivered += pending.count == 2
             self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(pending.count))
-            return Delivery(self._deliveries, pending.count)
+            return
         self.pass_over(sequence)
         if self.rules.policy is AckPolicy.NONE:
             self.floor = SequencePair(self._deliveries, sequence)
         else:
             pending = self._pending[sequence] = _Pending(self._deliveries, 1, None)
             self._await_ack(sequence, pending, now_ns + self.rules.wait_ns(1))
-        return Delivery(self._deliveries, 1)
+
+    def deliver_new(self, sequences: Sequence[int], now_ns: int) -> None:
+        """Take note that new messages go out, in order; as `deliver` of each, and none is listed.
+
+        Raises ValueError if one of them is not new.
+        """
+        if self.listed or sequences[0] < self.next_sequence:
+            raise ValueError(f"message {sequences[0]} is not the next in order")
+        first = self._deliveries + 1
+        self._deliveries += len(sequences)
+        self.next_sequence = sequences[-1] + 1
+        if self.rules.policy is AckPolicy.NONE:
+            self.floor = SequencePair(self._deliveries, sequences[-1])
+            return
+        pending, deadlines = self._pending, self._deadlines
+        deadline = now_ns + self.rules.wait_ns(1)
+        for number, sequence in enumerate(sequences, first):
+            pending[sequence] = _Pending(number, 1, deadline)
+            heappush(deadlines, (deadline, sequence))
+        self._forget_deadlines()
 
     def pass_over(self, sequence: int, *, acknowledged: bool = False) -> None:
         """Go on behind a message: it is not there any more, or none of this consumer's.
@@ -211,17 +230,16 @@ class ConsumerState:
             self.floor = SequencePair(self._deliveries, sequence)
 
     def acknowledge(self, sequence: int, consumer_sequence: int) -> list[int]:
-        """Take an acknowledgement; return the sequences that it acknowledged.
+        """Take an acknowledgement, or the end of a message's deliveries, which is the same.
 
-        Repeated ones, and those of messages that were not delivered, acknowledge nothing.
+        Returns the sequences that it acknowledged. Repeated ones, and those of messages that were
+        not delivered, acknowledge nothing.
         """
         policy = self.rules.policy
         if sequence >= self.next_sequence or policy is AckPolicy.NONE:
             return []
         if policy is AckPolicy.EXPLICIT:
-            if self._settle(sequence):
-                return [sequence]
-            return self._forgive(sequence)
+            return self.acknowledge_each((sequence,))
         if sequence <= self.floor.stream or consumer_sequence <= self.floor.consumer:
             return []
         done = []
@@ -236,9 +254,16 @@ class ConsumerState:
         self.floor = SequencePair(min(consumer_sequence, self._deliveries), sequence)
         return sorted(done + late)
 
-    def terminate(self, sequence: int, consumer_sequence: int) -> list[int]:
-        """Deliver a message no more, as an acknowledgement does."""
-        return self.acknowledge(sequence, consumer_sequence)
+    def acknowledge_each(self, sequences: Sequence[int]) -> list[int]:
+        """Take acknowledgements of one message each; return the sequences that they acknowledged.
+
+        The policy is EXPLICIT.
+        """
+        done = self._settle(sequences)
+        if self.exhausted and (late := self.exhausted.intersection(sequences)):
+            self.exhausted -= late
+            done += late
+        return done
 
     def refuse(self, sequence: int, now_ns: int, delay_ns: int | None = None) -> bool:
         """Deliver a pending message again, after a delay; return False if it is not pending."""
@@ -286,12 +311,9 @@ class ConsumerState:
 
         The stream has them no more, or they are known to be acknowledged.
         """
-        found = []
-        for sequence in sequences:
-            self.exhausted.discard(sequence)
-            if self._settle(sequence):
-                found.append(sequence)
-        return found
+        sequences = tuple(sequences)
+        self.exhausted.difference_update(sequences)
+        return self._settle(sequences)
 
     def settle_range(self, first: int, last: int) -> list[int]:
         """Wait no more for the messages between two sequences, ends included; see `settle`."""
@@ -375,6 +397,10 @@ class ConsumerState:
     def _await_ack(self, sequence: int, pending: _Pending, deadline_ns: int) -> None:
         pending.deadline_ns = deadline_ns
         heappush(self._deadlines, (deadline_ns, sequence))
+        self._forget_deadlines()
+
+    def _forget_deadlines(self) -> None:
+        """Leave out deadlines that are none any more if they are most of all."""
         if len(self._deadlines) > 4 * len(self._pending) + 64:
             self._deadlines = sorted(
                 (one.deadline_ns, key)
@@ -387,27 +413,33 @@ class ConsumerState:
         if self.rules.is_last(pending.count):
             if self.rules.keeps_exhausted:
                 self.exhausted.add(sequence)
-            self._settle(sequence)
+            self._settle((sequence,))
             return True
         pending.deadline_ns = None
         self._queue[sequence] = None
         return False
 
-    def _settle(self, sequence: int) -> bool:
-        """Take a message out of the pending ones, and move the floor; return False if it is none.
+    def _settle(self, sequences: Iterable[int]) -> list[int]:
+        """Take messages out of the pending ones, and move the floor; return those that were there.
 
         As the server does: the floor moves only when the message right behind it goes.
         """
-        pending = self._remove(sequence)
-        if pending is None:
-            return False
-        if not self._pending:
-            self.floor = SequencePair(self._deliveries, self.next_sequence - 1)
-        elif pending.consumer_sequence == self.floor.consumer + 1:
-            first = next(iter(self._pending))
-            before = self._pending[first].consumer_sequence - 1
-            self.floor = SequencePair(max(before, self.floor.consumer), first - 1)
-        return True
+        pending, remove, done = self._pending, self._remove, []
+        consumer, stream = self.floor
+        for sequence in sequences:
+            one = remove(sequence)
+            if one is None:
+                continue
+            done.append(sequence)
+            if not pending:
+                consumer, stream = self._deliveries, self.next_sequence - 1
+            elif one.consumer_sequence == consumer + 1:
+                first = next(iter(pending))
+                consumer = max(pending[first].consumer_sequence - 1, consumer)
+                stream = first - 1
+        if done:
+            self.floor = SequencePair(consumer, stream)
+        return done
 
     def _remove(self, sequence: int) -> _Pending | None:
         pending = self._pending.pop(sequence, None)
@@ -415,9 +447,3 @@ class ConsumerState:
             self._queue.pop(sequence, None)
             self._redelivered -= pending.count > 1
         return pending
-
-    def _forgive(self, sequence: int) -> list[int]:
-        if sequence not in self.exhausted:
-            return []
-        self.exhausted.discard(sequence)
-        return [sequence]

@@ -6,6 +6,7 @@ import json
 import re
 from typing import Final, NamedTuple
 
+ACK_PREFIX: Final = "$JS.ACK."
 _SHORT_TOKENS: Final = 9
 _LONG_TOKENS: Final = 11
 _DURATION_PART: Final = re.compile(rb"(\d+(?:\.\d*)?|\.\d+)(ns|us|\xc2\xb5s|ms|s|m|h)")

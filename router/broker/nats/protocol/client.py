@@ -1,18 +1,25 @@
-"""A NATS client: what it said of itself in CONNECT, and what it may do."""
+"""A NATS client: what it said of itself in CONNECT, what it may do, and what it subscribes to."""
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
 
 from router.access.authorizer import Authorizer
 from router.access.permissions import Right
+from router.broker.nats.protocol.authorization import SubjectRights
+from router.broker.nats.protocol.hub import Subscriber, Subscription
 from router.broker.transport.authentication import BASIC, TOKEN
+from router.broker.transport.connection import Connection
 from router.broker.transport.identity import Identity
 from router.errors import RouterError
 from router.model import Principal, TopicName
+from router.wire.nats.message import NatsMessage
 
 MAX_NAME: Final = 100
 AUTHORIZATION_VIOLATION: Final = "Authorization Violation"
+MAX_RUN: Final = 256
+"""Messages of a consumer that are sent together."""
 
 
 class ConnectOptionsError(Exception):
@@ -148,3 +155,79 @@ class PrincipalCaller:
         except RouterError:
             return False
         return True
+
+
+class ClientSession(Protocol):
+    """The connection of a client, as its subscriptions use it."""
+
+    @property
+    def rights(self) -> SubjectRights:
+        """Return what the client may do."""
+        ...
+
+    @property
+    def connection(self) -> Connection:
+        """Return the connection."""
+        ...
+
+    def send(self, sid: bytes, message: NatsMessage) -> None:
+        """Send a message for a subscription."""
+        ...
+
+    def send_run(self, sid: bytes, messages: Sequence[NatsMessage]) -> None:
+        """Send messages for a subscription whose client takes them."""
+        ...
+
+    def end_subscription(self, one: ClientSubscription) -> None:
+        """Forget a subscription."""
+        ...
+
+
+class ClientSubscription(Subscriber):
+    """A client's subscription: `sid` is its name; it ends after `max_messages`, if that is not 0.
+
+    `checked`: the right to receive a message is checked by its subject.
+    """
+
+    __slots__ = ("checked", "delivered", "max_messages", "session", "sid", "subscription")
+
+    subscription: Subscription
+
+    def __init__(self, session: ClientSession, sid: bytes, *, checked: bool) -> None:
+        self.session = session
+        self.sid = sid
+        self.checked = checked
+        self.delivered = self.max_messages = 0
+
+    def deliver(self, message: NatsMessage) -> None:
+        """Send a message to the client."""
+        session = self.session
+        if self.checked and not session.rights.may_receive(message.subject):
+            return
+        self.delivered += 1
+        session.send(self.sid, message)
+        if self.max_messages and self.delivered >= self.max_messages:
+            session.end_subscription(self)
+
+    @property
+    def max_run(self) -> int:
+        """Return how many messages the client is sent at once: none if each is checked."""
+        if self.checked:
+            return 0
+        return min(MAX_RUN, self.max_messages - self.delivered) if self.max_messages else MAX_RUN
+
+    def deliver_run(self, messages: Sequence[NatsMessage]) -> None:
+        """Send messages to the client."""
+        self.delivered += len(messages)
+        self.session.send_run(self.sid, messages)
+        if self.max_messages and self.delivered >= self.max_messages:
+            self.session.end_subscription(self)
+
+    @property
+    def writable(self) -> bool:
+        """Return whether the client takes what it is sent."""
+        return self.session.connection.writable
+
+    def when_writable(self, resume: Callable[[], None]) -> None:
+        """Call `resume` once when the client takes more."""
+        self.session.connection.when_writable(resume)

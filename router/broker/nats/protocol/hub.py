@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -65,6 +65,16 @@ class Subscriber(ABC):
     def when_writable(self, resume: Callable[[], None]) -> None:
         """Call `resume` once when more can be taken."""
         resume()
+
+    @property
+    def max_run(self) -> int:
+        """Return how many messages `deliver_run` takes at once."""
+        return 0
+
+    def deliver_run(self, messages: Sequence[NatsMessage]) -> None:
+        """Take messages, at most `max_run`; never waits."""
+        for message in messages:
+            self.deliver(message)
 
 
 @dataclass(slots=True, eq=False)
@@ -192,6 +202,25 @@ class Hub:
                     member.subscriber.deliver(message)
                     count += 1
         return count
+
+    @property
+    def observes_services(self) -> bool:
+        """Return whether a subscription may receive what services are called for."""
+        return self._may_see_services > 0
+
+    def sole_receiver(self, subject: str) -> Subscriber | None:
+        """Return the one subscriber that receives a subject; None: there are several, or none.
+
+        It is None too if a queue group receives the subject, or an inbox of the broker's own.
+        """
+        plain = self._plain
+        fresh = subject.startswith(INBOX)
+        receiving = plain.match_fresh(subject) if fresh else plain.match(subject)
+        if len(receiving) != 1 or (fresh and subject in self._inboxes):
+            return None
+        if len(self._members) and self._members.match(subject):
+            return None
+        return receiving[0].subscriber if receiving[0].active else None
 
     def no_responders(self, message: NatsMessage) -> None:
         """Answer a request that none received, by the status 503."""

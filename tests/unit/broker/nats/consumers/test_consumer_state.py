@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -104,22 +105,61 @@ class Modelled(RuleBasedStateMachine):
                 self.next += 1
                 # The cursor has acknowledgements that the note did not know of.
                 if sequence in self.settled:
-                    self.state.pass_over(sequence)
+                    self.state.pass_over(sequence, acknowledged=True)
                     continue
             self.deliveries += 1
             self.counts[sequence] = self.counts.get(sequence, 0) + 1
-            made = self.state.deliver(sequence, self.now)
-            assert made == (self.deliveries, self.counts[sequence])
+            self.state.deliver(sequence, self.now)
+            assert self.state.delivered.consumer == self.deliveries
             self.forget(sequence)
             if self.policy is not AckPolicy.NONE:
                 self.numbers.setdefault(sequence, self.deliveries)
                 self.deadlines[sequence] = self.now + self.wait(sequence)
 
-    @rule(data=st.data(), ends=st.sampled_from(["acknowledge", "terminate"]))
-    def acknowledge(self, data: Any, ends: str) -> None:
+    @precondition(lambda self: not self.due)
+    @rule(count=st.integers(1, 4))
+    def deliver_run(self, count: int) -> None:
+        """Several new messages at once are as many, one after the other."""
+        one_by_one = ConsumerState.load(self.ack_rules, self.state.dump())
+        limit = self.ack_rules.max_ack_pending
+        if limit >= 0 and self.policy is not AckPolicy.NONE:
+            assert self.state.num_deliverable == max(0, limit - len(self.pending))
+        count = min(count, self.state.num_deliverable, self.last + 1 - self.next)
+        run = range(self.next, self.next + count)
+        if count <= 0 or not self.settled.isdisjoint(run):
+            return
+        for sequence in run:
+            one_by_one.deliver(sequence, self.now)
+            self.deliveries += 1
+            self.counts[sequence] = 1
+            if self.policy is not AckPolicy.NONE:
+                self.numbers.setdefault(sequence, self.deliveries)
+                self.deadlines[sequence] = self.now + self.wait(sequence)
+        self.next += count
+        self.state.deliver_new(run, self.now)
+        assert self.state.dump() == one_by_one.dump()
+        assert self.state.next_deadline() == one_by_one.next_deadline()
+
+    @precondition(lambda self: self.policy is AckPolicy.EXPLICIT)
+    @rule(data=st.data())
+    def acknowledge_run(self, data: Any) -> None:
+        """Several acknowledgements at once are as many, one after the other."""
+        one_by_one = ConsumerState.load(self.ack_rules, self.state.dump())
+        sequences = data.draw(st.lists(st.integers(1, self.last + 2), max_size=6))
+        expected = [done for one in sequences for done in one_by_one.acknowledge(one, 0)]
+        done = self.state.acknowledge_each(sequences)
+        assert sorted(done) == sorted(expected)
+        assert json.loads(self.state.dump())[0] == json.loads(one_by_one.dump())[0]
+        for one in done:
+            self.forget(one)
+            self.exhausted.discard(one)
+            self.settled.add(one)
+
+    @rule(data=st.data())
+    def acknowledge(self, data: Any) -> None:
         sequence = data.draw(st.integers(1, self.last + 2))
         number = self.numbers.get(sequence, self.deliveries)
-        done = getattr(self.state, ends)(sequence, number)
+        done = self.state.acknowledge(sequence, number)
         if self.policy is AckPolicy.ALL:
             reached = sequence < self.next and sequence > self.floor_before.stream
             reached = reached and number > self.floor_before.consumer

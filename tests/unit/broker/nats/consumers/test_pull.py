@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from router.broker.nats.consumers.pull import PullQueue, Status
+from router.broker.nats.consumers.pull import DeliveryRun, PullQueue, Status
 from router.wire.nats.jetstream.config import ConsumerConfig
 
 SECOND = 1_000_000_000
@@ -63,6 +65,38 @@ def test_requests_take_turns() -> None:
     pulling.ask("a", batch=2)
     pulling.ask("b", batch=1)
     assert [pulling.give() for _ in range(4)] == ["a", "b", "a", None]
+
+
+@given(
+    batches=st.lists(st.integers(1, 5), min_size=1, max_size=4),
+    count=st.integers(1, 20),
+    heartbeat=st.booleans(),
+)
+def test_a_run_of_messages_counts_as_many_messages(
+    batches: list[int], count: int, heartbeat: bool
+) -> None:
+    given: dict[str, Any] = {"expires": 9 * SECOND, "idle_heartbeat": SECOND if heartbeat else 0}
+    one, run = Pulling(), Pulling()
+    for batch in batches:
+        one.ask(batch=batch, **given)
+        run.ask(batch=batch, **given)
+    assert run.queue.choose_run(5) == DeliveryRun("in", sum(batches))
+    count = min(count, sum(batches))
+    for _ in range(count):
+        assert one.give(now=5) == "in"
+    run.queue.run_sent(count, 5)
+    assert list(run.queue._waiting) == list(one.queue._waiting)
+    assert run.queue.last_ns == one.queue.last_ns
+
+
+def test_requests_of_several_clients_or_with_limits_get_no_run() -> None:
+    for other in ({"inbox": "b"}, {"max_bytes": 1_000}, {"expires": 3}):
+        pulling = Pulling()
+        pulling.ask("a", batch=2)
+        assert pulling.queue.choose_run(5) == DeliveryRun("a", 2)
+        pulling.ask(**({"inbox": "a", "batch": 2} | other))  # type: ignore[arg-type]
+        assert pulling.queue.choose_run(5) is None
+    assert Pulling().queue.choose_run(0) is None
 
 
 @pytest.mark.parametrize(

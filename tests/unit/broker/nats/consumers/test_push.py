@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from router.broker.nats.consumers.pull import Status
-from router.broker.nats.consumers.push import FIRST_WINDOW_BYTES, PushOutlet
+from router.broker.nats.consumers.pull import DeliveryRun, Status
+from router.broker.nats.consumers.push import FIRST_WINDOW_BYTES, MAX_RUN, PushOutlet
 from router.wire.nats.jetstream.config import ConsumerConfig
 from tests.unit.broker.nats.consumers.test_pull import SECOND, Clients
 
@@ -28,6 +28,18 @@ def test_messages_go_out_while_there_is_a_subscriber_that_takes_them() -> None:
     pushing.clients.full.clear()
     pushing.outlet.bind(False, 0)
     assert pushing.outlet.choose(10, 0) is None
+
+
+def test_messages_that_flow_control_does_not_count_go_in_runs() -> None:
+    pushing = Pushing(idle_heartbeat=SECOND)
+    assert pushing.outlet.choose_run(0) is None
+    pushing.outlet.bind(True, 0)
+    assert pushing.outlet.choose_run(0) == DeliveryRun("out", MAX_RUN)
+    pushing.outlet.run_sent(3, 5)
+    assert pushing.outlet.next_event() == 5 + SECOND
+    controlled = Pushing(flow_control=True)
+    controlled.outlet.bind(True, 0)
+    assert controlled.outlet.choose_run(0) is None
 
 
 def test_flow_control_asks_at_half_of_the_window_and_stalls_behind_it() -> None:
