@@ -203,7 +203,9 @@ def _blueprints(
     yield _routes("admin", AdminViews(callers, topics, context.blacklist))
     texts, reading = _error_texts(settings), services.reading
     console = Console(
-        (access, services.sessions(), names),
+        access,
+        services.sessions(),
+        names,
         ConsoleServices(
             topics,
             groups,
@@ -213,7 +215,8 @@ def _blueprints(
             reading,
             services.schemas,
             Replay(services.reading, services.producer, services.schemas),
-            publishing,
+            reader,
+            services.publisher,
             tails,
             lists,
             keys,

@@ -197,7 +197,7 @@ class RemoteConnection:
         """Open a consumer of a group."""
         parsed = self._topic(topic)
         where = start.value if isinstance(start, Start) else str(start)
-        return _Fetches(self.client, parsed, (group, consumer, where), self._report)
+        return _Fetches(self.client, parsed, group, consumer, where, self._report)
 
     def sibling(self) -> RemoteConnection:
         """Return another connection to the same server."""
@@ -244,10 +244,13 @@ class _Fetches:
         self,
         client: HttpClient,
         topic: TopicName,
-        names: tuple[str, str, str],
+        group: str,
+        name: str,
+        start: str,
         report: Callable[[str], None],
     ) -> None:
-        group, self._name, self._start = names
+        self._name = name
+        self._start = start
         self._client = client
         self._report = report
         self._at = (

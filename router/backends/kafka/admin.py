@@ -64,7 +64,7 @@ class Admin:
         configs = {key: str(value) for key, value in pairs if value is not None}
         replicas = self._replicas(info, deadline) or replicas
         partitions = max(1, info.partitions)
-        topic_id = create_topic(self._cluster, name, (partitions, replicas), configs, deadline)
+        topic_id = create_topic(self._cluster, name, partitions, replicas, configs, deadline)
         self._keep(name, info, topic_id, deadline)
 
     def _replicas(self, info: TopicInfo, deadline: float) -> int:
@@ -241,19 +241,20 @@ class Admin:
 def create_topic(
     cluster: Cluster,
     name: str,
-    size: tuple[int, int],
+    partitions: int,
+    replicas: int,
     configs: Mapping[str, str],
     deadline: float,
 ) -> str:
     """Create a topic, wait until it can be used by way of any broker, and return its id.
 
-    `size`: partitions, and replicas or 0 for the brokers' default. Raises TopicExistsError, also
+    `replicas` 0: the brokers' default. Raises TopicExistsError, also
     when all brokers know the topic: another worker may just have created it.
     """
     topic = {
         "name": name,
-        "num_partitions": size[0],
-        "replication_factor": size[1] or -1,
+        "num_partitions": partitions,
+        "replication_factor": replicas or -1,
         "configs": [{"name": key, "value": value} for key, value in configs.items()],
     }
     done = ErrorCode.TOPIC_ALREADY_EXISTS

@@ -187,7 +187,8 @@ class KafkaBackend:
                 self._node,
                 self._together,
                 self._commits,
-                (grant, group),
+                grant,
+                group,
                 reader,
                 lambda: self._closed(key, reader),
             )

@@ -72,19 +72,20 @@ class KafkaConsumer:
         node: Node,
         together: SharedCommits,
         commits: CommitQueue,
-        opened_for: tuple[Grant, str],
+        grant: Grant,
+        group: str,
         reader: Reader,
         let_go: Callable[[], None],
     ) -> None:
-        grant, self._group = opened_for
         self.partition = grant.partition
+        self._group = group
         self._node = node
         self._together = together
         self._commits = commits
         self._offsets = together.offsets
         self.grant = grant
         self.of = GroupPartition(
-            grant.subscription.topic, self._group, reader.topic, kafka_partition(grant.partition)
+            grant.subscription.topic, group, reader.topic, kafka_partition(grant.partition)
         )
         self._reader = reader
         self._let_go = let_go

@@ -168,8 +168,8 @@ class KafkaSchemas:
             self._producers.publish(SCHEMAS, 0, [message], deadline)
         except TopicNotFoundError:
             with suppress(TopicExistsError):  # another node was first
-                size, configs = (1, self._replicas), {"cleanup.policy": "compact"}
-                create_topic(self._cluster, SCHEMAS, size, configs, deadline)
+                configs = {"cleanup.policy": "compact"}
+                create_topic(self._cluster, SCHEMAS, 1, self._replicas, configs, deadline)
             self._producers.publish(SCHEMAS, 0, [message], deadline)
 
 

@@ -37,7 +37,9 @@ class Console:
 
     def __init__(
         self,
-        asking: tuple[Access, Sessions | None, Callable[[str], TopicName]],
+        access: Access,
+        sessions: Sessions | None,
+        topic_name: Callable[[str], TopicName],
         services: ConsoleServices,
         settings: Settings,
         texts: ErrorTexts,
@@ -45,7 +47,6 @@ class Console:
     ) -> None:
         assets, backend = Assets(), settings.text("backend.url").partition(":")[0]
         pages = Pages(assets)
-        access, sessions, topic_name = asking
         visitors = Visitors(access, sessions)
         context = PageContext(access, topic_name, pages, visitors, services)
         sign_in = SignInViews(context, texts)

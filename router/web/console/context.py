@@ -60,7 +60,8 @@ class ConsoleServices:
     reading: Reading
     schemas: TopicSchemas
     replay: Replay
-    publishing: tuple[BodyReader, Publisher]
+    reader: BodyReader
+    publisher: Publisher
     streams: EventStreams
     lists: AccessLists
     keys: ApiKeys

@@ -96,7 +96,7 @@ class PublishTab(PageViews):
 
     def __init__(self, context: PageContext) -> None:
         super().__init__(context)
-        self._reader, self._publisher = self._services.publishing
+        self._reader, self._publisher = self._services.reader, self._services.publisher
 
     def data(self, name: TopicName, query: Query) -> dict[str, Any]:
         """Return the data of the page."""

@@ -89,7 +89,7 @@ class Brokers(Cluster):
 
 def _create(brokers: Brokers, wait: float = WAIT) -> None:
     with mock.patch.object(cluster_module, "MIN_PAUSE_SECONDS", 0.0):
-        create_topic(brokers, "t", (1, 1), {}, time.monotonic() + wait)
+        create_topic(brokers, "t", 1, 1, {}, time.monotonic() + wait)
 
 
 def _delete(brokers: Brokers) -> None:

@@ -191,7 +191,7 @@ class Many:
         held = CommitQueue(bench.node, bench.offsets)
         held.add = lambda consumer: None  # type: ignore[method-assign] # the test commits
         parts = bench.node, bench.together, held
-        consumer = KafkaConsumer(*parts, (grant, name), bench.reader(), lambda: None)
+        consumer = KafkaConsumer(*parts, grant, name, bench.reader(), lambda: None)
         found = bench.kafka.commits[name, "t", 0]
         consumer.start(Silent(), 0, found, None, time.monotonic() + WAIT)
         assert consumer.acknowledge_soon(taken(consumer, 2))

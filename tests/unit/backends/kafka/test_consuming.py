@@ -95,9 +95,9 @@ class Bench:
         """Open a consumer under a claim."""
         reader = reader or self.reader()
         (generation,) = claim.granted().values()
-        grant = Grant(GROUP, NOT_PARTITIONED, generation), "g"
+        grant = Grant(GROUP, NOT_PARTITIONED, generation)
         parts = self.node, self.together, self.commits
-        consumer = KafkaConsumer(*parts, grant, reader, lambda: None)
+        consumer = KafkaConsumer(*parts, grant, "g", reader, lambda: None)
         commit = self.commit()
         consumer.start(Silent(), commit.offset, commit, None, time.monotonic() + WAIT)
         return consumer
@@ -550,9 +550,9 @@ def test_a_position_is_not_committed_again_under_a_claim_that_another_poll_has_s
 ) -> None:
     claim, reader = bench.claim(), bench.reader()
     reader._refreshed = time.monotonic() - REFRESH_SECONDS
-    grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED]), "g"
+    grant = Grant(GROUP, NOT_PARTITIONED, claim.granted()[NOT_PARTITIONED])
     parts = bench.node, bench.together, bench.commits
-    consumer = KafkaConsumer(*parts, grant, reader, lambda: None)
+    consumer = KafkaConsumer(*parts, grant, "g", reader, lambda: None)
     claim.release(Outcome.DELIVERED)
     bench.claim()
     consumer.start(Silent(), 0, bench.commit(), None, time.monotonic() + WAIT)
