@@ -7,7 +7,6 @@ from typing import Final
 
 from router.settings.auth import AUTH
 from router.settings.broker import BROKER
-from router.settings.nats import NATS
 from router.settings.setting import (
     Setting,
     at_most,
@@ -295,7 +294,6 @@ SETTINGS: Final[tuple[Setting, ...]] = (
         " closed.",
     ),
     *BROKER,
-    *NATS,
     at_most(10_000)(
         "metrics.max_group_series",
         "500",
