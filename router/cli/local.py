@@ -23,7 +23,6 @@ from router.errors import (
 from router.metrics import Metrics
 from router.model import (
     Message,
-    Position,
     Principal,
     Stored,
     Subscription,
@@ -45,7 +44,7 @@ from router.services.groups import Group, Groups, Preview, grouped
 from router.services.jetstream import BrokerStreams
 from router.services.jetstream.management import StreamCalls
 from router.services.publish import Publisher, PublishOptions
-from router.services.read import After, Reading, ReadOptions, StartPosition
+from router.services.read import Reading, ReadOptions, StartPosition, placed
 from router.services.shared_secret import RequestNames
 
 POLL_SECONDS: Final = 0.5
@@ -291,15 +290,9 @@ def _starts(start: Start | int | str, partitions: list[int]) -> dict[int, StartP
             " commas between them."
         )
     return {
-        partition: _placed(mark, partition)
+        partition: placed(mark, partition)
         for partition, mark in zip(partitions, marks, strict=True)
     }
-
-
-def _placed(mark: StartPosition, partition: int) -> StartPosition:
-    if isinstance(mark, After):
-        return After(replace(mark.position, partition=partition))
-    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
 
 
 def _publisher(store: Store) -> Publisher:

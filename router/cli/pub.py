@@ -8,9 +8,9 @@ import secrets
 import stat
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Protocol
+from typing import IO, TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,19 +26,6 @@ MIN_PROGRESS_BYTES: Final = 1 << 20
 MAX_REQUEST_BYTES: Final = 4 << 20
 MAX_REQUEST_MESSAGES: Final = 5_000
 """Below what a router takes in one request as it comes (publish.max_batch, …max_messages)."""
-
-
-class Progress(Protocol):
-    """What is told how many bytes are done."""
-
-    def update(self, n_steps: int) -> None:
-        """Add bytes that are published."""
-        ...
-
-
-class _Silent:
-    def update(self, n_steps: int) -> None:
-        """Keep quiet."""
 
 
 @click.command(
@@ -139,15 +126,13 @@ def _requests(
         yield messages[begin:], size
 
 
-def _progress(source: IO[bytes]) -> AbstractContextManager[Progress]:
-    """Return a progress bar on standard error, a terminal, where the input is a long file."""
+def _progress(source: IO[bytes]) -> AbstractContextManager[Any]:
+    """Return a progress bar on standard error, shown on a terminal where the input is long."""
+    size = 0
     with suppress(OSError):  # there may be no file behind it
         found = os.fstat(source.fileno())
-        if stat.S_ISREG(found.st_mode) and found.st_size >= MIN_PROGRESS_BYTES:
-            return click.progressbar(
-                length=found.st_size,
-                label="Publishing",
-                file=sys.stderr,
-                hidden=not sys.stderr.isatty(),
-            )
-    return nullcontext(_Silent())
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
+    hidden = size < MIN_PROGRESS_BYTES or not sys.stderr.isatty()
+    return click.progressbar(
+        length=max(size, 1), label="Publishing", file=sys.stderr, hidden=hidden
+    )

@@ -31,7 +31,7 @@ from router.model import TopicName
 from router.pipelines.aggregates import endless
 from router.pipelines.declaration import DATE, RECORDS, TIMES, Pipeline, SinkSpec, Step
 from router.pipelines.declared_columns import columns
-from router.pipelines.reading import DeclarationError
+from router.pipelines.reading import Origin
 from router.settings import Settings
 
 Columns = Mapping[str, str] | None
@@ -53,7 +53,7 @@ _GRAMMAR: Final = frozenset({"identifier", "timestampadd", "timestampdiff", "try
 
 def check_sql(pipeline: Pipeline) -> None:
     """Raise DeclarationError for SQL that cannot work, with its line."""
-    origin = _Lines(pipeline)
+    origin = Origin(pipeline.file, pipeline.lines)
     try:
         views: dict[str, Columns] = {RECORDS: columns(pipeline.source)}
     except ValueError as error:
@@ -79,7 +79,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
 
     Raises BackendUnavailableError, BackendTimeoutError if the store does not answer.
     """
-    origin = _Lines(pipeline)
+    origin = Origin(pipeline.file, pipeline.lines)
     timeout = settings.seconds("backend.timeout")
     for topic in pipeline.source.topics:
         try:
@@ -93,7 +93,7 @@ def check_topics(pipeline: Pipeline, backend: Backend, settings: Settings) -> No
     _check_circle(origin, pipeline, settings)
 
 
-def _check_circle(origin: _Lines, pipeline: Pipeline, settings: Settings) -> None:
+def _check_circle(origin: Origin, pipeline: Pipeline, settings: Settings) -> None:
     """Raise DeclarationError for a topic that is read and written: that never comes to an end."""
     reads = reader(pipeline, settings)
     written: list[tuple[tuple[str | int, ...], str]] = [
@@ -123,23 +123,7 @@ def reader(pipeline: Pipeline, settings: Settings) -> Callable[[TopicName], bool
     return reads
 
 
-class _Lines:
-    """Where things stand in one pipeline's file."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-
-    def error(self, path: tuple[str | int, ...], sentence: str) -> DeclarationError:
-        lines = self._pipeline.lines
-        while path and path not in lines:
-            path = path[:-1]
-        return self.at(lines.get(path, 1), sentence)
-
-    def at(self, line: int, sentence: str) -> DeclarationError:
-        return DeclarationError(f"{self._pipeline.file}:{line}: {sentence}")
-
-
-def _check_functions(origin: _Lines, step: Step, parsed: exp.Query) -> None:
+def _check_functions(origin: Origin, step: Step, parsed: exp.Query) -> None:
     # A function that the parser knows itself is no Anonymous, whether Spark has it or not.
     for call in parsed.find_all(exp.Anonymous):
         name = str(call.this)
@@ -150,7 +134,7 @@ def _check_functions(origin: _Lines, step: Step, parsed: exp.Query) -> None:
 
 
 def _check_step(
-    origin: _Lines, step: Step, parsed: exp.Query, views: Mapping[str, Columns]
+    origin: Origin, step: Step, parsed: exp.Query, views: Mapping[str, Columns]
 ) -> Columns:
     """Return the columns that a step gives; None: not known."""
     inner = {cte.alias.lower() for cte in parsed.find_all(exp.CTE)}
@@ -171,7 +155,7 @@ def _check_step(
     return _resolved(origin, step, parsed, known)
 
 
-def _parsed(origin: _Lines, step: Step) -> exp.Query:
+def _parsed(origin: Origin, step: Step) -> exp.Query:
     text = _WINDOW.sub(_STAND_IN, step.sql.strip().rstrip(";"))
     lead = step.sql[: len(step.sql) - len(step.sql.lstrip())].count("\n")
     try:
@@ -193,7 +177,7 @@ def _parsed(origin: _Lines, step: Step) -> exp.Query:
 
 
 def _resolved(
-    origin: _Lines, step: Step, parsed: exp.Query, known: Mapping[str, Mapping[str, str]]
+    origin: Origin, step: Step, parsed: exp.Query, known: Mapping[str, Mapping[str, str]]
 ) -> Columns:
     follow = not any(parsed.find(kind) for kind in _UNFOLLOWED) and not _windowed(parsed)
     try:
@@ -248,7 +232,7 @@ def _where(parsed: exp.Query, name: str) -> int:
 
 
 def _check_watermark(
-    origin: _Lines, path: tuple[str | int, ...], watermark: object, known: Columns
+    origin: Origin, path: tuple[str | int, ...], watermark: object, known: Columns
 ) -> None:
     column = getattr(watermark, "column", None)
     if known is None or column is None or column.lower() in _lower(known):
@@ -259,7 +243,7 @@ def _check_watermark(
 
 
 def _check_sink(
-    origin: _Lines, path: tuple[str | int, ...], sink: SinkSpec, known: Columns
+    origin: Origin, path: tuple[str | int, ...], sink: SinkSpec, known: Columns
 ) -> None:
     if known is None:
         return

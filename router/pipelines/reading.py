@@ -109,7 +109,15 @@ class Origin:
 
     def refuse(self, path: Place, sentence: str) -> NoReturn:
         """Raise DeclarationError about a key."""
-        raise DeclarationError(f"{self.file}:{self.line(path)}: {sentence}")
+        raise self.error(path, sentence)
+
+    def error(self, path: Place, sentence: str) -> DeclarationError:
+        """Return the error about a key."""
+        return self.at(self.line(path), sentence)
+
+    def at(self, line: int, sentence: str) -> DeclarationError:
+        """Return the error about a line."""
+        return DeclarationError(f"{self.file}:{line}: {sentence}")
 
 
 class Table:

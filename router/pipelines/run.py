@@ -40,7 +40,7 @@ from router.pipelines.metrics import serve
 from router.pipelines.ownership import check_owner, own, own_remote
 from router.pipelines.progress import Progress, write_status
 from router.pipelines.queries import Queries, Retries, RunFailedError
-from router.pipelines.reading import DeclarationError
+from router.pipelines.reading import Origin
 from router.services.pipelines import FOLDER
 from router.settings import Settings
 
@@ -123,8 +123,7 @@ def check_declared(pipeline: Pipeline) -> None:
         try:
             jobs.check(pipeline.job, pipeline.file.parent, pipeline.checkpoint)
         except ValueError as error:
-            line = pipeline.lines.get(("job",), 1)
-            raise DeclarationError(f"{pipeline.file}:{line}: {error}") from error
+            raise Origin(pipeline.file, pipeline.lines).error(("job",), str(error)) from error
         if not jobs.streams(pipeline.job):
             return
     check_sql(pipeline)

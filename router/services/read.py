@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from router.backends import Backend, Reader, Start
@@ -45,6 +45,13 @@ class After:
 
 StartPosition = Start | int | Position | After
 """Where reading begins: at an end, a time in ms since 1970, a message, or behind one."""
+
+
+def placed(mark: StartPosition, partition: int) -> StartPosition:
+    """Return a place in this partition; an end or a time is in any."""
+    if isinstance(mark, After):
+        return After(replace(mark.position, partition=partition))
+    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from router.errors import BadReadOptionError, BadRequestError
 from router.errors.quoting import quoted
 from router.model import NOT_PARTITIONED, Message, Position, Stored
 from router.services.groups import moment
+from router.services.read import placed
 from router.services.scan import After, Places, Start, StartPosition
 from router.web.console import shown
 from router.web.console.context import words
@@ -89,15 +90,7 @@ class Selection:
 
 def texts(query: Query) -> dict[str, str]:
     """Return the parameters of a query that say which messages are meant."""
-    return {
-        "filter": words(query, "filter"),
-        "key": words(query, "key"),
-        "header": words(query, "header"),
-        "path": words(query, "path"),
-        "partition": words(query, "partition"),
-        "from": words(query, "from"),
-        "before": words(query, "before"),
-    }
+    return {name: words(query, name) for name in (*NAMES, "from", "before")}
 
 
 def read_selection(given: Mapping[str, str], partitions: Sequence[int]) -> Selection:
@@ -171,13 +164,7 @@ def read_places(name: str, written: str, selected: tuple[int, ...]) -> dict[int,
         raise BadReadOptionError(
             f"{name}: expected marks of {len(selected)} partitions, not of {len(marks)}."
         )
-    return {p: _placed(mark, p) for p, mark in zip(selected, marks, strict=True)}
-
-
-def _placed(mark: StartPosition, partition: int) -> StartPosition:
-    if isinstance(mark, After):
-        return After(replace(mark.position, partition=partition))
-    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
+    return {p: placed(mark, p) for p, mark in zip(selected, marks, strict=True)}
 
 
 def _unreadable(name: str, written: str) -> BadReadOptionError:

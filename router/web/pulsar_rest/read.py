@@ -15,7 +15,7 @@ from router.errors import BadReadOptionError, BadRequestError, RouterError
 from router.model import NOT_PARTITIONED, Position, Schema, Stored, Subscription, TopicName
 from router.services.consume import PollMailbox
 from router.services.groups import moment
-from router.services.read import After, Feed, ReadBounds, Reading, StartPosition
+from router.services.read import After, Feed, ReadBounds, Reading, StartPosition, placed
 from router.settings.options import SettingsOptions, from_setting
 from router.web import forms, offload, streams
 from router.web.front import Answer
@@ -237,14 +237,8 @@ def resumed(
         raise BadRequestError("Last-Event-ID is of one partition; this stream has several.")
     found: dict[int, StartPosition] = dict.fromkeys(partitions, Start.EARLIEST)
     for partition, mark in zip(partitions, marks, strict=False):
-        found[partition] = _placed(mark, partition)
+        found[partition] = placed(mark, partition)
     return found
-
-
-def _placed(mark: StartPosition, partition: int) -> StartPosition:
-    if isinstance(mark, After):
-        return After(replace(mark.position, partition=partition))
-    return replace(mark, partition=partition) if isinstance(mark, Position) else mark
 
 
 def _own(text: str, partition: int | None) -> Position:
