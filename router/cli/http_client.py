@@ -25,21 +25,10 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, NewConnectionError, SSLError, TimeoutError
 
+from router import errors
 from router.cli.contexts import Context
 from router.clocks.backoff import Backoff
-from router.errors import (
-    BackendTimeoutError,
-    BackendUnavailableError,
-    ConflictError,
-    ForbiddenError,
-    MessageTooLargeError,
-    OverloadedError,
-    PathNotFoundError,
-    RouterError,
-    SettingError,
-    TooManyRequestsError,
-    UnauthenticatedError,
-)
+from router.errors import BackendUnavailableError, RouterError, SettingError
 from router.errors.quoting import said
 from router.process.build import VERSION
 
@@ -55,14 +44,14 @@ PIECE_BYTES: Final = 64 << 10
 """What is written or read at once: a write has the time of a connect, however slow the line is."""
 RETRIED_STATUSES: Final = frozenset({429, 503, 504})
 _ERRORS: Final[Mapping[int, type[RouterError]]] = {
-    401: UnauthenticatedError,
-    403: ForbiddenError,
-    404: PathNotFoundError,
-    409: ConflictError,
-    413: MessageTooLargeError,
-    429: TooManyRequestsError,
-    503: OverloadedError,
-    504: BackendTimeoutError,
+    401: errors.UnauthenticatedError,
+    403: errors.ForbiddenError,
+    404: errors.PathNotFoundError,
+    409: errors.ConflictError,
+    413: errors.MessageTooLargeError,
+    429: errors.TooManyRequestsError,
+    503: errors.OverloadedError,
+    504: errors.BackendTimeoutError,
 }
 
 

@@ -97,7 +97,7 @@ class RemoteConnection:
     def describe_topic(self, name: str) -> TopicDetails:
         """Return what a topic is, and its groups."""
         topic = self._topic(name)
-        given = self._described(topic.local)
+        given = self._ask_of(topic, Request("GET", f"/topics/{_segment(topic.local)}"))
         shown = ("description", "owner", "retentionMs", "retentionBytes", "backlogBytes")
         properties = {word: str(given[word]) for word in shown if given.get(word) not in {None, ""}}
         partitions = given["partitionCount"]
@@ -114,7 +114,7 @@ class RemoteConnection:
     def describe_group(self, topic: str, group: str) -> dict[str, Any]:
         """Return a group, its members and partitions."""
         name, path = self._group(topic, group)
-        found: dict[str, Any] = self._ask_of(name, Request("GET", path), group)
+        found = self._ask_of(name, Request("GET", path), group)
         del found["topic"]
         return found
 
@@ -140,24 +140,21 @@ class RemoteConnection:
 
     def dead_letter_topics(self) -> list[dict[str, Any]]:
         """Return the topics of dead letters that the user may see."""
-        found: list[dict[str, Any]] = self.client.ask(Request("GET", "/dead-letters")).json()[
-            "topics"
-        ]
+        answer = self.client.ask(Request("GET", "/dead-letters"))
+        found: list[dict[str, Any]] = answer.json()["topics"]
         return found
 
     def dead_letters(self, topic: str, behind: str) -> dict[str, Any]:
         """Return letters that wait behind a place."""
         name = self._topic(topic)
         request = Request("GET", f"/dead-letters/{_segment(name.local)}", {"behind": behind})
-        found: dict[str, Any] = self._ask_of(name, request)
-        return found
+        return self._ask_of(name, request)
 
     def handle_letters(self, topic: str, action: str, wanted: Mapping[str, str]) -> dict[str, Any]:
         """Requeue or discard some letters; again is harmless."""
         name = self._topic(topic)
         path = f"/dead-letters/{_segment(name.local)}/{action}"
-        found: dict[str, Any] = self._ask_of(name, Request("POST", path, dict(wanted)))
-        return found
+        return self._ask_of(name, Request("POST", path, dict(wanted)))
 
     def jetstream(self, subject: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """Return the answer of the server's streams."""
@@ -223,18 +220,17 @@ class RemoteConnection:
         name = self._topic(topic)
         return name, f"/topics/{_segment(name.local)}/groups/{_segment(group)}"
 
-    def _described(self, local: str) -> Any:
-        topic = self._topic(local)
-        return self._ask_of(topic, Request("GET", f"/topics/{_segment(local)}"))
-
-    def _ask_of(self, topic: TopicName, request: Request, group: str | None = None) -> Any:
-        """Return the JSON of an answer (None: it is none); a 404 is about the topic or a group."""
+    def _ask_of(
+        self, topic: TopicName, request: Request, group: str | None = None
+    ) -> dict[str, Any]:
+        """Return the object of an answer, empty if there is none; a 404 is of topic or group."""
         try:
             answer = self.client.ask(request)
         except PathNotFoundError as error:
             cls = TopicNotFoundError if group is None else SubscriptionNotFoundError
             raise cls(str(error)) from error
-        return answer.json() if answer.data.startswith(b"{") else None
+        found: dict[str, Any] = answer.json() if answer.data.startswith(b"{") else {}
+        return found
 
 
 class _Fetches:

@@ -14,15 +14,16 @@ from typing import Any, Final, get_origin, get_type_hints
 
 import orjson
 
-from router.broker.consume import REPLICATED, BacklogCounter, Partition, Subscription
+from router.broker.consume import REPLICATED, BacklogCounter, Partition
 from router.broker.consume.membership.live_members import OWNER
 from router.broker.topics import changes
 from router.broker.topics.cursor_administration import acknowledge_before, size_from
+from router.broker.topics.groups import Groups, only_partition
 from router.broker.topics.names import check_properties
 from router.broker.topics.topics import Topics
 from router.errors import BadRequestError, NotAllowedError, SubscriptionNotFoundError
 from router.errors.quoting import quoted
-from router.model import PERSISTENT, TopicName, check_namespace
+from router.model import PERSISTENT, check_namespace
 from router.model.administration import INHERITED
 
 OWN_PROPERTIES: Final = (OWNER, REPLICATED)
@@ -38,6 +39,7 @@ class AdminCalls:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
+        self._groups = Groups(topics)
 
     async def truncate(self, topic: str) -> None:
         """Delete all messages of a topic or partition, and leave its subscriptions at the end."""
@@ -52,14 +54,14 @@ class AdminCalls:
 
         Those of the last entry if there is none, with the entry -1 if there is no entry at all.
         """
-        partition = self._only(topic)
+        partition = only_partition(self._topics, topic)
         ledger = partition.ledger
         found = await ledger.find_time(timestamp_ms)
         return ledger.id, min(found, ledger.durable_entry - 1), partition.index
 
     async def bytes_from(self, topic: str, ledger: int, entry: int) -> int:
         """Return about how many bytes a partition has from an entry on."""
-        held = self._only(topic).ledger
+        held = only_partition(self._topics, topic).ledger
         if ledger == held.id:
             return size_from(held, entry)
         return held.size_bytes if ledger < held.id else 0
@@ -77,7 +79,7 @@ class AdminCalls:
         """Give a subscription other properties; raise SubscriptionNotFoundError besides."""
         _check_texts(*properties, *properties.values())
         check_properties(properties)
-        for found in self._subscriptions(self._topics.parse(topic), subscription):
+        for found in self._groups.find(self._topics.parse(topic), subscription):
             if (record := found.record) is None:
                 raise NotAllowedError(f"{quoted(subscription)} is not durable")
             kept = {k: v for k, v in record.properties.items() if k in OWN_PROPERTIES}
@@ -89,8 +91,8 @@ class AdminCalls:
         `first` and `last` are ledger and entry, None if nothing is left. Raises
         SubscriptionNotFoundError besides.
         """
-        self._only(topic)
-        (found,) = self._subscriptions(self._topics.parse(topic), subscription)
+        only_partition(self._topics, topic)
+        (found,) = self._groups.find(self._topics.parse(topic), subscription)
         cursor, ledger = found.cursor, found.ledger
         first = cursor.next_unacked(max(cursor.mark_delete + 1, ledger.first_entry))
         end = found.visible.end_entry
@@ -139,23 +141,6 @@ class AdminCalls:
 
     def _pieces(self, topic: str) -> Sequence[Partition]:
         return self._topics.pieces(self._topics.parse(topic))
-
-    def _only(self, topic: str) -> Partition:
-        partitions = self._pieces(topic)
-        if len(partitions) != 1:
-            raise NotAllowedError(f"{topic} has {len(partitions)} partitions: name one")
-        return partitions[0]
-
-    def _subscriptions(self, topic: TopicName, name: str) -> Sequence[Subscription]:
-        """Return a subscription on each partition that has it; raise SubscriptionNotFoundError."""
-        found = [
-            partition.subscriptions[name]
-            for partition in self._topics.pieces(topic)
-            if name in partition.subscriptions
-        ]
-        if not found:
-            raise SubscriptionNotFoundError(f"{topic} has no subscription {quoted(name)}")
-        return found
 
 
 async def make_call(calls: AdminCalls, name: str, arguments: bytes) -> bytes:

@@ -21,9 +21,9 @@ from router.broker.consume import (
 )
 from router.broker.storage import Ack, Cursor, DamagedError, Entry, Ledger, Store
 from router.broker.topics.descriptions import Place, subscriptions_after
-from router.broker.topics.groups import Groups, check_name
+from router.broker.topics.groups import Groups, check_name, only_partition
 from router.broker.topics.topics import Topics
-from router.errors import BadRequestError, FencedError, NotAllowedError
+from router.errors import BadRequestError, FencedError
 from router.model.administration import CursorDescription, EntryChoice, EntryRange, PartialEntry
 
 MAX_POSITIONS: Final = 10_000
@@ -183,7 +183,7 @@ class CursorAdmin:
 
         Where nothing is visible of an entry that is counted, the next one stands for it.
         """
-        partition = self._partition(topic)
+        partition = only_partition(self._topics, topic)
         ledger, visible = partition.ledger, partition.visible
         entry = await _entry(ledger, self._wanted(topic, partition, choice))
         if entry is None or visible.messages(entry) != 0:
@@ -209,17 +209,10 @@ class CursorAdmin:
             return ledger.durable_entry - choice.nth
         return ledger.first_entry + choice.nth - 1
 
-    def _partition(self, topic: str) -> Partition:
-        name = self._topics.parse(topic)
-        partitions = self._topics.pieces(name)
-        if len(partitions) != 1:
-            raise NotAllowedError(f"{name} has {len(partitions)} partitions: name one")
-        return partitions[0]
-
     def _check_one_partition(self, topic: str, start: StartPosition) -> None:
         """Raise NotAllowedError if a position is given for a topic of several partitions."""
         if start.position is not None:
-            self._partition(topic)
+            only_partition(self._topics, topic)
 
     def _find(self, topic: str, subscription: str) -> Sequence[Subscription]:
         return self._groups.find(self._topics.parse(topic), subscription)

@@ -6,9 +6,14 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from router.broker.consume import StartPosition, Subscription
+from router.broker.consume import Partition, StartPosition, Subscription
 from router.broker.topics.topics import Topics
-from router.errors import BadRequestError, SubscriptionBusyError, SubscriptionNotFoundError
+from router.errors import (
+    BadRequestError,
+    NotAllowedError,
+    SubscriptionBusyError,
+    SubscriptionNotFoundError,
+)
 from router.errors.quoting import quoted
 from router.model import TopicName
 
@@ -19,6 +24,15 @@ def check_name(subscription: str) -> None:
     """Raise BadRequestError if a subscription may not have this name."""
     if not 1 <= len(subscription) <= MAX_NAME_CHARACTERS:
         raise BadRequestError(f"a subscription's name has 1 to {MAX_NAME_CHARACTERS} characters")
+
+
+def only_partition(topics: Topics, topic: str) -> Partition:
+    """Return a topic's only partition, or the one that is named; raise NotAllowedError."""
+    name = topics.parse(topic)
+    partitions = topics.pieces(name)
+    if len(partitions) != 1:
+        raise NotAllowedError(f"{name} has {len(partitions)} partitions: name one")
+    return partitions[0]
 
 
 class Groups:
