@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import date, timedelta
 from functools import lru_cache
 from typing import Final
 
@@ -18,11 +17,7 @@ ZERO_TIME_NS: Final = -62_135_596_800 * NANOSECONDS
 _RFC_3339: Final = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(?:\.(\d+))?(?:Z|([+-])(\d\d):(\d\d))", re.ASCII
 )
-# The calendar repeats after so many years; Python's has those from 1 to 9999 alone.
-_CYCLE_YEARS: Final = 400
-_CYCLE_DAYS: Final = 146_097
-_YEAR_2000: Final = date(2000, 1, 1)
-_DAYS_TO_2000: Final = (_YEAR_2000 - date(1970, 1, 1)).days
+_MONTH_DAYS: Final = (31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
 _DAY_SECONDS: Final = 86_400
 _SHOWN_CHARACTERS: Final = 64
 
@@ -36,13 +31,11 @@ def parse_time(text: str) -> int:
     if match is None:
         raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} is no time after RFC 3339")
     year, month, day, hour, minute, second = (int(part) for part in match.groups()[:6])
-    try:
-        days = _days_since_1970(year, month, day)
-    except ValueError:
-        raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such day") from None
+    if not (1 <= month <= 12 and 1 <= day <= _days_of(year, month)):
+        raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such day")
     if hour > 23 or minute > 59 or second > 59:
         raise ValueError(f"{quoted(text, _SHOWN_CHARACTERS)} has no such time of day")
-    seconds = days * _DAY_SECONDS + hour * 3600 + minute * 60 + second
+    seconds = _days_since_1970(year, month, day) * _DAY_SECONDS + hour * 3600 + minute * 60 + second
     if match[8] is not None:
         hours, minutes = int(match[9]), int(match[10])
         if hours > 23 or minutes > 59:
@@ -63,14 +56,40 @@ def format_time(time_ns: int) -> str:
 def format_second(seconds: int) -> str:
     """Return the time of a whole second since 1970 as RFC 3339, without the `Z` at the end."""
     days, second = divmod(seconds, _DAY_SECONDS)
-    cycles, within = divmod(days - _DAYS_TO_2000, _CYCLE_DAYS)
-    found = _YEAR_2000 + timedelta(within)
-    year, hour, minute = found.year + cycles * _CYCLE_YEARS, second // 3600, second // 60 % 60
-    return f"{year:04}-{found.month:02}-{found.day:02}T{hour:02}:{minute:02}:{second % 60:02}"
+    year, month, day = _date_of(days)
+    return (
+        f"{year:04}-{month:02}-{day:02}T{second // 3600:02}:{second // 60 % 60:02}:{second % 60:02}"
+    )
+
+
+def _days_of(year: int, month: int) -> int:
+    leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return 28 if month == 2 and not leap else _MONTH_DAYS[month - 1]
+
+
+# Both count years from March, so that a leap day is the last day of its year.
 
 
 def _days_since_1970(year: int, month: int, day: int) -> int:
-    """Return how many days a date is behind the first of 1970; raise ValueError for none."""
-    cycles, within = divmod(year, _CYCLE_YEARS)
-    behind_2000 = (_YEAR_2000.replace(2000 + within, month, day) - _YEAR_2000).days
-    return _DAYS_TO_2000 + behind_2000 + (cycles - 2000 // _CYCLE_YEARS) * _CYCLE_DAYS
+    year -= month <= 2
+    era, year_of_era = divmod(year, 400)
+    day_of_year = (153 * ((month + 9) % 12) + 2) // 5 + day - 1
+    return (
+        era * 146_097
+        + year_of_era * 365
+        + year_of_era // 4
+        - year_of_era // 100
+        + day_of_year
+        - 719_468
+    )
+
+
+def _date_of(days: int) -> tuple[int, int, int]:
+    era, day_of_era = divmod(days + 719_468, 146_097)
+    year_of_era = (
+        day_of_era - day_of_era // 1460 + day_of_era // 36_524 - day_of_era // 146_096
+    ) // 365
+    day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    shifted = (5 * day_of_year + 2) // 153
+    month = shifted + 3 if shifted < 10 else shifted - 9
+    return era * 400 + year_of_era + (month <= 2), month, day_of_year - (153 * shifted + 2) // 5 + 1
