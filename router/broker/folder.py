@@ -81,6 +81,21 @@ def hold_unserved(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
+def read_mark(folder: Path) -> str | None:
+    """Return why the folder must be repaired before it is written; None: it need not be."""
+    try:
+        return (folder / MARK).read_text(encoding="utf-8", errors="replace").strip()
+    except FileNotFoundError:
+        return None
+
+
+def write_mark(folder: Path, reason: str) -> None:
+    """Leave the reason in the folder, if its disk still takes that."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW
+    with suppress(OSError), os.fdopen(os.open(folder / MARK, flags, 0o600), "w") as file:
+        file.write(reason + "\n")
+
+
 def exposed(folder: Path) -> str | None:
     """Return a warning for a folder in which all users may create files, else None.
 
@@ -133,8 +148,7 @@ def _answers(folder: Path) -> bool:
 
 
 def _refuse_mark(folder: Path) -> None:
-    with suppress(FileNotFoundError):
-        reason = (folder / MARK).read_text(encoding="utf-8", errors="replace").strip()
+    if (reason := read_mark(folder)) is not None:
         raise FolderError(
             f"the data folder {folder} is marked READ-ONLY: {reason or 'no reason given'}; "
             "look at its disk, then run `router check --repair`",

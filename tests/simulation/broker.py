@@ -22,7 +22,7 @@ from router.broker.folder import MARK
 from router.broker.listeners import LISTENERS
 from router.broker.running import RunningBroker
 from router.broker.storage import journal
-from router.broker.storage.check import repair
+from router.broker.storage.files import repair
 from router.broker.transport import listener as transport_listener
 from router.broker.transport.listener import Listeners
 from router.process import node_socket

@@ -1,8 +1,8 @@
 """Owns a SQLite database of the broker: how it is opened, and the one thread that works on it.
 
 SQLite (WAL, synchronous=FULL) in a thread of its own. Operations are functions of a connection;
-those that come while a commit is under way share the next one. What the tables are is said by the
-modules that own them.
+those that come while a commit is under way share the next one. The modules that own the tables
+define them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Owns the failures of a disk that holds a broker's data, and what each says of that data."""
+"""Owns the failures of a disk that holds a broker's data, and which put that data in doubt."""
 
 from __future__ import annotations
 

@@ -211,6 +211,12 @@ def read_all(disk: Disk, descriptor: int, size: int, start: int) -> bytes:
     return data
 
 
+def read_file(disk: Disk, path: Path) -> bytes:
+    """Return all bytes of a file."""
+    with opened(disk, path, os.O_RDONLY) as descriptor:
+        return read_all(disk, descriptor, disk.size(descriptor), 0)
+
+
 @contextmanager
 def opened(disk: Disk, path: Path, flags: int) -> Iterator[int]:
     """Hold a file open."""

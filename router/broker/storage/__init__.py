@@ -16,9 +16,8 @@ commands that work on the files without a store, check and backup, have a second
 """
 
 from router.broker.disk.faults import FormatError, StoreError
-from router.broker.storage.cursors import Ack, Cursor, bits, words
+from router.broker.storage.cursors import Ack, Commit, Cursor, bits, words
 from router.broker.storage.faults import DamagedError
-from router.broker.storage.offset_commits import Commit
 from router.broker.storage.options import Clock, StoreOptions
 from router.broker.storage.partition import Ledger
 from router.broker.storage.producer_state import Producers, ProducerState

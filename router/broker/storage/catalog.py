@@ -1,7 +1,7 @@
 """Owns what there is in a store, in memory: topics, ledgers and subscriptions by their ids.
 
-A ledger is idle, and some bytes, until it is first asked for; then it and its subscriptions become
-objects, which stay. Nothing of an idle ledger changes: all that changes a ledger asks for it.
+A ledger is idle, and some bytes, until its first use; then it and its subscriptions become objects,
+which stay. Nothing of an idle ledger changes, since every change is a use.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from router.broker.storage.options import StoreOptions
 from router.broker.storage.partition import Ledger, LedgerContext
 from router.broker.storage.producer_state import Producers
 from router.broker.storage.retention import RetentionLimits, limits_of, roll_age_ms
-from router.broker.storage.rows import LedgerRow, SubscriptionRecord, TopicRecord
+from router.broker.storage.rows import SubscriptionRecord, TopicRecord
 from router.model import Policies
 
 
@@ -29,7 +29,7 @@ class Catalog:
 
     def __init__(self, options: StoreOptions, parts: LedgerContext) -> None:
         self.topics: dict[int, TopicRecord] = {}
-        # Whose policies a topic has where it has none of its own is not known here.
+        # The topic's own, until Store.resolve hands in what adds those of its namespace.
         self.policies: Callable[[TopicRecord], Policies] = attrgetter("policies")
         self.unsaved: dict[SubscriptionRecord, None] = {}
         self._options = options
@@ -89,7 +89,7 @@ class Catalog:
         return self.ledger(ledger_id) if found is None and ledger_id in self._idle else found
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        """Return what is known of an idle ledger; None: it is in use, or there is none."""
+        """Return the figures of an idle ledger; None: it is in use, or there is none."""
         data = self._idle.get(ledger_id)
         return None if data is None else idle_ledgers.summary(data)
 
@@ -146,8 +146,8 @@ class Catalog:
             if gone is not None:
                 self.unsaved.pop(gone, None)
 
-    def keep(self, topic_id: int) -> RetentionLimits:
-        """Return what is kept of the ledgers of a topic."""
+    def retention_limits(self, topic_id: int) -> RetentionLimits:
+        """Return the bounds of what is kept of each ledger of a topic."""
         topic = self.topics.get(topic_id)
         return limits_of(Policies() if topic is None else self.policies(topic), self._options)
 
@@ -159,12 +159,14 @@ class Catalog:
 
     def roll_ms(self, ledger: Ledger) -> int:
         """Return the age at which the ledger's segments end, in milliseconds."""
-        return roll_age_ms(self.keep(ledger.topic_id))
+        return roll_age_ms(self.retention_limits(ledger.topic_id))
 
     def _build(self, data: bytes, ledger_id: int) -> tuple[Ledger, list[SubscriptionRecord]]:
         stored = idle_ledgers.unpack(data)
-        ledger = build_ledger(stored.row(), self._options, self._parts)
-        ledger.producers.expire(self._expired_ms)
+        options = self._options
+        producers = Producers(options.dedup_window_ms, options.dedup_producers)
+        ledger = Ledger(stored.row(), producers, self._parts)
+        producers.expire(self._expired_ms)
         return ledger, stored.records()
 
     def _fit(self, ledger: Ledger) -> list[SubscriptionRecord]:
@@ -173,21 +175,8 @@ class Catalog:
         return changed
 
 
-def build_ledger(row: LedgerRow, options: StoreOptions, parts: LedgerContext) -> Ledger:
-    """Return a ledger as the last checkpoint left it."""
-    producers = Producers(options.dedup_window_ms, options.dedup_producers)
-    for name, state in row.producers:
-        producers.record(name, state)
-    ledger = Ledger(row.id, row.topic_id, producers, parts)
-    ledger.restore(row.segments, row.next_entry, row.next_index, row.deleted, row.removed_entry)
-    ledger.holes = row.holes
-    ledger.topic_epoch = row.topic_epoch
-    ledger.terminated = bool(row.terminated)
-    return ledger
-
-
 def fit(subscription: SubscriptionRecord, ledger: Ledger) -> bool:
-    """Make the cursor say nothing about entries that are not; return whether it did.
+    """Take acknowledgements of entries that do not exist from a cursor; return if there were any.
 
     The metadata may know more of a cursor than the journal had on disk, and in relaxed mode
     acknowledge entries that a power cut took: their ids are given out again.

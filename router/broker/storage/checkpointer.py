@@ -6,7 +6,7 @@ then removes the journal files that are not needed any more. Flushes, checkpoint
 segments exclude each other by one lock; all their work on files is done in one thread.
 
 Entries and producer states are stored only if their commit group was synced. A cursor may be stored
-with acknowledgements whose commit group was not; that only makes durable what was asked for.
+with acknowledgements whose commit group was not; that only makes durable what a client requested.
 """
 
 from __future__ import annotations
@@ -102,33 +102,28 @@ def _cut_journal(context: CheckpointContext, number: int, everything: bool) -> N
         context.removals.run(files.path(number), lambda: files.release(number))
 
 
-@dataclass(frozen=True, slots=True)
-class CheckpointCallbacks:
-    """What the checkpointer calls: for the age at which a segment ends, on errors, after work."""
-
-    roll_ms: RollAge
-    failed: Callable[[BaseException], None]
-    after: Callable[[], None]
-
-
 class Checkpointer:
     """Moves entries from tails to segments in the background, and what goes with it.
 
     A checkpoint is due if the journal writes a file of a higher number than `cut`, a flush if more
-    than `flush_bytes` are in no segment.
+    than `flush_bytes` are in no segment. `roll_ms` returns the age at which a segment of a ledger
+    ends; `failed` is called with an error, `after` when work in the background ended.
     """
 
     def __init__(
         self,
         context: CheckpointContext,
         cache: int,
-        calls: CheckpointCallbacks,
+        *,
+        roll_ms: RollAge,
+        failed: Callable[[BaseException], None],
+        after: Callable[[], None],
     ) -> None:
         self._context = context
         self._cache = cache
-        self._roll_ms = calls.roll_ms
-        self._failed = calls.failed
-        self._after = calls.after
+        self._roll_ms = roll_ms
+        self._failed = failed
+        self._after = after
         self._thread = ThreadPoolExecutor(1, "keeper")
         self._lock = asyncio.Lock()
         self._task: asyncio.Task[None] | None = None

@@ -23,8 +23,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from router.broker.disk.files import crc32c
-from router.broker.storage.cursors import Ack
-from router.broker.storage.offset_commits import Commit
+from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import HEAD, Entry, read_record, record_size
 
@@ -51,8 +50,8 @@ _DELETED = struct.Struct(">QI")
 _ONE_SPAN = struct.Struct(">BQQIQQ")
 
 
-class Kind(IntEnum):
-    """What a record in a commit group says."""
+class RecordKind(IntEnum):
+    """What a record in a commit group is about."""
 
     ENTRY = 1
     PRODUCER = 2
@@ -152,15 +151,7 @@ class CommitGroup:
 def pack_file_header(header: FileHeader) -> bytes:
     """Return the header as bytes."""
     flags = RELAXED * header.relaxed | REUSED * header.reused
-    data = _FILE.pack(
-        FILE_MAGIC,
-        VERSION,
-        flags,
-        header.number,
-        header.base,
-        header.first_group,
-        header.salt,
-    )
+    data = _FILE.pack(FILE_MAGIC, VERSION, flags, *header[:4])
     return data + _FILE_SUM.pack(crc32c(data, 0))
 
 
@@ -177,12 +168,9 @@ def read_file_header(data: bytes) -> FileHeader | None:
 
 
 def guess_file_header(data: bytes, number: int) -> FileHeader:
-    """Return what the header of a journal file must have said, from its first commit group."""
+    """Return the header that a journal file must have had, from its first commit group."""
     first_group = salt = 0
-    if (
-        data[FILE_SIZE : FILE_SIZE + 4] == GROUP_MAGIC
-        and len(data) >= FILE_SIZE + GROUP_HEADER_SIZE
-    ):
+    if data.startswith(GROUP_MAGIC, FILE_SIZE) and len(data) >= FILE_SIZE + GROUP_HEADER_SIZE:
         _magic, _length, first_group, salt = _GROUP.unpack_from(data, FILE_SIZE)
     return FileHeader(number, 0, first_group, salt, relaxed=False)
 
@@ -203,7 +191,7 @@ def pack_end(number: int, salt: int) -> bytes:
 
 
 def scan_commit_groups(data: bytes, header: FileHeader) -> Iterator[CommitGroup | BadCommitGroup]:
-    """Yield the commit groups of a file in order, and the stretches between them that are none.
+    """Yield the commit groups of a file in order, and what stands between them.
 
     `data` is the whole file. What stands behind the end mark of a reused one does not count.
     """
@@ -214,9 +202,7 @@ def scan_commit_groups(data: bytes, header: FileHeader) -> Iterator[CommitGroup 
             yield found
         else:
             found = _later_group(data, at, header.salt, number)
-            ended = header.reused and data[at : at + GROUP_HEADER_SIZE] == pack_end(
-                number, header.salt
-            )
+            ended = header.reused and data.startswith(pack_end(number, header.salt), at)
             if found is None and ended:
                 return
             yield BadCommitGroup(at, number, None if found is None else found.start)
@@ -250,39 +236,41 @@ def _later_group(data: bytes, at: int, salt: int, number: int) -> CommitGroup | 
 
 def entry_prefix(ledger: int) -> bytes:
     """Return what stands before an entry's record in a commit group."""
-    return _KEY.pack(Kind.ENTRY, ledger)
+    return _KEY.pack(RecordKind.ENTRY, ledger)
 
 
 def pack_producer_state(ledger: int, name: str, state: ProducerState) -> bytes:
     """Return what a producer stored last as a record."""
     text = name.encode("utf-8", "surrogatepass")
     fields = _PRODUCER.pack(state.sequence, state.entry, state.time_ms, state.messages, len(text))
-    return _KEY.pack(Kind.PRODUCER, ledger) + fields + text
+    return _KEY.pack(RecordKind.PRODUCER, ledger) + fields + text
 
 
 def pack_ack(subscription: int, ack: Ack) -> bytes:
     """Return an acknowledgement as a record."""
     count = len(ack.ack_set)
     fields = _ACK.pack(ack.entry, ack.cumulative, count)
-    return _KEY.pack(Kind.ACK, subscription) + fields + struct.pack(f">{count}q", *ack.ack_set)
+    return (
+        _KEY.pack(RecordKind.ACK, subscription) + fields + struct.pack(f">{count}q", *ack.ack_set)
+    )
 
 
 def pack_reset(subscription: int, mark_delete: int) -> bytes:
     """Return the setting of a cursor as a record."""
-    return _KEY.pack(Kind.RESET, subscription) + _RESET.pack(mark_delete)
+    return _KEY.pack(RecordKind.RESET, subscription) + _RESET.pack(mark_delete)
 
 
 def pack_commit(subscription: int, commit: Commit) -> bytes:
     """Return what a client stored with a position as a record."""
-    return _KEY.pack(Kind.COMMIT, subscription) + commit.dump()
+    return _KEY.pack(RecordKind.COMMIT, subscription) + commit.dump()
 
 
 def pack_deleted(ledger: int, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> bytes:
     """Return deleted messages as a record."""
     if len(ranges) == 1:
         # As a stream writes it at each publish that deletes its oldest message.
-        return _ONE_SPAN.pack(Kind.DELETED, ledger, removed_entry, 1, *ranges[0])
-    head = _KEY.pack(Kind.DELETED, ledger) + _DELETED.pack(removed_entry, len(ranges))
+        return _ONE_SPAN.pack(RecordKind.DELETED, ledger, removed_entry, 1, *ranges[0])
+    head = _KEY.pack(RecordKind.DELETED, ledger) + _DELETED.pack(removed_entry, len(ranges))
     return head + b"".join([_SPAN.pack(first, last) for first, last in ranges])
 
 
@@ -312,7 +300,7 @@ def salvage(data: bytes, start: int, end: int) -> list[EntryRecord]:
             record, at = _record_at(data[:end], at)
         except (ValueError, struct.error):
             certain = len(found) if certain is None else certain
-            size = record_size(data, at + _KEY.size) if data[at] == Kind.ENTRY else None
+            size = record_size(data, at + _KEY.size) if data[at] == RecordKind.ENTRY else None
             if size is None:
                 break
             at += _KEY.size + size
@@ -325,33 +313,32 @@ def salvage(data: bytes, start: int, end: int) -> list[EntryRecord]:
 def _record_at(body: bytes, at: int) -> tuple[JournalRecord, int]:
     kind, owner = _KEY.unpack_from(body, at)
     at += _KEY.size
-    if kind == Kind.ENTRY:
+    if kind == RecordKind.ENTRY:
         entry = read_record(body, at)
         if entry is None:
             raise ValueError("an entry's own checksum does not hold")
         end = at + HEAD.size + len(entry.payload)
         return EntryRecord(owner, body[at : at + HEAD.size], entry), end
-    if kind == Kind.PRODUCER:
+    if kind == RecordKind.PRODUCER:
         sequence, entry_id, time_ms, messages, size = _PRODUCER.unpack_from(body, at)
         at += _PRODUCER.size
         if at + size > len(body):
             raise ValueError("a producer's name is cut short")
         name = body[at : at + size].decode("utf-8", "surrogatepass")
-        return ProducerRecord(
-            owner, name, ProducerState(sequence, entry_id, messages, time_ms)
-        ), at + size
-    if kind == Kind.ACK:
+        state = ProducerState(sequence, entry_id, messages, time_ms)
+        return ProducerRecord(owner, name, state), at + size
+    if kind == RecordKind.ACK:
         entry_id, cumulative, count = _ACK.unpack_from(body, at)
         at += _ACK.size
         words = struct.unpack_from(f">{count}q", body, at)
         return AckRecord(owner, Ack(entry_id, bool(cumulative), words)), at + 8 * count
-    if kind == Kind.RESET:
+    if kind == RecordKind.RESET:
         (mark_delete,) = _RESET.unpack_from(body, at)
         return ResetRecord(owner, mark_delete), at + _RESET.size
-    if kind == Kind.COMMIT:
+    if kind == RecordKind.COMMIT:
         commit, at = Commit.read(body, at)
         return CommitRecord(owner, commit), at
-    if kind == Kind.DELETED:
+    if kind == RecordKind.DELETED:
         removed_entry, count = _DELETED.unpack_from(body, at)
         at += _DELETED.size
         spans = struct.unpack_from(f">{2 * count}Q", body, at)

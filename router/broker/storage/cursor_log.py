@@ -14,19 +14,16 @@ from router.broker.storage.commit_groups import (
     pack_deleted,
     pack_reset,
 )
-from router.broker.storage.cursors import Ack
+from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.journal import Journal
-from router.broker.storage.offset_commits import Commit
 from router.broker.storage.partition import Ledger
 from router.broker.storage.rows import SubscriptionRecord
 
 
 class CursorLog:
-    """Changes cursors, and what is deleted.
+    """Changes cursors, and deletes messages; after the store failed it does nothing.
 
     `changed` collects the subscriptions that the next checkpoint stores.
-
-    After the store failed nothing changes any more.
     """
 
     def __init__(

@@ -1,12 +1,13 @@
-"""Owns the cursor: which entries of a partition one subscription has acknowledged; pure.
+"""Owns the position of a subscription in a partition: its cursor, and the commit beside it; pure.
 
-A cursor is a set of acknowledged entries, held as a mark-delete position (all at or below it are
-acknowledged), disjoint ranges above it, and for batch entries acknowledged in part the indexes that
-remain. The alternative, a plain set of entry ids, grows with every message of a busy subscription;
-ranges grow only with its gaps. A hypothesis model checks that the two are the same.
+A cursor says what is acknowledged. It is a set of entries, held as a mark-delete position (all at
+or below it are acknowledged), disjoint ranges above it, and for batch entries acknowledged in part
+the indexes that remain. The alternative, a plain set of entry ids, grows with every message of a
+busy subscription; ranges grow only with its gaps. A hypothesis model checks that the two are the
+same.
 
-Acknowledging is monotone and idempotent, which recovery relies on: replaying a stretch of the
-journal that a stored cursor already contains changes nothing. Only `reset` goes back.
+Acknowledging is monotone and idempotent, which recovery relies on: replaying a part of the journal
+that a stored cursor already contains changes nothing. Only `reset` goes back.
 """
 
 from __future__ import annotations
@@ -15,11 +16,13 @@ import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 _HEAD = struct.Struct(">BqII")
 _RANGE = struct.Struct(">QQ")
 _PART = struct.Struct(">QI")
 _VERSION = 1
+_COMMIT = struct.Struct(">qiqqiI")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,41 @@ def words(mask: int) -> list[int]:
     """Return a bit mask as the protocol's signed 64-bit words, lowest first."""
     count = (mask.bit_length() + 63) // 64
     return list(struct.unpack(f"<{count}q", mask.to_bytes(8 * count, "little")))
+
+
+class Commit(NamedTuple):
+    """A position as a client gave it: the number of the message that comes next.
+
+    The cursor has what is acknowledged; this has the number that the client gave, which may lie
+    outside the log, and the client's `metadata`. `leader_epoch` -1: the client has none.
+    `cursor` is the entry, and the index in it, that the cursor had next then.
+    """
+
+    number: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    time_ms: int = 0
+    cursor: tuple[int, int] = (-1, 0)
+
+    def dump(self) -> bytes:
+        """Return the commit as bytes that `read` understands."""
+        text = self.metadata.encode("utf-8", "surrogatepass")
+        numbers = self.number, self.leader_epoch, self.time_ms, *self.cursor
+        return _COMMIT.pack(*numbers, len(text)) + text
+
+    @classmethod
+    def read(cls, data: bytes, start: int = 0) -> tuple[Commit, int]:
+        """Return the commit that stands in bytes, and the place after it.
+
+        Raises struct.error, ValueError if these are not its bytes.
+        """
+        number, leader_epoch, time_ms, *cursor, size = _COMMIT.unpack_from(data, start)
+        end = start + _COMMIT.size + size
+        if end > len(data):
+            raise ValueError("the metadata of a commit is cut short")
+        text = data[end - size : end].decode("utf-8", "surrogatepass")
+        entry, index = cursor
+        return cls(number, leader_epoch, text, time_ms, (entry, index)), end
 
 
 class Cursor:

@@ -13,12 +13,9 @@ an effect: what one of them has without its cause cannot be in another.
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import Callable
-from typing import Any
 
-from router.broker.disk.faults import StoreError
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.model.administration import JournalCut
 
@@ -64,16 +61,5 @@ class Cuts:
         It has no records if nothing else is appended. Raises StoreError.
         """
         journal = self._context.journal
-        journal.kick()
         journal.pending.parts.append(b"")
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def end() -> None:
-            if not done.done():
-                done.set_result(None)
-
-        journal.pending.call(end)
-        either: set[asyncio.Future[Any]] = {done, journal.failed}
-        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if not done.done():
-            raise StoreError("the store failed")
+        await journal.synced()

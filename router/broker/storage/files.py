@@ -8,18 +8,30 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from router.broker.disk.database import check_version
-from router.broker.disk.files import Disk
-from router.broker.storage.check import check, repair
-from router.broker.storage.commit_groups import FILE_SIZE, pack_file_header, read_file_header
+from router.broker.disk.database import check_version, transact
+from router.broker.disk.faults import StoreError
+from router.broker.disk.files import Disk, read_file
+from router.broker.folder import MARK, hold_unserved, read_mark
+from router.broker.storage.commit_groups import (
+    FILE_SIZE,
+    guess_file_header,
+    pack_file_header,
+    read_file_header,
+)
+from router.broker.storage.faults import JournalDamagedError
 from router.broker.storage.inspection import Finding, inspect_journal, inspect_ledger
 from router.broker.storage.journal import JournalFiles
-from router.broker.storage.loading import load
-from router.broker.storage.metadata import SCHEMA, begin_history
-from router.broker.storage.offset_index import pack_point, read_points
+from router.broker.storage.loading import Rows, load
+from router.broker.storage.metadata import SCHEMA, begin_history, connect, connect_read_only
+from router.broker.storage.offset_index import pack_points, read_points
+from router.broker.storage.options import Clock
+from router.broker.storage.recovery import JournalFile, open_journal, read_journal
+from router.broker.storage.repair import JournalRepair, RepairContext, repair_ledger
 from router.broker.storage.segments import Segment, file_of
 
 __all__ = [
@@ -41,6 +53,110 @@ __all__ = [
 
 METADATA_FORMAT: Final = SCHEMA.version
 """The number of the format that this release reads and writes."""
+
+
+def check(folder: Path) -> list[Finding]:
+    """Read everything that is stored and return what is wrong, changing nothing.
+
+    Raises StoreError if a broker holds the folder, or if the metadata cannot be read at all. A
+    folder without data is in order.
+    """
+    path = folder / "metadata.db"
+    if not path.exists():
+        return list(_marked(folder))
+    try:
+        with hold_unserved(folder), connect_read_only(path) as found:
+            rest = () if found is None else _inspect(folder, _load(found, path))
+            return [*_marked(folder), *rest]
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"the metadata {path} is damaged; restore a backup: {error}") from error
+
+
+def repair(folder: Path, clock: Clock, disk: Disk | None = None) -> list[Finding]:
+    """Give up what cannot be read and make everything else servable; return what was found.
+
+    Raises StoreError if a broker holds the folder, if the metadata cannot be read (then only a
+    backup helps), or if the disk fails; a repair that was cut short can be begun again.
+    """
+    disk = disk or Disk()
+    if not (folder / "metadata.db").exists():
+        findings = [replace(finding, repaired=True) for finding in _marked(folder)]
+    else:
+        with hold_unserved(folder):
+            findings = _repair(folder, disk, int(clock() * 1000))
+    disk.unlink(folder / MARK)
+    return findings
+
+
+def _repair(folder: Path, disk: Disk, now_ms: int) -> list[Finding]:
+    findings = [replace(finding, repaired=True) for finding in _marked(folder)]
+    path = folder / "metadata.db"
+    try:
+        with closing(connect(path, disk)) as connection:
+            found = _load(connection, path)
+            context = RepairContext(folder, disk, connection, now_ms)
+            findings += _repair_journal(context, found)
+            for row in load(connection).ledgers.values():
+                findings += repair_ledger(context, row)
+            if findings:
+                transact(connection, disk, begin_history)
+            disk.sync_folder(folder)
+    except sqlite3.DatabaseError as error:
+        raise StoreError(f"the metadata {path} cannot be used: {error}") from error
+    except OSError as error:
+        raise StoreError(f"the repair of {folder} was cut short: {error}") from error
+    return findings
+
+
+def _repair_journal(context: RepairContext, found: Rows) -> list[Finding]:
+    files = JournalFiles(context.disk, context.folder / "journal")
+    findings = list(inspect_journal(context.disk, files, found))
+    if not any(finding.serious for finding in findings):
+        # Recovery deals with a commit group that was cut short by itself.
+        return findings
+    try:
+        numbers = open_journal(context.disk, files, found.journal, closed=found.closed)
+    except JournalDamagedError:
+        numbers = [number for number in files.numbers() if number >= found.journal]
+    work = JournalRepair(context, found)
+    for number in numbers:
+        work.take(_read_anyway(context.disk, files.path(number)))
+    after = max([found.journal, *numbers]) + 1
+    work.finish(after)
+    files.remove(after)
+    return [replace(finding, repaired=True) for finding in findings]
+
+
+def _read_anyway(disk: Disk, path: Path) -> JournalFile:
+    """Return a journal file even if its header is damaged: its commit groups repeat what counts."""
+    try:
+        return read_journal(disk, path)
+    except JournalDamagedError:
+        data = read_file(disk, path)
+        return JournalFile(path, guess_file_header(data, int(path.stem)), data)
+
+
+def _inspect(folder: Path, found: Rows) -> Iterator[Finding]:
+    disk = Disk()
+    yield from inspect_journal(disk, JournalFiles(disk, folder / "journal"), found)
+    for row in found.ledgers.values():
+        yield from inspect_ledger(disk, folder / "ledgers", row)
+
+
+def _load(connection: sqlite3.Connection, path: Path) -> Rows:
+    try:
+        problems = [str(row[0]) for row in connection.execute("PRAGMA integrity_check")]
+        if problems == ["ok"]:
+            return load(connection)
+    except (sqlite3.Error, ValueError, KeyError) as error:
+        problems = [str(error)]
+    raise StoreError(f"the metadata {path} is damaged; restore a backup: {problems[0]}")
+
+
+def _marked(folder: Path) -> Iterator[Finding]:
+    if (reason := read_mark(folder)) is not None:
+        sentence = f"the folder is marked READ-ONLY: {reason}"
+        yield Finding(sentence, serious=True, file=folder / MARK)
 
 
 def check_format(metadata: sqlite3.Connection, path: Path) -> None:
@@ -66,12 +182,12 @@ def segments_of(metadata: sqlite3.Connection) -> Iterator[tuple[int, Segment]]:
 
 def index_of(data: bytes, segment: Segment) -> bytes:
     """Return the sound points of an index file that lie in the segment."""
-    return b"".join(pack_point(*point) for point in read_points(data, segment))
+    return pack_points(read_points(data, segment))
 
 
 def journal_path(folder: Path, number: int) -> Path:
     """Return the file of this number in a folder that has a journal."""
-    return _journal(Disk(), folder).path(number)
+    return JournalFiles(Disk(), folder / "journal").path(number)
 
 
 def journal_of(data: bytes, *, cut: bool) -> bytes | None:
@@ -97,8 +213,4 @@ def inspect_copy(
     rows = load(metadata)
     for row in rows.ledgers.values():
         yield from (found for found in inspect_ledger(disk, ledgers, row) if found.serious)
-    yield from inspect_journal(disk, _journal(disk, folder), rows)
-
-
-def _journal(disk: Disk, folder: Path) -> JournalFiles:
-    return JournalFiles(disk, folder / "journal", 0, relaxed=False)
+    yield from inspect_journal(disk, JournalFiles(disk, folder / "journal"), rows)

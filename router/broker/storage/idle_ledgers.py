@@ -22,7 +22,7 @@ _LAGS, _DELETED = 1, 2
 
 
 class LedgerSummary(NamedTuple):
-    """What is known of an idle ledger without reading it: of its topic, segments, subscriptions.
+    """Figures of an idle ledger, its topic, segments and subscriptions, without reading all of it.
 
     `size`: bytes of its segments. `oldest_ms`: the latest timestamp of the oldest segment, FOREVER
     if there is none; `used_ms`: when the subscription was used that was not for longest, FOREVER if
@@ -42,22 +42,13 @@ class LedgerSummary(NamedTuple):
 def pack(stored: StoredLedger) -> tuple[bytes, bool]:
     """Return a ledger as bytes that `summary` and `unpack` understand, in this process only.
 
-    Also whether it is ahead, and says something of entries or messages that are not stored: it must
-    be set right before entries get their numbers. Raises ValueError if it cannot be understood.
+    Also whether it is ahead: it names entries or messages that are not stored, and must be set
+    right before new ones get their numbers. Raises ValueError if it cannot be understood.
     """
     segments, deleted, next_entry = stored.segments, stored.deleted, stored.next_entry
     lags, ahead = False, stored.removed_entry > next_entry
     used_ms = FOREVER
-    for (
-        _number,
-        _name,
-        properties,
-        _created,
-        used,
-        cursor,
-        _passive,
-        commit,
-    ) in stored.subscriptions:
+    for _id, _name, properties, _made, used, cursor, _passive, commit in stored.subscriptions:
         if properties != NO_PROPERTIES or commit is not None:
             stored.records()
         mark_delete = Cursor.mark_delete_of(cursor)

@@ -1,4 +1,4 @@
-"""Owns looking at stored data without changing it: what is wrong, where exactly, and how bad it is.
+"""Owns the inspection of stored data: what is wrong, in which bytes, and how bad it is.
 
 Used offline only. Every byte that a reader would ever believe is read: checksums of all entries and
 commit groups, every point of every index, the bounds that the metadata gives, and that one thing
@@ -7,12 +7,12 @@ continues the other.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from router.broker.disk.files import Disk, opened, read_all
+from router.broker.disk.files import Disk, read_file
 from router.broker.storage.commit_groups import (
     BadCommitGroup,
     CommitGroup,
@@ -24,13 +24,13 @@ from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.faults import DamagedError, JournalDamagedError
 from router.broker.storage.journal import JournalFiles
 from router.broker.storage.loading import Rows
-from router.broker.storage.offset_index import all_points, read_points
-from router.broker.storage.recovery import JournalFile, open_journal, read_journal
+from router.broker.storage.offset_index import all_points, read_index, read_points
+from router.broker.storage.recovery import JournalFile, damage_of, open_journal, read_journal
 from router.broker.storage.rows import LedgerRow
 from router.broker.storage.segments import (
     Damage,
-    Found,
     Segment,
+    SegmentEntry,
     file_of,
     scan,
 )
@@ -50,6 +50,11 @@ class Finding:
     span: tuple[int, int] | None = None
     repaired: bool = False
 
+    @classmethod
+    def from_error(cls, error: DamagedError | JournalDamagedError) -> Finding:
+        """Return the finding of an error that has a range of bytes."""
+        return cls(str(error), serious=True, file=error.file, span=(error.start, error.end))
+
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
@@ -59,7 +64,7 @@ class SegmentView:
     segment: Segment
     path: Path
     data: bytes
-    found: list[Found]
+    entries: list[SegmentEntry]
     damage: list[Damage]
     index_sound: bool
 
@@ -67,29 +72,19 @@ class SegmentView:
 def view_segment(disk: Disk, ledgers: Path, ledger: int, segment: Segment) -> SegmentView:
     """Read a segment whole."""
     path = file_of(ledgers, ledger, segment.first_entry)
-    data = _content(disk, path) or b""
-    index = _content(disk, path.with_suffix(".idx")) or b""
+    data = b""
+    with suppress(FileNotFoundError):
+        data = read_file(disk, path)
+    index = read_index(disk, path)
     items = list(scan(data, segment, read_points(index, segment)))
-    found = [item for item in items if isinstance(item, Found)]
-    places = {item.entry.entry_id: _point(item) for item in found}
+    entries = [item for item in items if isinstance(item, SegmentEntry)]
+    damage = [item for item in items if isinstance(item, Damage)]
+    points = {item.entry.entry_id: item.point[:3] for item in entries}
     index_sound = all(
-        point is not None and places.get(point.entry, point[:3]) == point[:3]
+        point is not None and points.get(point.entry, point[:3]) == point[:3]
         for point in all_points(index)
     )
-    return SegmentView(
-        ledger,
-        segment,
-        path,
-        data,
-        found,
-        [item for item in items if isinstance(item, Damage)],
-        index_sound,
-    )
-
-
-def _point(item: Found) -> tuple[int, int, int]:
-    entry = item.entry
-    return entry.entry_id, item.place, entry.index + 1 - entry.messages
+    return SegmentView(ledger, segment, path, data, entries, damage, index_sound)
 
 
 def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Finding]:
@@ -119,12 +114,10 @@ def inspect_ledger(disk: Disk, ledgers: Path, row: LedgerRow) -> Iterator[Findin
 def inspect_segment(view: SegmentView) -> Iterator[Finding]:
     """Yield what is wrong with one segment."""
     for damage in view.damage:
-        error = DamagedError(view.ledger, damage[:2], view.path, damage[2:])
-        yield Finding(str(error), serious=True, file=view.path, span=damage[2:])
+        yield Finding.from_error(DamagedError(view.ledger, view.path, *damage))
     entry_id, number = view.segment.first_entry, view.segment.first_index
-    for found in view.found:
-        entry = found.entry
-        first = entry.index + 1 - entry.messages
+    for item in view.entries:
+        entry, first = item.entry, item.point.number
         # What damage took in front of an entry had numbers, too.
         follows = first == number if entry.entry_id == entry_id else first > number
         if not follows or entry.index >= view.segment.next_index:
@@ -144,14 +137,15 @@ def inspect_journal(disk: Disk, files: JournalFiles, rows: Rows) -> Iterator[Fin
     try:
         numbers = open_journal(disk, files, rows.journal, closed=rows.closed)
     except JournalDamagedError as error:
-        yield Finding(str(error), serious=True, file=error.file, span=(error.start, error.end))
+        yield Finding.from_error(error)
         return
     following = {row.id: row.next_entry for row in rows.ledgers.values()}
     expected: int | None = None
     for number in numbers:
         file = read_journal(disk, files.path(number))
         if expected is not None and file.header.first_group != expected:
-            yield _damaged(file.path, (0, 0), "commit groups before it are missing")
+            reason = "commit groups before it are missing"
+            yield Finding.from_error(JournalDamagedError(file.path, 0, 0, reason))
         expected = file.header.first_group
         for item in scan_commit_groups(file.data, file.header):
             if isinstance(item, BadCommitGroup):
@@ -171,22 +165,20 @@ def _inspect_group(
                 entry, expected = record.entry.entry_id, following[record.ledger]
                 if entry > expected:
                     reason = f"ledger {record.ledger} goes from {expected - 1} to {entry}"
-                    yield _damaged(file.path, (item.start, item.end), reason)
+                    error = JournalDamagedError(file.path, item.start, item.end, reason)
+                    yield Finding.from_error(error)
                 following[record.ledger] = max(expected, entry + 1)
-    except ValueError as error:
-        yield _damaged(file.path, (item.start, item.end), str(error))
+    except ValueError as reason:
+        error = JournalDamagedError(file.path, item.start, item.end, str(reason))
+        yield Finding.from_error(error)
 
 
 def _bad_group(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> Finding:
+    if (error := damage_of(file, bad, last=last)) is not None:
+        return Finding.from_error(error)
     end = len(file.data) if bad.later is None else bad.later
-    if file.header.relaxed or (last and bad.later is None):
-        sentence = f"{file.path}: bytes {bad.start} to {end} are a commit group that was cut short"
-        return Finding(sentence, serious=False, file=file.path, span=(bad.start, end))
-    return _damaged(file.path, (bad.start, end), "a synced commit group is not sound")
-
-
-def _damaged(path: Path, span: tuple[int, int], reason: str) -> Finding:
-    return Finding(str(JournalDamagedError(path, span, reason)), serious=True, file=path, span=span)
+    sentence = f"{file.path}: bytes {bad.start} to {end} are a commit group that was cut short"
+    return Finding(sentence, serious=False, file=file.path, span=(bad.start, end))
 
 
 def _covered(row: LedgerRow, first: int, end: int) -> bool:
@@ -195,11 +187,3 @@ def _covered(row: LedgerRow, first: int, end: int) -> bool:
         if hole.first <= first <= hole.last:
             first = hole.last + 1
     return first >= end
-
-
-def _content(disk: Disk, path: Path) -> bytes | None:
-    try:
-        with opened(disk, path, os.O_RDONLY) as descriptor:
-            return read_all(disk, descriptor, disk.size(descriptor), 0)
-    except FileNotFoundError:
-        return None

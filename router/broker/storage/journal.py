@@ -92,7 +92,7 @@ class PendingGroup:
     is_due: bool = False
 
     def call(self, done: Callable[[], object]) -> None:
-        """Have this called, too."""
+        """Add a call without an argument."""
         self.calls.append((_without_argument, done))
 
 
@@ -103,7 +103,7 @@ def _without_argument(done: Callable[[], object]) -> None:
 class JournalFiles:
     """The files of the journal; one thread writes them, another may remove them."""
 
-    def __init__(self, disk: Disk, folder: Path, limit: int, relaxed: bool) -> None:
+    def __init__(self, disk: Disk, folder: Path, limit: int = 0, *, relaxed: bool = False) -> None:
         self._disk = disk
         self._folder = folder
         self._limit = limit
@@ -209,7 +209,7 @@ class JournalFiles:
     def release(self, below: int) -> None:
         """Keep the files below a number as spares, and remove those that are too many.
 
-        On a disk that has little room all of them go. The metadata must say already that they are
+        On a disk with little space all of them go. The metadata must have it already that they are
         not needed: a power cut may bring them back under their old numbers, whatever was written
         over them.
         """
@@ -281,7 +281,6 @@ class Journal:
         self._scheduled = False
         self._lingering = False
         self._in_flight: PendingGroup | None = None
-        self._idle: list[asyncio.Future[None]] = []
         self._synced_at = time.monotonic()
         self.pending = PendingGroup()
         self.number = 0
@@ -310,14 +309,14 @@ class Journal:
         return self.pending.size + (self._in_flight.size if self._in_flight is not None else 0)
 
     def kick(self) -> None:
-        """See to it that what was collected gets written; callable before it is collected."""
+        """Have what was collected written at once; may be called before it is collected."""
         self.pending.is_due = True
         if not self._scheduled and self._in_flight is None:
             self._scheduled = True
             self._loop.call_soon(self._begin)
 
     def kick_later(self) -> None:
-        """See to it that what was collected gets written soon, though nothing waits for it.
+        """Have what was collected written soon, though nothing waits for it.
 
         It goes with the next commit group that something waits for, or after LINGER_SECONDS.
         """
@@ -335,22 +334,29 @@ class Journal:
         else:
             done()
 
-    async def settle(self) -> None:
-        """Return when nothing is on its way; raise StoreError if the disk failed."""
-        while not self._is_idle() and not self.failed.done():
-            self.kick()
-            future: asyncio.Future[None] = self._loop.create_future()
-            self._idle.append(future)
-            await future
+    async def synced(self) -> None:
+        """Return when all that is collected so far is on disk; raise StoreError if that fails."""
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def end() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self.after_sync(end)
+        either: set[asyncio.Future[Any]] = {done, self.failed}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if self.failed.done():
             error = self.failed.result()
             raise StoreError(f"the store failed: {said(error)}") from error
 
-    def _is_idle(self) -> bool:
-        return not (self.pending.parts or self._scheduled or self._in_flight is not None)
+    async def settle(self) -> None:
+        """Return when nothing is on its way; raise StoreError if the disk failed."""
+        await self.synced()
+        while self.pending.parts or self._in_flight is not None:
+            await self.synced()
 
     def stop(self) -> None:
-        """End the thread; what is collected and not on its way is dropped."""
+        """End the thread; what is collected and not being written is dropped."""
         self._thread.stop()
         self._files.close()
 
@@ -358,19 +364,11 @@ class Journal:
         """Acknowledge nothing any more."""
         if not self.failed.done():
             self.failed.set_result(error)
-        self._wake()
-
-    def _wake(self) -> None:
-        idle, self._idle = self._idle, []
-        for future in idle:
-            if not future.done():
-                future.set_result(None)
 
     def _begin(self) -> None:
         self._scheduled = False
         if not self.pending.parts or self.failed.done():
             self.pending.is_due = False
-            self._wake()
             return
         self._in_flight, self.pending = self.pending, PendingGroup()
         for ledger in self._in_flight.ledgers:
@@ -418,10 +416,10 @@ class Journal:
         except Exception as problem:  # noqa: BLE001 - reported to the event loop
             error = problem
         if group.parts or error is not None:
-            self._tell(error)
+            self._report_result(error)
         return unsynced
 
-    def _tell(self, error: Exception | None) -> None:
+    def _report_result(self, error: Exception | None) -> None:
         try:
             files = self._files
             state = (files.number, files.size, files.free)

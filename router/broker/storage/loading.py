@@ -18,8 +18,7 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
-from router.broker.storage.cursors import Cursor
-from router.broker.storage.offset_commits import Commit
+from router.broker.storage.cursors import Commit, Cursor
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.rows import (
     Hole,

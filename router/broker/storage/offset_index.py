@@ -3,27 +3,26 @@
 Every so many bytes of a segment a point is written to a file beside it: an entry, the place of its
 record, the number of its first message, and two times: the latest at which an entry before it was
 stored, and the latest of the messages before it. A lookup is then one bisection, and one read of
-the stretch up to the next point. `TimeKey` says which of the two times a lookup is by.
+the bytes up to the next point. A `TimeKey` names the time that a lookup is by.
 
 The index is a shortcut and never an authority. A point with a bad checksum is ignored, and so is
-one that does not lie behind the point before it. What a point says of an entry and a number counts
-only if the record at its place says so, too.
+one that does not lie behind the point before it. The entry and number of a point count only if
+those of the record at its place are the same.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 import threading
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from router.broker.disk.files import Disk, crc32c, opened, read_all
+from router.broker.disk.files import Disk, crc32c, read_file
 from router.broker.storage.records import Entry
 from router.broker.storage.segments import Point, Segment
 
@@ -47,7 +46,7 @@ class TimeKey(NamedTuple):
 
 STORED: Final = TimeKey("max_ms", attrgetter("timestamp_ms"))
 LATEST: Final = "latest_ms"
-"""The name of the other key; what is latest in an entry, the store's LatestTime says."""
+"""The name of the other key; its `of_entry` is the store's LatestTime."""
 
 
 def pack_point(entry: int, place: int, number: int, max_ms: int, latest_ms: int) -> bytes:
@@ -81,7 +80,7 @@ def read_points(data: bytes, segment: Segment) -> list[Point]:
     return found
 
 
-class Stretch(NamedTuple):
+class IndexRange(NamedTuple):
     """A part of a segment: the point where it begins, and the place where it ends."""
 
     start: Point
@@ -107,22 +106,22 @@ class OffsetIndex:
         """Return the points without the beginning."""
         return [self._point(at) for at in range(1, len(self))]
 
-    def at_entry(self, entry: int, segment: Segment) -> Stretch:
-        """Return the stretch that holds an entry of the segment."""
-        return self._stretch(bisect_right(self._entries, entry), segment)
+    def at_entry(self, entry: int, segment: Segment) -> IndexRange:
+        """Return the part that holds an entry of the segment."""
+        return self._range(bisect_right(self._entries, entry), segment)
 
-    def at_number(self, number: int, segment: Segment) -> Stretch:
-        """Return the stretch that holds the message of a number of the segment."""
-        return self._stretch(bisect_right(self._numbers, number), segment)
+    def at_number(self, number: int, segment: Segment) -> IndexRange:
+        """Return the part that holds the message of a number of the segment."""
+        return self._range(bisect_right(self._numbers, number), segment)
 
-    def at_time(self, timestamp_ms: int, segment: Segment, key: TimeKey) -> Stretch:
-        """Return the first stretch that may hold an entry with this time or a later one."""
-        return self._stretch(bisect_left(self._times[key.name], max(0, timestamp_ms)), segment)
+    def at_time(self, timestamp_ms: int, segment: Segment, key: TimeKey) -> IndexRange:
+        """Return the first part that may hold an entry with this time or a later one."""
+        return self._range(bisect_left(self._times[key.name], max(0, timestamp_ms)), segment)
 
-    def _stretch(self, behind: int, segment: Segment) -> Stretch:
+    def _range(self, behind: int, segment: Segment) -> IndexRange:
         behind = max(1, behind)
         end = self._places[behind] if behind < len(self._places) else segment.size
-        return Stretch(self._point(behind - 1), end)
+        return IndexRange(self._point(behind - 1), end)
 
     def _point(self, at: int) -> Point:
         times = (column[at] for column in self._times.values())
@@ -147,7 +146,7 @@ class OffsetIndexCache:
             if found is not None and size == segment.size:
                 self._cached.move_to_end(path)
                 return found
-        index = OffsetIndex(segment, read_points(self._read(path.with_suffix(".idx")), segment))
+        index = OffsetIndex(segment, read_points(read_index(self._disk, path), segment))
         with self._lock:
             _size, old = self._cached.pop(path, (0, None))
             self._points -= 0 if old is None else len(old)
@@ -157,12 +156,18 @@ class OffsetIndexCache:
                 self._points -= len(self._cached.popitem(last=False)[1][1])
         return index
 
-    def _read(self, path: Path) -> bytes:
-        try:
-            with opened(self._disk, path, os.O_RDONLY) as descriptor:
-                return read_all(self._disk, descriptor, self._disk.size(descriptor), 0)
-        except FileNotFoundError:
-            return b""
+
+def read_index(disk: Disk, path: Path) -> bytes:
+    """Return the bytes of the index beside a segment, whose file this is; none if it has none."""
+    try:
+        return read_file(disk, path.with_suffix(".idx"))
+    except FileNotFoundError:
+        return b""
+
+
+def pack_points(points: Iterable[Point]) -> bytes:
+    """Return points as bytes of an index file."""
+    return b"".join(pack_point(*point) for point in points)
 
 
 def _beginning(segment: Segment) -> Point:

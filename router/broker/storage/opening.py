@@ -9,17 +9,18 @@ import sqlite3
 from collections.abc import Container
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
 from router.broker.disk import database
 from router.broker.disk.faults import FormatError, StoreError
 from router.broker.disk.files import Disk
-from router.broker.folder import BACKUP, MARK
-from router.broker.storage import deleted_rows, loading, metadata, rows
+from router.broker.folder import BACKUP, read_mark, write_mark
+from router.broker.storage import loading, metadata, rows
 from router.broker.storage.catalog import Catalog
 from router.broker.storage.checkpointer import begin_flush, end_flush, write_flush
-from router.broker.storage.faults import leaves_mark, write_mark
+from router.broker.storage.faults import leaves_mark
 from router.broker.storage.journal import Journal, JournalFiles
 from router.broker.storage.options import StoreOptions
 from router.broker.storage.partition import LedgerContext, TailCache
@@ -29,7 +30,7 @@ from router.broker.storage.recovery import Replay, open_journal, recover
 from router.broker.storage.removals import Removals
 from router.broker.storage.rows import SubscriptionRecord
 from router.broker.storage.segments import file_of
-from router.broker.storage.writing import Limits, SegmentWriter
+from router.broker.storage.writing import SegmentLimits, SegmentWriter
 
 _READER_THREADS: Final = 4
 
@@ -51,8 +52,8 @@ class StoreContext:
         cls, folder: Path, options: StoreOptions, disk: Disk, latest_time: LatestTime
     ) -> StoreContext:
         """Return what a store works with, for the running event loop; no file is opened."""
-        files = JournalFiles(disk, folder / "journal", options.journal, options.relaxed)
-        limits = Limits(options.segment, options.index_step, options.open_files, latest_time)
+        files = JournalFiles(disk, folder / "journal", options.journal, relaxed=options.relaxed)
+        limits = SegmentLimits(options.segment, options.index_step, options.open_files, latest_time)
         removals = Removals()
         writer = SegmentWriter(disk, folder / "ledgers", limits, removals)
         readers = ThreadPoolExecutor(_READER_THREADS, "reader")
@@ -76,7 +77,7 @@ def open_folder(context: StoreContext) -> Opened:
     Raises FormatError for a folder of another format, StoreError otherwise.
     """
     try:
-        refuse_mark(context.folder)
+        _refuse_mark(context.folder)
         for folder in (context.folder, context.folder / "journal", context.folder / "ledgers"):
             if context.disk.make_folder(folder):
                 context.disk.sync_folder(folder.parent)
@@ -95,11 +96,8 @@ def open_folder(context: StoreContext) -> Opened:
         raise (FormatError if isinstance(error, FormatError) else StoreError)(sentence) from error
 
 
-def refuse_mark(folder: Path) -> None:
-    """Raise StoreError if the folder may not be written before a repair."""
-    mark = folder / MARK
-    if mark.exists():
-        reason = mark.read_text(encoding="utf-8", errors="replace").strip()
+def _refuse_mark(folder: Path) -> None:
+    if (reason := read_mark(folder)) is not None:
         raise StoreError(f"it is marked READ-ONLY ({reason}); run `router check --repair`")
 
 
@@ -111,8 +109,15 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
     _remove_unknown_folders(context, catalog.ids)
     if (context.folder / BACKUP).exists():
         _remove_unknown_segments(context, connection)
-    subscriptions = _StoredSubscriptions(connection, catalog)
-    replay = Replay(catalog.find, subscriptions.find)
+
+    @cache
+    def find_subscription(number: int) -> SubscriptionRecord | None:
+        # The journal names subscriptions without their ledgers.
+        query = "SELECT ledger_id FROM subscriptions WHERE id = ?"
+        row = connection.execute(query, (number,)).fetchone()
+        return None if row is None else catalog.subscription(row[0], number)
+
+    replay = Replay(catalog.find, find_subscription)
 
     def relieve() -> None:
         tails = context.ledger_context.tails
@@ -140,9 +145,9 @@ def _recover(context: StoreContext, connection: sqlite3.Connection) -> Opened:
 
     def begin(connection: sqlite3.Connection) -> int:
         # Before anything is appended: those numbers are given out again.
-        deleted_rows.clip(connection, clipped)
+        rows.clip_deleted(connection, clipped)
         for ledger in removed:
-            rows.save_removed(connection, ledger.id, ledger.removed_entry)
+            rows.update(connection, "ledgers", ledger.id, removed_entry=ledger.removed_entry)
         rows.save_cursors(connection, [record.state() for record in fitted])
         return rows.next_boot(connection)
 
@@ -157,25 +162,6 @@ def load_catalog(context: StoreContext, connection: sqlite3.Connection) -> Catal
             catalog.add_idle(stored)
         catalog.topics = loading.load_topics(connection, catalog.idle())
     return catalog
-
-
-class _StoredSubscriptions:
-    """Subscriptions by their own ids, which the journal names without their ledgers."""
-
-    def __init__(self, connection: sqlite3.Connection, catalog: Catalog) -> None:
-        self._connection = connection
-        self._catalog = catalog
-        self._found: dict[int, SubscriptionRecord | None] = {}
-
-    def find(self, number: int) -> SubscriptionRecord | None:
-        """Return a subscription, None if there is none."""
-        if number not in self._found:
-            row = self._connection.execute(
-                "SELECT ledger_id FROM subscriptions WHERE id = ?", (number,)
-            ).fetchone()
-            known = None if row is None else self._catalog.subscription(row[0], number)
-            self._found[number] = known
-        return self._found[number]
 
 
 def _remove_unknown_folders(context: StoreContext, ledgers: Container[int]) -> None:

@@ -35,7 +35,7 @@ class StoreOptions(SettingsOptions):
 
     @classmethod
     def from_settings(cls, settings: Settings) -> StoreOptions:
-        """Return the options of the settings; the limit of open files says how many stay open."""
+        """Return the options of the settings; open files follow the process's limit."""
         # By its name: the decorator makes another class of this one.
         found = super(StoreOptions, cls).from_settings(settings)
         return replace(found, open_files=descriptors.for_segments())

@@ -4,13 +4,13 @@ Everything here runs on the event loop. An entry passes through four places: pen
 commit group not begun), in flight (its commit group is being written), unflushed (synced in the
 journal, in no segment yet) and a segment. Until it is flushed it stays in the tail, from which it
 is read without I/O; afterwards it stays there as long as it fits into the cache. So the tail is
-always the last stretch of the ledger, without gaps.
+always the newest part of the ledger, without gaps.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Final
@@ -31,7 +31,7 @@ from router.broker.storage.records import (
     Record,
     make_head,
 )
-from router.broker.storage.rows import Hole, LedgerChange
+from router.broker.storage.rows import LedgerChange, LedgerRow
 from router.broker.storage.segments import Segment
 from router.errors import TopicTerminatedError
 
@@ -107,46 +107,33 @@ class Ledger(PartitionReader):
     producers' epochs, None before the first; both are written down through the store.
     """
 
-    def __init__(
-        self, ledger_id: int, topic_id: int, producers: Producers, parts: LedgerContext
-    ) -> None:
-        super().__init__(ledger_id, parts.reader, parts.readers)
-        self.topic_id = topic_id
+    def __init__(self, row: LedgerRow, producers: Producers, parts: LedgerContext) -> None:
+        """Begin as the last checkpoint left the ledger."""
+        super().__init__(row.id, parts.reader, parts.readers)
+        self.topic_id = row.topic_id
         self.producers = producers
+        for name, state in row.producers:
+            producers.record(name, state)
         self.listeners: set[Callable[[], None]] = set()
-        self.next_entry = self.next_index = 0
-        self.holes: list[Hole] = []
+        self.segments = tuple(row.segments)
+        self.next_entry = self.durable_entry = self._tail_start = row.next_entry
+        self.flushed_entry = self._recorded_entry = row.next_entry
+        self.next_index = self.flushed_index = row.next_index
+        self.removed_entry = row.removed_entry
+        self.holes = row.holes
+        self.deleted_numbers = DeletedRanges(row.deleted)
         self.appended_bytes = 0
-        self.terminated = False
-        self.topic_epoch: int | None = None
+        self.terminated, self.topic_epoch = row.terminated, row.topic_epoch
         self.unflushed: list[Record] = []
-        self._recorded_entry = 0
         self._unflushed_size = self._unflushed_held = self._flushing_size = 0
         self._parts = parts
-        self._prefix = entry_prefix(ledger_id)
+        self._prefix = entry_prefix(row.id)
         self._pending: list[Record] = []
         self._pending_states: dict[str, ProducerState] = {}
         self._in_flight: list[Record] = []
         self._pending_size = self._in_flight_size = 0
         self._in_flight_states: dict[str, ProducerState] = {}
         self._durable_states: dict[str, ProducerState] = {}
-
-    def restore(
-        self,
-        segments: Iterable[Segment],
-        next_entry: int,
-        next_index: int,
-        deleted: Iterable[tuple[int, int]] = (),
-        removed_entry: int = 0,
-    ) -> None:
-        """Take the state of the last checkpoint; `deleted` are ranges in order."""
-        self.removed_entry = removed_entry
-        self.segments = tuple(segments)
-        self.next_entry = self.durable_entry = self._tail_start = next_entry
-        self.flushed_entry = self._recorded_entry = next_entry
-        self.flushed_index = next_index
-        self.next_index = next_index
-        self.deleted_numbers = DeletedRanges(deleted)
         self._set_first()
 
     def replay(self, record: Record) -> None:
@@ -171,10 +158,6 @@ class Ledger(PartitionReader):
         """Take a producer's state that recovery found in the journal."""
         self.producers.record(name, state)
         self._durable_states[name] = state
-
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
-        """Take deleted messages that recovery found in the journal."""
-        self.delete(ranges, removed_entry)
 
     def delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int = 0) -> int:
         """Delete messages in memory; return how many there were that were not deleted yet.
@@ -264,13 +247,13 @@ class Ledger(PartitionReader):
         return sum(max(0, stop - start) for start, stop in spans)
 
     def begin(self) -> None:
-        """Let what is fresh go on its way; see Appender."""
+        """Put in flight what was appended since the last call; see Appender."""
         self._in_flight, self._pending = self._pending, []
         self._in_flight_size, self._pending_size = self._pending_size, 0
         self._in_flight_states, self._pending_states = self._pending_states, {}
 
     def synced(self) -> None:
-        """Make what was on its way readable; see Appender."""
+        """Make readable what was in flight; see Appender."""
         self._durable_states.update(self._in_flight_states)
         self._remember(self._in_flight, self._in_flight_size)
         self.durable_entry = self._in_flight[-1].entry.entry_id + 1
@@ -302,7 +285,7 @@ class Ledger(PartitionReader):
         return Flushed(self, first, last + 1, held)
 
     def discard(self) -> None:
-        """Let go of everything: the topic was deleted."""
+        """Release all memory: the topic was deleted."""
         self.discarded = True
         self._parts.tails.unflushed.pop(self, None)
         self._parts.tails.changed.pop(self, None)
@@ -314,7 +297,7 @@ class Ledger(PartitionReader):
         self.listeners.clear()
 
     def evict(self, flushed: Flushed) -> None:
-        """Let go of entries that are in segments."""
+        """Release entries that are in segments."""
         for entry in range(flushed.first, flushed.next):
             self._tail.pop(entry, None)
         self._tail_start = max(self._tail_start, flushed.next)
@@ -328,7 +311,7 @@ class Ledger(PartitionReader):
         self._tail_start = max(self._tail_start, self.first_entry)
 
     def change(self) -> LedgerChange:
-        """Return what a checkpoint says about this ledger; its producer states are handed over."""
+        """Return what a checkpoint stores of this ledger; its producer states are handed over."""
         known = self.producers.last
         states = {name: state for name, state in self._durable_states.items() if known(name)}
         self._durable_states = {}

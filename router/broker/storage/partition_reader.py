@@ -1,6 +1,6 @@
 """Owns reading a partition: its entries from memory and segments, and lookups by number and time.
 
-Everything here runs on the event loop; files are read in threads. The tail is the last stretch of
+Everything here runs on the event loop; files are read in threads. The tail is the newest part of
 the ledger, without gaps, and is read without I/O; it begins before the end of the last segment as
 long as it fits into the cache.
 """
@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from errno import EIO, ENOENT
+from functools import partial
 from itertools import pairwise
 from operator import attrgetter
 from typing import Final, TypeVar
@@ -92,9 +93,9 @@ class PartitionReader:
                 start = max(start + 1, self._tail_start)
                 continue
             start = max(start, segment.first_entry)
-            wanted = ReadRequest(start, max_entries, max_bytes)
+            request = ReadRequest(start, max_entries, max_bytes)
             hint = self._take_hint(start, segment)
-            answer = await self._in_thread(self._reader.read, segment, start, wanted, hint)
+            answer = await self._in_thread(self._reader.read, segment, start, request, hint)
             if answer is None:
                 start = max(start, self.first_entry)
                 continue
@@ -168,7 +169,7 @@ class PartitionReader:
     async def find_latest_time(self, timestamp_ms: int, start: int = 0) -> int:
         """Return the first entry, from one on, whose latest message has a time or a later one.
 
-        Otherwise as `find_time`. Where nothing is known of an entry's messages it is an answer.
+        Otherwise as `find_time`. An entry whose messages have unknown times matches.
         """
         return await self._find(timestamp_ms, self._reader.latest, start)
 
@@ -263,14 +264,12 @@ class PartitionReader:
         they are.
         """
         try:
-            return await asyncio.get_running_loop().run_in_executor(
-                self._readers, work, self.id, segment, *arguments
-            )
+            return await self._run(partial(work, self.id, segment, *arguments))
         except OSError as error:
             if self.discarded or segment not in self.segments:
                 return None
             if error.errno not in {EIO, ENOENT}:
                 raise
             path = self._reader.path(self.id, segment)
-            entries = (start, segment.next_entry - 1)
-            raise DamagedError(self.id, entries, path, (0, segment.size)) from error
+            last, size = segment.next_entry - 1, segment.size
+            raise DamagedError(self.id, path, start, last, 0, size) from error

@@ -5,8 +5,8 @@ counts what follows the checksum, and the checksum covers just that. The same by
 journal and in the segment, so an entry carries one checksum from its arrival until it is read.
 
 The payload is opaque here: its format is a number, which readers know. An entry's timestamp is when
-it was stored. What times its messages have of their own, a function that is handed in says
-(`LatestTime`).
+it was stored. The times that its messages have of their own are in the payload: a function that
+reads them is an argument of the store (`LatestTime`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_PAYLOAD: Final = 64 << 20
 MAX_RECORD: Final = MAX_PAYLOAD + FIELDS.size
 MAX_FORMAT: Final = 255
 UNKNOWN_TIME: Final = (1 << 63) - 1
-"""The latest time of messages that nothing is known of: no message has a later one."""
+"""In place of a latest time that is not known: no message has a later one."""
 MAX_MESSAGES: Final = 1 << 31
 """No entry has more."""
 PULSAR_FORMAT: Final = 1
@@ -55,7 +55,7 @@ LatestTime = Callable[[Entry], int]
 
 
 def unknown_time(entry: Entry) -> int:
-    """Return UNKNOWN_TIME: what the payload says is not known here."""
+    """Return UNKNOWN_TIME: a LatestTime that does not read the payload."""
     del entry
     return UNKNOWN_TIME
 

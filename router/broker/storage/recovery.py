@@ -2,9 +2,9 @@
 
 The page cache is not believed: what a sync of the last process failed to write may still be read
 from it. So everything the journal holds beyond the checkpoint is copied into one new journal file,
-and that is synced and renamed before anything is served; its header says that the files before it
-are not needed. Until the rename the old files stand untouched, so recovery may itself be cut short
-at any point and begins again. The entries go to the tails, as if just appended, and from there to
+and that is synced and renamed before anything is served; its header declares the files before it as
+not needed. Until the rename the old files stand untouched, so recovery may itself be cut short at
+any point and begins again. The entries go to the tails, as if just appended, and from there to
 the segments; what the segments hold beyond their synced size was cut off before that.
 
 The alternative, copying into new segments at once, would cost two syncs for each partition that was
@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from router.broker.disk.files import Disk, opened, read_all
+from router.broker.disk.files import Disk, opened, read_all, read_file
 from router.broker.storage.commit_groups import (
     FILE_SIZE,
     AckRecord,
@@ -70,9 +70,9 @@ def open_journal(disk: Disk, files: JournalFiles, first: int, *, closed: bool) -
     needed = [number for number in numbers if number >= base]
     for place, number in enumerate(needed):
         if number != base + place:
-            raise JournalDamagedError(files.path(base + place), (0, 0), "the file is missing")
+            raise JournalDamagedError(files.path(base + place), 0, 0, "the file is missing")
     if not needed and not closed:
-        raise JournalDamagedError(files.path(base), (0, 0), "the file is missing")
+        raise JournalDamagedError(files.path(base), 0, 0, "the file is missing")
     return needed
 
 
@@ -81,16 +81,13 @@ def read_header(disk: Disk, path: Path) -> FileHeader:
     with opened(disk, path, os.O_RDONLY) as descriptor:
         header = read_file_header(read_all(disk, descriptor, FILE_SIZE, 0))
     if header is None or f"{header.number:010d}" != path.stem:
-        raise JournalDamagedError(path, (0, FILE_SIZE), "its header is not sound")
+        raise JournalDamagedError(path, 0, FILE_SIZE, "its header is not sound")
     return header
 
 
 def read_journal(disk: Disk, path: Path) -> JournalFile:
     """Return a journal file; raise JournalDamagedError if its header is not sound."""
-    header = read_header(disk, path)
-    with opened(disk, path, os.O_RDONLY) as descriptor:
-        data = read_all(disk, descriptor, disk.size(descriptor), 0)
-    return JournalFile(path, header, data)
+    return JournalFile(path, read_header(disk, path), read_file(disk, path))
 
 
 class ReplayTarget(Protocol):
@@ -109,8 +106,8 @@ class ReplayTarget(Protocol):
         """Take what a producer stored last."""
         ...
 
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
-        """Take ranges of messages that were deleted."""
+    def delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> object:
+        """Take ranges of messages that were deleted; all before `removed_entry` are gone."""
         ...
 
 
@@ -143,7 +140,7 @@ class Replay:
                 ledger.replay_producer(record.name, record.state)
         elif isinstance(record, DeletedRecord):
             if (ledger := self._ledger(record.ledger)) is not None:
-                ledger.replay_deleted(record.ranges, record.removed_entry)
+                ledger.delete(record.ranges, record.removed_entry)
         elif (subscription := self._subscription(record.subscription)) is not None:
             if isinstance(record, AckRecord):
                 subscription.cursor.apply(record.ack)
@@ -171,7 +168,7 @@ def recover(
             for record in read_records(group.body):
                 replay.apply(record)
         except ValueError as error:
-            raise JournalDamagedError(file.path, (group.start, group.end), str(error)) from error
+            raise JournalDamagedError(file.path, group.start, group.end, str(error)) from error
         bodies.append(group.body)
         size += len(group.body)
         if size >= JOINED_BYTES:
@@ -196,23 +193,29 @@ def sound_commit_groups(
     for path in paths:
         file = read_journal(disk, path)
         if expected not in {None, file.header.first_group}:
-            raise JournalDamagedError(path, (0, FILE_SIZE), "commit groups before it are missing")
+            raise JournalDamagedError(path, 0, FILE_SIZE, "commit groups before it are missing")
         expected = file.header.first_group
         for found in scan_commit_groups(file.data, file.header):
             if isinstance(found, BadCommitGroup):
-                _accept_cut(file, found, last=path == paths[-1])
+                if (error := damage_of(file, found, last=path == paths[-1])) is not None:
+                    raise error
+                _log.warning(
+                    "journal cut at its last whole commit group",
+                    file=str(path),
+                    start=found.start,
+                    end=len(file.data),
+                )
                 return
             yield file, found
             expected = found.number + 1
 
 
-def _accept_cut(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> None:
+def damage_of(file: JournalFile, bad: BadCommitGroup, *, last: bool) -> JournalDamagedError | None:
+    """Return what is wrong with a bad commit group of the `last` file or another one.
+
+    None: it was cut short, and nothing of it was acknowledged.
+    """
+    if file.header.relaxed or (last and bad.later is None):
+        return None
     end = len(file.data) if bad.later is None else bad.later
-    if not file.header.relaxed and (bad.later is not None or not last):
-        raise JournalDamagedError(file.path, (bad.start, end), "a synced commit group is not sound")
-    _log.warning(
-        "journal cut at its last whole commit group",
-        file=str(file.path),
-        start=bad.start,
-        end=len(file.data),
-    )
+    return JournalDamagedError(file.path, bad.start, end, "a synced commit group is not sound")

@@ -1,7 +1,7 @@
 """Owns repair: giving up exactly what cannot be read, so that everything else can be served again.
 
 What is given up is recorded as a hole, in the same transaction that makes the rest valid. Sound
-stretches behind damage are copied into new files, which are synced first; so a repair that is cut
+parts behind damage are copied into new files, which are synced first; so a repair that is cut
 short can be begun again. A journal that is damaged before its end is brought into segments as far
 as it can be read: commit groups that are sound count whole, of the others only entries that are
 certain.
@@ -29,14 +29,14 @@ from router.broker.storage.commit_groups import (
 from router.broker.storage.deleted_ranges import DeletedRanges
 from router.broker.storage.inspection import Finding, SegmentView, inspect_segment, view_segment
 from router.broker.storage.loading import Rows
-from router.broker.storage.offset_index import pack_point
+from router.broker.storage.offset_index import pack_points
 from router.broker.storage.options import DAY_MS, StoreOptions
 from router.broker.storage.producer_state import ProducerState
-from router.broker.storage.records import HEAD, UNKNOWN_TIME, Record
+from router.broker.storage.records import UNKNOWN_TIME, Record
 from router.broker.storage.recovery import JournalFile, Replay
 from router.broker.storage.rows import Checkpoint, Hole, LedgerChange, LedgerRow
-from router.broker.storage.segments import Found, Point, Segment, file_of
-from router.broker.storage.writing import Limits, SegmentWriter
+from router.broker.storage.segments import Point, Segment, SegmentEntry, file_of
+from router.broker.storage.writing import SegmentLimits, SegmentWriter
 
 _STEP = StoreOptions().index_step
 
@@ -64,14 +64,14 @@ def repair_ledger(context: RepairContext, row: LedgerRow) -> Iterator[Finding]:
         if view.damage:
             _divide(context, view)
         elif not view.index_sound:
-            points = _points(view.found, 0, segment.latest_ms)
+            points = _points(view.entries, 0, segment.latest_ms)
             _write_index(context.disk, view.path, points)
         yield from (replace(finding, repaired=True) for finding in findings)
 
 
 def _divide(context: RepairContext, view: SegmentView) -> None:
-    """Put a segment for each sound stretch in the place of one with damage between them."""
-    runs = list(_runs(view.found))
+    """Put a segment for each sound part in the place of one with damage between them."""
+    runs = list(_runs(view.entries))
     made = [_run_segment(context, view, run) for run in runs]
     context.disk.sync_folder(view.path.parent)
     holes = [
@@ -91,13 +91,11 @@ def _divide(context: RepairContext, view: SegmentView) -> None:
         context.disk.unlink(view.path)
 
 
-def _runs(found: Sequence[Found]) -> Iterator[list[Found]]:
-    """Yield the stretches of consecutive entries that stand one behind the other."""
-    run: list[Found] = []
-    for item in found:
-        if run and (
-            item.entry.entry_id != run[-1].entry.entry_id + 1 or item.place != _end(run[-1])
-        ):
+def _runs(entries: Sequence[SegmentEntry]) -> Iterator[list[SegmentEntry]]:
+    """Yield the runs of consecutive entries that stand one behind the other."""
+    run: list[SegmentEntry] = []
+    for item in entries:
+        if run and (item.entry.entry_id != run[-1].entry.entry_id + 1 or item.place != run[-1].end):
             yield run
             run = []
         run.append(item)
@@ -105,40 +103,36 @@ def _runs(found: Sequence[Found]) -> Iterator[list[Found]]:
         yield run
 
 
-def _end(item: Found) -> int:
-    return item.place + HEAD.size + len(item.entry.payload)
-
-
-def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[Found]) -> Segment:
-    """Return the segment of a sound stretch, in the old file if it begins it, else in its own."""
-    first, last, start = run[0].entry, run[-1].entry, run[0].place
+def _run_segment(context: RepairContext, view: SegmentView, run: Sequence[SegmentEntry]) -> Segment:
+    """Return the segment of a run, in the old file if it begins it, else in its own."""
+    first, start, after = run[0].entry, run[0].place, run[-1].after
     path = file_of(context.ledgers, view.ledger, first.entry_id)
     if path != view.path:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
         with opened(context.disk, path, flags) as descriptor:
-            write_all(context.disk, descriptor, [view.data[start : _end(run[-1])]])
+            write_all(context.disk, descriptor, [view.data[start : after.place]])
             context.disk.sync_data(descriptor)
     _write_index(context.disk, path, _points(run, start, UNKNOWN_TIME))
     return Segment(
         first.entry_id,
-        first.index + 1 - first.messages,
-        last.entry_id + 1,
-        last.index + 1,
-        _end(run[-1]) - start,
+        run[0].point.number,
+        after.entry,
+        after.number,
+        after.place - start,
         first.timestamp_ms,
         max(item.entry.timestamp_ms for item in run),
     )
 
 
-def _points(run: Sequence[Found], start: int, latest_ms: int) -> list[Point]:
-    """Return the points of a sound stretch; none of its messages has a time behind `latest_ms`."""
+def _points(run: Sequence[SegmentEntry], start: int, latest_ms: int) -> list[Point]:
+    """Return the points of a run; none of its messages has a time behind `latest_ms`."""
     points: list[Point] = []
     pointed, max_ms = start, 0
     for item in run:
         entry = item.entry
         if item.place - pointed >= _STEP:
-            number = entry.index + 1 - entry.messages
-            points.append(Point(entry.entry_id, item.place - start, number, max_ms, latest_ms))
+            place, number = item.place - start, item.point.number
+            points.append(Point(entry.entry_id, place, number, max_ms, latest_ms))
             pointed = item.place
         max_ms = max(max_ms, entry.timestamp_ms)
     return points
@@ -151,7 +145,7 @@ def _write_index(disk: Disk, path: Path, points: Sequence[Point]) -> None:
         disk.unlink(index)
         return
     with opened(disk, index, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
-        write_all(disk, descriptor, [b"".join(pack_point(*point) for point in points)])
+        write_all(disk, descriptor, [pack_points(points)])
         disk.sync_data(descriptor)
 
 
@@ -181,7 +175,7 @@ class _Ledger:
         """Take what a producer stored last."""
         self.producers[name] = state
 
-    def replay_deleted(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
+    def delete(self, ranges: Sequence[tuple[int, int]], removed_entry: int) -> None:
         """Take ranges of messages that were deleted."""
         self.row.removed_entry = max(self.row.removed_entry, removed_entry)
         for first, last in ranges:
@@ -189,7 +183,7 @@ class _Ledger:
 
 
 class JournalRepair:
-    """Brings what a damaged journal still says into segments and metadata, and removes it."""
+    """Brings what can be read of a damaged journal into segments and metadata."""
 
     def __init__(self, context: RepairContext, found: Rows) -> None:
         self._context = context
@@ -205,7 +199,7 @@ class JournalRepair:
         }
         self._replay = Replay(self._ledgers.get, found.subscriptions.get)
         options = StoreOptions()
-        limits = Limits(options.segment, options.index_step, options.open_files)
+        limits = SegmentLimits(options.segment, options.index_step, options.open_files)
         self._writer = SegmentWriter(context.disk, context.ledgers, limits)
 
     def take(self, file: JournalFile) -> None:

@@ -17,7 +17,7 @@ from typing import Final, TypeVar
 
 import structlog
 
-from router.broker.storage import deleted_rows, rows
+from router.broker.storage import rows
 from router.broker.storage.catalog import Catalog, skip_holes
 from router.broker.storage.checkpointer import CheckpointContext, Checkpointer
 from router.broker.storage.cursor_log import CursorLog
@@ -107,7 +107,7 @@ class RetentionTask:
                 if found := choose(ledger):
                     dropped[ledger] = found
             gone = [(ledger.id, s.first_entry) for ledger, ss in dropped.items() for s in ss]
-            # Messages may have been deleted since the checkpoint: what goes because of it says so.
+            # Messages may have been deleted since the checkpoint: that is stored with the removal.
             deleted = [(ledger.id, ledger.deleted_numbers.take_changes()) for ledger in dropped]
 
             removed = {
@@ -118,13 +118,13 @@ class RetentionTask:
             def drop(connection: sqlite3.Connection) -> None:
                 rows.drop_segments(connection, gone)
                 for ledger, entry in removed.items():
-                    rows.save_removed(connection, ledger.id, entry)
+                    rows.update(connection, "ledgers", ledger.id, removed_entry=entry)
                 for ledger_id, changes in deleted:
-                    deleted_rows.save(connection, ledger_id, changes)
+                    rows.save_deleted(connection, ledger_id, changes)
 
             await self._context.metadata.run(drop)
             for ledger, segments in dropped.items():
-                # Not before: what a reader was told to be the first may not come back.
+                # Not before: a first entry that readers have seen must not go back.
                 ledger.removed_entry = max(ledger.removed_entry, removed[ledger])
                 firsts = {segment.first_entry for segment in segments}
                 ledger.drop(tuple(s for s in ledger.segments if s.first_entry not in firsts))
@@ -152,7 +152,7 @@ class RetentionTask:
         found = self._catalog.summary(ledger_id)
         if found is None or not found.segments:
             return False
-        keep = self._catalog.keep(found.topic_id)
+        keep = self._catalog.retention_limits(found.topic_id)
         old = 0 <= keep.retention_ms <= now_ms - found.oldest_ms
         return old or found.deletes or 0 <= keep.retention_bytes < found.size
 
@@ -166,7 +166,7 @@ class RetentionTask:
             return ()
         active = (record.cursor.mark_delete for record in subscriptions if not record.passive)
         acked = min(active, default=None)
-        keep = self._catalog.keep(ledger.topic_id)
+        keep = self._catalog.retention_limits(ledger.topic_id)
         return removable(ledger.segments, keep, acked, now_ms, ledger.deleted_numbers)
 
     async def _checkpoint_age(self) -> int:

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Final
 
-from router.broker.storage import deleted_rows
-from router.broker.storage.cursors import Cursor
+from router.broker.storage.cursors import Commit, Cursor
 from router.broker.storage.deleted_ranges import RangeChange
-from router.broker.storage.offset_commits import Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.segments import Segment
 from router.model import Policies
@@ -97,7 +95,7 @@ class LedgerRow:
 
 @dataclass(slots=True)
 class LedgerChange:
-    """What a checkpoint says about one ledger: its segments as far as they are synced."""
+    """What a checkpoint stores of one ledger: its segments as far as they are synced."""
 
     ledger: int
     next_entry: int
@@ -165,14 +163,16 @@ def _insert_ledger(
     return row.lastrowid or 0
 
 
-def delete_topic(connection: sqlite3.Connection, topic_id: int) -> None:
-    """Remove a topic and all that belongs to it."""
-    connection.execute("DELETE FROM topics WHERE id = ?", (topic_id,))
+def update(connection: sqlite3.Connection, table: str, row_id: int, **values: object) -> None:
+    """Store values in columns of the row with an id; sqlite3.IntegrityError: they may not be."""
+    columns = ", ".join(f"{column} = ?" for column in values)
+    statement = f"UPDATE {table} SET {columns} WHERE id = ?"  # noqa: S608 - names of our own
+    connection.execute(statement, (*values.values(), row_id))
 
 
-def rename_topic(connection: sqlite3.Connection, topic_id: int, name: str) -> None:
-    """Give a topic another name; sqlite3.IntegrityError: another topic has it."""
-    connection.execute("UPDATE topics SET name = ? WHERE id = ?", (name, topic_id))
+def delete(connection: sqlite3.Connection, table: str, row_id: int) -> None:
+    """Remove the row with an id, and all that belongs to it in other tables."""
+    connection.execute(f"DELETE FROM {table} WHERE id = ?", (row_id,))  # noqa: S608 - our own
 
 
 def delete_unfinished(connection: sqlite3.Connection) -> None:
@@ -200,34 +200,11 @@ def insert_subscription(connection: sqlite3.Connection, record: SubscriptionReco
     return row.lastrowid or 0
 
 
-def save_epoch(connection: sqlite3.Connection, ledger: int, epoch: int) -> None:
-    """Store the epoch of a ledger's exclusive producer."""
-    connection.execute("UPDATE ledgers SET topic_epoch = ? WHERE id = ?", (epoch, ledger))
-
-
-def save_terminated(connection: sqlite3.Connection, ledger: int) -> None:
-    """Store that a ledger takes no more entries."""
-    connection.execute("UPDATE ledgers SET terminated = 1 WHERE id = ?", (ledger,))
-
-
-def delete_subscription(connection: sqlite3.Connection, subscription_id: int) -> None:
-    """Remove a subscription."""
-    connection.execute("DELETE FROM subscriptions WHERE id = ?", (subscription_id,))
-
-
-def save_active(connection: sqlite3.Connection, subscription_id: int) -> None:
-    """Store that a subscription holds its messages back from now on."""
-    connection.execute("UPDATE subscriptions SET passive = 0 WHERE id = ?", (subscription_id,))
-
-
 def save_properties(
     connection: sqlite3.Connection, subscription_id: int, properties: Mapping[str, str]
 ) -> None:
     """Store other properties of a subscription."""
-    connection.execute(
-        "UPDATE subscriptions SET properties = ? WHERE id = ?",
-        (json.dumps(dict(properties)), subscription_id),
-    )
+    update(connection, "subscriptions", subscription_id, properties=json.dumps(dict(properties)))
 
 
 def save_used(connection: sqlite3.Connection, used: Iterable[tuple[int, int]]) -> None:
@@ -249,7 +226,7 @@ def save_checkpoint(connection: sqlite3.Connection, checkpoint: Checkpoint) -> N
         if updated.rowcount:
             _save_segments(connection, change.ledger, change.segments)
             _save_producers(connection, change)
-            deleted_rows.save(connection, change.ledger, change.deleted)
+            save_deleted(connection, change.ledger, change.deleted)
 
 
 def save_cursors(
@@ -295,11 +272,6 @@ def drop_segments(connection: sqlite3.Connection, dropped: Iterable[tuple[int, i
     connection.executemany("DELETE FROM segments WHERE ledger_id = ? AND first_entry = ?", dropped)
 
 
-def save_removed(connection: sqlite3.Connection, ledger: int, entry: int) -> None:
-    """Store that retention removed messages before an entry."""
-    connection.execute("UPDATE ledgers SET removed_entry = ? WHERE id = ?", (entry, ledger))
-
-
 def expire_producers(connection: sqlite3.Connection, until_ms: int) -> None:
     """Forget the producers that stored nothing after a time."""
     connection.execute("DELETE FROM producers WHERE time_ms <= ?", (until_ms,))
@@ -332,7 +304,7 @@ def grow_topic(
 
     In one transaction, so that no partition is ever seen without the subscriptions of the others.
     """
-    connection.execute("UPDATE topics SET partitions = ? WHERE id = ?", (partitions, topic.id))
+    update(connection, "topics", topic.id, partitions=partitions)
     ids = list(topic.ledger_ids)
     made = []
     for partition in range(topic.partitions, partitions):
@@ -348,11 +320,35 @@ def grow_topic(
 
 def save_topic(connection: sqlite3.Connection, topic: TopicRecord) -> None:
     """Store other policies and properties of a topic."""
-    connection.execute(
-        "UPDATE topics SET policies = ?, properties = ? WHERE id = ?",
-        (
-            json.dumps(dataclasses.asdict(topic.policies)),
-            json.dumps(dict(topic.properties)),
-            topic.id,
-        ),
+    policies = json.dumps(dataclasses.asdict(topic.policies))
+    properties = json.dumps(dict(topic.properties))
+    update(connection, "topics", topic.id, policies=policies, properties=properties)
+
+
+def save_deleted(
+    connection: sqlite3.Connection, ledger: int, changes: Iterable[RangeChange]
+) -> None:
+    """Store what became of a ledger's ranges of deleted messages, if it is still there."""
+    if connection.execute("SELECT 1 FROM ledgers WHERE id = ?", (ledger,)).fetchone() is None:
+        return
+    changes = tuple(changes)
+    connection.executemany(
+        "DELETE FROM deleted WHERE ledger_id = ? AND first_number = ?",
+        ((ledger, first) for first, last in changes if last is None),
     )
+    connection.executemany(
+        "INSERT OR REPLACE INTO deleted VALUES (?, ?, ?)",
+        ((ledger, first, last) for first, last in changes if last is not None),
+    )
+
+
+def clip_deleted(connection: sqlite3.Connection, clipped: Iterable[tuple[int, int]]) -> None:
+    """Forget deleted messages that are not stored: pairs of a ledger and its next number."""
+    for ledger, number in clipped:
+        connection.execute(
+            "DELETE FROM deleted WHERE ledger_id = ? AND first_number >= ?", (ledger, number)
+        )
+        connection.execute(
+            "UPDATE deleted SET last_number = ? WHERE ledger_id = ? AND last_number >= ?",
+            (number - 1, ledger, number),
+        )

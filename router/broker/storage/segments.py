@@ -21,7 +21,7 @@ from router.broker.storage.records import HEAD, SUM, UNKNOWN_TIME, Entry, read_r
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A stretch of a ledger in one file: entries and message indexes from first to before next.
+    """A part of a ledger in one file: entries and message indexes from first to before next.
 
     `first_ms` and `max_ms` are times at which entries were stored; `latest_ms` is not before any of
     the times that messages have by their payloads.
@@ -59,11 +59,27 @@ class Damage(NamedTuple):
     end: int
 
 
-class Found(NamedTuple):
+class SegmentEntry(NamedTuple):
     """A sound entry and the place of its record."""
 
     entry: Entry
     place: int
+
+    @property
+    def end(self) -> int:
+        """The place behind its record."""
+        return self.place + HEAD.size + len(self.entry.payload)
+
+    @property
+    def point(self) -> Point:
+        """Where it stands."""
+        entry = self.entry
+        return Point(entry.entry_id, self.place, entry.index + 1 - entry.messages)
+
+    @property
+    def after(self) -> Point:
+        """Where the entry behind it stands."""
+        return Point(self.entry.entry_id + 1, self.end, self.entry.index + 1)
 
 
 def folder_of(ledgers: Path, ledger: int) -> Path:
@@ -76,19 +92,17 @@ def file_of(ledgers: Path, ledger: int, first_entry: int) -> Path:
     return ledgers / str(ledger) / f"{first_entry:020d}.seg"
 
 
-def scan(
-    data: bytes, segment: Segment, points: Sequence[Point], start: Point | None = None
-) -> Iterator[Found | Damage]:
-    """Yield all entries of a segment from `start` on, and the damage between them.
+def scan(data: bytes, segment: Segment, points: Sequence[Point]) -> Iterator[SegmentEntry | Damage]:
+    """Yield all entries of a segment, and the damage between them.
 
     `data` is the file from its beginning; bytes after the segment's size are not looked at.
     """
     data = data[: segment.size]
-    at, expected = (0, segment.first_entry) if start is None else (start.place, start.entry)
+    at, expected = 0, segment.first_entry
     while expected < segment.next_entry:
         entry = read_record(data, at)
         if entry is not None and entry.entry_id == expected:
-            yield Found(entry, at)
+            yield SegmentEntry(entry, at)
             at += HEAD.size + len(entry.payload)
             expected += 1
             continue

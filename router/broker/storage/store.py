@@ -33,19 +33,18 @@ import structlog
 from router.broker.disk.database import Database
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, DiskUsage, measure_disk
+from router.broker.folder import write_mark
 from router.broker.storage import rows
 from router.broker.storage.catalog import skip_holes
 from router.broker.storage.checkpointer import (
     MAX_UNCUT_JOURNALS,
-    CheckpointCallbacks,
     CheckpointContext,
     Checkpointer,
 )
 from router.broker.storage.cursor_log import CursorLog
 from router.broker.storage.cursors import Cursor
 from router.broker.storage.cuts import Cuts
-from router.broker.storage.faults import leaves_mark, write_mark
-from router.broker.storage.idle_ledgers import LedgerSummary
+from router.broker.storage.faults import leaves_mark
 from router.broker.storage.loading import StoredLedger
 from router.broker.storage.opening import Opened, StoreContext, open_folder
 from router.broker.storage.options import Clock, StoreOptions
@@ -68,8 +67,11 @@ class Store:
 
     `failed` ends with the first error of a write or sync: nothing is acknowledged after it, and the
     process should end. `full`: free space is below the reserve, publishing should be refused.
-    `boot` counts the starts of the folder. Those in `pressure` are called when `full` changed, and
-    when `congested` ended after it was seen to hold.
+    `boot` counts the starts of the folder. The callbacks in `pressure` are called when `full`
+    changed, and when `congested` ended after it was seen to hold.
+
+    Lookups are those of Catalog, changes of cursors and deletions of messages those of CursorLog.
+    `synced` returns when everything done so far is on disk, or raises StoreError.
     """
 
     def __init__(
@@ -84,15 +86,26 @@ class Store:
         self._tails = checkpoint_context.tails
         self._checkpoint_context = checkpoint_context
         self._clock = clock
-        self._catalog = opened.catalog
+        self._catalog = catalog = opened.catalog
+        self.topic = catalog.topics.get
+        self.ledger = catalog.ledger
+        self.subscriptions = catalog.subscriptions
+        self.idle = catalog.summary
+        self.group_names = catalog.group_names
+        self.look = catalog.look
         self._journal = checkpoint_context.journal
         self._journal.start(self._after_commit, self.fail)
-        calls = CheckpointCallbacks(self._catalog.roll_ms, self.fail, self._after_commit)
-        self._checkpointer = Checkpointer(checkpoint_context, context.options.cache, calls)
-        self._checkpointer.cursors = opened.catalog.unsaved
+        self._checkpointer = Checkpointer(
+            checkpoint_context,
+            context.options.cache,
+            roll_ms=catalog.roll_ms,
+            failed=self.fail,
+            after=self._after_commit,
+        )
+        self._checkpointer.cursors = catalog.unsaved
         self.cuts = Cuts(checkpoint_context, self._checkpointer)
         window_ms = context.options.dedup_window_ms
-        cursors = CursorLog(self._catalog, self._journal, self._checkpointer.cursors)
+        cursors = CursorLog(catalog, self._journal, self._checkpointer.cursors)
         self.acknowledge = cursors.acknowledge
         self.reset = cursors.reset
         self.commit = cursors.commit
@@ -103,6 +116,7 @@ class Store:
         self._pressed = False
         self._space_task = asyncio.ensure_future(self._watch_space())
         self.failed = checkpoint_context.journal.failed
+        self.synced = checkpoint_context.journal.synced
         self.full = False
         self.boot = opened.boot
         self.pressure: set[Callable[[], None]] = set()
@@ -119,7 +133,7 @@ class Store:
     ) -> Store:
         """Recover the folder, made if it is not there, and return its store.
 
-        `latest_time` says the time of messages that `Ledger.find_latest_time` is about; without it
+        `latest_time` returns the time by which `Ledger.find_latest_time` searches; without it
         segments have no such index, and lookups read them from their beginning. Raises StoreError
         with a sentence for the operator.
         """
@@ -187,29 +201,6 @@ class Store:
         topics = self._catalog.topics.values()
         return tuple(topic for topic in topics if not topic.name.startswith(rows.UNFINISHED))
 
-    def ledger(self, ledger_id: int) -> Ledger:
-        """Return a ledger; raise KeyError if there is none."""
-        return self._catalog.ledger(ledger_id)
-
-    def subscriptions(self, ledger_id: int) -> Iterable[SubscriptionRecord]:
-        """Return the subscriptions of a ledger."""
-        return self._catalog.subscriptions(ledger_id)
-
-    def idle(self, ledger_id: int) -> LedgerSummary | None:
-        """Return what is known of a ledger that nothing uses; None: it is in use or gone."""
-        return self._catalog.summary(ledger_id)
-
-    def group_names(self, ledger_id: int) -> list[str]:
-        """Return the names of the subscriptions of a ledger; an idle ledger stays idle."""
-        return self._catalog.group_names(ledger_id)
-
-    def look(self, ledger_id: int) -> tuple[Ledger, Iterable[SubscriptionRecord]]:
-        """Return a ledger and its subscriptions to look at, not to be changed nor kept.
-
-        An idle ledger stays idle. Raises KeyError if there is none.
-        """
-        return self._catalog.look(ledger_id)
-
     async def create_topic(
         self,
         name: str,
@@ -224,9 +215,9 @@ class Store:
         Raises TopicExistsError, DiskFullError, StoreError.
         """
         self.check_space()
-        wanted = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
+        record = TopicRecord(0, name, partitions, policies, dict(properties), self._now_ms(), ())
         try:
-            topic = await self._run(lambda c: rows.insert_topic(c, wanted, first_number))
+            topic = await self._run(lambda c: rows.insert_topic(c, record, first_number))
         except sqlite3.IntegrityError as error:
             raise TopicExistsError(f"topic {name} exists already") from error
         self._take_in(topic, 0, first_number)
@@ -247,7 +238,7 @@ class Store:
         Raises TopicExistsError, StoreError.
         """
         try:
-            await self._run(lambda c: rows.rename_topic(c, topic.id, name))
+            await self._run(lambda c: rows.update(c, "topics", topic.id, name=name))
         except sqlite3.IntegrityError as error:
             raise TopicExistsError(f"topic {name} exists already") from error
         finished = self._catalog.topics[topic.id] = replace(topic, name=name)
@@ -259,12 +250,8 @@ class Store:
         if present is not None and present.name == topic.name:
             await self.delete_topic(topic.id)
 
-    def topic(self, topic_id: int) -> TopicRecord | None:
-        """Return the topic with an id, None: there is none."""
-        return self._catalog.topics.get(topic_id)
-
     def resolve(self, policies: Callable[[TopicRecord], Policies]) -> None:
-        """Have retention ask for the policies of a topic here, not for its own alone."""
+        """Have retention take the policies of a topic from this function, not the topic's alone."""
         self._catalog.policies = policies
 
     async def grow_topic(self, topic: TopicRecord, partitions: int) -> TopicRecord:
@@ -300,7 +287,7 @@ class Store:
             raise TopicNotFoundError("there is no such topic any more")
         for ledger_id in topic.ledger_ids:
             self._catalog.discard(ledger_id)
-        await self._run(lambda c: rows.delete_topic(c, topic_id))
+        await self._run(lambda c: rows.delete(c, "topics", topic_id))
         async with self._checkpointer.alone():
             for ledger_id in topic.ledger_ids:
                 await self._checkpointer.in_thread(
@@ -344,7 +331,7 @@ class Store:
         Raises StoreError.
         """
         subscription.passive = False
-        await self._run(lambda c: rows.save_active(c, subscription.id))
+        await self._run(lambda c: rows.update(c, "subscriptions", subscription.id, passive=0))
 
     async def change_subscription(
         self, subscription: SubscriptionRecord, properties: Mapping[str, str]
@@ -356,20 +343,20 @@ class Store:
     async def delete_subscription(self, subscription: SubscriptionRecord) -> None:
         """Forget a subscription; one that is gone is no error. Raises StoreError."""
         self._catalog.drop(subscription)
-        await self._run(lambda c: rows.delete_subscription(c, subscription.id))
+        await self._run(lambda c: rows.delete(c, "subscriptions", subscription.id))
 
     async def save_epoch(self, ledger: Ledger) -> None:
         """Write a ledger's topic epoch down; on disk on return. Raises StoreError."""
         epoch = ledger.topic_epoch
         if epoch is not None:
-            await self._run(lambda c: rows.save_epoch(c, ledger.id, epoch))
+            await self._run(lambda c: rows.update(c, "ledgers", ledger.id, topic_epoch=epoch))
 
     async def terminate(self, ledger: Ledger) -> None:
         """Have a ledger take no more entries, for good; on disk on return. Raises StoreError.
 
         What is appended before the return is stored.
         """
-        await self._run(lambda c: rows.save_terminated(c, ledger.id))
+        await self._run(lambda c: rows.update(c, "ledgers", ledger.id, terminated=1))
         ledger.terminated = True
 
     def after_sync(self, done: Callable[[], object]) -> None:
@@ -385,7 +372,7 @@ class Store:
         await self._sweep.delete_before(ledger, number, self._now_ms())
 
     async def retain(self, now_ms: int) -> None:
-        """Remove what retention allows to go, and write down what is due; raise StoreError.
+        """Apply retention once, and store when subscriptions were used; raise StoreError.
 
         To be called about once a minute.
         """
@@ -440,7 +427,7 @@ class Store:
                 listener()
 
     async def _watch_space(self) -> None:
-        """Keep `full` true while no commit groups come that would look, and what else is due."""
+        """Keep `full` true while no commit groups come, and do what is due each second."""
         while not self.failed.done():
             await asyncio.sleep(_SPACE_CHECK_SECONDS)
             self._journal.count_syncs()

@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -35,25 +35,21 @@ from router.broker.disk.files import (
     read_all,
     write_all,
 )
-from router.broker.storage.offset_index import pack_point, read_points
+from router.broker.storage.offset_index import pack_point, pack_points, read_points
 from router.broker.storage.records import LatestTime, Record, unknown_time
 from router.broker.storage.removals import Removals
-from router.broker.storage.segments import (
-    Segment,
-    file_of,
-    folder_of,
-)
+from router.broker.storage.segments import Segment, file_of, folder_of
 
 Segments = tuple[Segment, ...]
 _MAX_WRITE_BYTES = 1 << 20
 MAX_CACHED_BYTES: Final = 256 << 20
 """Bytes of segments that may stay in memory."""
-MIN_STRETCH_BYTES: Final = 256 << 10
-"""Shorter stretches are left to the system: there are many of them, and little in each."""
+MIN_ADVISED_BYTES: Final = 256 << 10
+"""Fewer bytes at once are left to the system: they are many writes, with little in each."""
 
 
 @dataclass(slots=True)
-class _File:
+class _OpenSegment:
     """The last segment of a ledger, open for writing."""
 
     path: Path
@@ -65,7 +61,7 @@ class _File:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class SegmentLimits:
     """When a segment ends and how often it is indexed, in bytes; how many files stay open.
 
     `latest_time` returns the time of an entry's messages that is indexed.
@@ -81,13 +77,13 @@ class SegmentWriter:
     """Writes the entries of all ledgers into their segments."""
 
     def __init__(
-        self, disk: Disk, ledgers: Path, limits: Limits, removals: Removals | None = None
+        self, disk: Disk, ledgers: Path, limits: SegmentLimits, removals: Removals | None = None
     ) -> None:
         self._disk = disk
         self._removals = removals or Removals()
         self._ledgers = ledgers
         self._limits = limits
-        self._files: OrderedDict[int, _File] = OrderedDict()
+        self._files: OrderedDict[int, _OpenSegment] = OrderedDict()
         self._prepared: set[int] = set()
         self._folders: set[Path] = set()
         self._lost: set[Path] = set()
@@ -135,13 +131,6 @@ class SegmentWriter:
         self._folders.clear()
         self._page_cache.synced()
 
-    def forget(self, ledger: int) -> None:
-        """Close the ledger's file, of which nothing is needed any more."""
-        file = self._files.pop(ledger, None)
-        if file is not None:
-            self._close(file)
-        self._prepared.discard(ledger)
-
     def remove(self, ledger: int, segments: Sequence[Segment]) -> None:
         """Remove the files of segments that the metadata no longer names."""
         for segment in segments:
@@ -154,7 +143,9 @@ class SegmentWriter:
 
     def remove_ledger(self, ledger: int) -> None:
         """Remove the folder of a ledger that the metadata no longer names."""
-        self.forget(ledger)
+        if (file := self._files.pop(ledger, None)) is not None:
+            self._close(file)
+        self._prepared.discard(ledger)
         folder = folder_of(self._ledgers, ledger)
         self._removals.run(folder, partial(self._remove_folder, folder))
 
@@ -184,15 +175,13 @@ class SegmentWriter:
             and record.entry.timestamp_ms - segment.first_ms < roll_ms
         )
 
-    def _fill(self, file: _File, records: Sequence[Record], at: int, roll_ms: int) -> int:
+    def _fill(self, file: _OpenSegment, records: Sequence[Record], at: int, roll_ms: int) -> int:
         """Write records until the segment ends; return the place of the first not written."""
         segment, step = file.segment, self._limits.index_step
         begin, size, max_ms, latest_ms = at, segment.size, segment.max_ms, segment.latest_ms
         latest_time = self._limits.latest_time
-        expected, end = (
-            records[at].entry.entry_id,
-            min(self._limits.segment, segment.size + _MAX_WRITE_BYTES),
-        )
+        expected = records[at].entry.entry_id
+        end = min(self._limits.segment, segment.size + _MAX_WRITE_BYTES)
         parts: list[bytes] = []
         points: list[bytes] = []
         while at < len(records):
@@ -215,32 +204,29 @@ class SegmentWriter:
             at += 1
         file.dirty = True
         write_all(self._disk, file.descriptor, gather(parts))
-        if size - segment.size >= MIN_STRETCH_BYTES:
+        if size - segment.size >= MIN_ADVISED_BYTES:
             self._disk.begin_write_back(file.descriptor, segment.size, size - segment.size)
         self._page_cache.wrote(file.path, segment.size, size - segment.size)
         if points:
             self._write_points(file, b"".join(points))
-        next_index = records[at - 1].entry.index + 1
-        file.segment = Segment(
-            segment.first_entry,
-            segment.first_index,
-            expected,
-            next_index,
-            size,
-            segment.first_ms,
-            max_ms,
-            latest_ms,
+        file.segment = replace(
+            segment,
+            next_entry=expected,
+            next_index=records[at - 1].entry.index + 1,
+            size=size,
+            max_ms=max_ms,
+            latest_ms=latest_ms,
         )
         return at
 
-    def _write_points(self, file: _File, data: bytes) -> None:
+    def _write_points(self, file: _OpenSegment, data: bytes) -> None:
         if file.index is None:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
             file.index = self._disk.open(file.path.with_suffix(".idx"), flags)
             self._folders.add(file.path.parent)
         write_all(self._disk, file.index, [data])
 
-    def _start(self, ledger: int, first: Record) -> _File:
+    def _start(self, ledger: int, first: Record) -> _OpenSegment:
         old = self._files.pop(ledger, None)
         if old is not None:
             self._close_synced(old)
@@ -250,22 +236,22 @@ class SegmentWriter:
         index, time_ms = entry.index + 1 - entry.messages, entry.timestamp_ms
         segment = Segment(entry.entry_id, index, entry.entry_id, index, 0, time_ms, time_ms, 0)
         self._folders.add(path.parent)
-        return self._keep(ledger, _File(path, segment, self._disk.open(path, flags)))
+        return self._keep(ledger, _OpenSegment(path, segment, self._disk.open(path, flags)))
 
-    def _reopen(self, ledger: int, segment: Segment) -> _File:
+    def _reopen(self, ledger: int, segment: Segment) -> _OpenSegment:
         path = file_of(self._ledgers, ledger, segment.first_entry)
-        file = _File(path, segment, self._disk.open(path, os.O_WRONLY | os.O_APPEND))
+        file = _OpenSegment(path, segment, self._disk.open(path, os.O_WRONLY | os.O_APPEND))
         file.pointed = segment.size
         return self._keep(ledger, file)
 
-    def _keep(self, ledger: int, file: _File) -> _File:
+    def _keep(self, ledger: int, file: _OpenSegment) -> _OpenSegment:
         self._files[ledger] = file
         # Each file may have its index open beside it.
         while len(self._files) > max(1, self._limits.open_files // 2):
             self._close_synced(self._files.popitem(last=False)[1])
         return file
 
-    def _close_synced(self, file: _File) -> None:
+    def _close_synced(self, file: _OpenSegment) -> None:
         try:
             if self._disk.syncs_all:
                 self._closed_unsynced = self._closed_unsynced or file.dirty
@@ -274,14 +260,14 @@ class SegmentWriter:
         finally:
             self._close(file)
 
-    def _sync_file(self, file: _File) -> None:
+    def _sync_file(self, file: _OpenSegment) -> None:
         if file.dirty:
             self._disk.sync_data(file.descriptor)
             if file.index is not None:
                 self._disk.sync_data(file.index)
             file.dirty = False
 
-    def _close(self, file: _File) -> None:
+    def _close(self, file: _OpenSegment) -> None:
         self._disk.close(file.descriptor)
         if file.index is not None:
             self._disk.close(file.index)
@@ -317,7 +303,7 @@ class SegmentWriter:
         """Leave only the points that lie inside the segment."""
         with opened(self._disk, path, os.O_RDWR) as descriptor:
             data = read_all(self._disk, descriptor, self._disk.size(descriptor), 0)
-            kept = b"".join(pack_point(*point) for point in read_points(data, segment))
+            kept = pack_points(read_points(data, segment))
             if data == kept:
                 return
             self._disk.truncate(descriptor, 0)
@@ -325,7 +311,7 @@ class SegmentWriter:
             write_all(self._disk, descriptor, [kept])
 
 
-class _Written(NamedTuple):
+class _WrittenRange(NamedTuple):
     """Bytes that were written to a file."""
 
     path: Path
@@ -343,25 +329,25 @@ class PageCacheAdvisor:
     """
 
     def __init__(
-        self, disk: Disk, kept: int = MAX_CACHED_BYTES, least: int = MIN_STRETCH_BYTES
+        self, disk: Disk, kept: int = MAX_CACHED_BYTES, least: int = MIN_ADVISED_BYTES
     ) -> None:
         self._disk = disk
         self._kept = kept
         self._least = least
         self._size = 0
-        self._written: list[_Written] = []
-        self._synced: deque[_Written] = deque()
+        self._written: list[_WrittenRange] = []
+        self._synced: deque[_WrittenRange] = deque()
 
     def wrote(self, path: Path, start: int, size: int) -> None:
         """Remember bytes that were written."""
         if size >= self._least:
-            self._written.append(_Written(path, start, size))
+            self._written.append(_WrittenRange(path, start, size))
 
     def synced(self) -> None:
         """Count them as on disk, and drop the oldest from the page cache if there are too many."""
-        for stretch in self._written:
-            self._size += stretch.size
-            self._synced.append(stretch)
+        for written in self._written:
+            self._size += written.size
+            self._synced.append(written)
         self._written.clear()
         while self._size > self._kept:
             oldest = self._synced.popleft()

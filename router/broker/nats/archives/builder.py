@@ -21,7 +21,6 @@ from router.broker.nats.consumers.consumers import (
     dumped,
 )
 from router.broker.nats.streams.log.messages import NS_PER_MS
-from router.broker.nats.streams.log.stream_log import synced
 from router.broker.nats.streams.publishing import MAX_ENTRY_BYTES, MAX_ENTRY_MESSAGES
 from router.broker.storage import NATS_FORMAT, Ledger, Store
 from router.errors import DiskFullError
@@ -154,7 +153,7 @@ class StreamBuilder:
 
     async def _sync(self) -> None:
         self._unsynced = 0
-        await synced(self._store)
+        await self._store.synced()
 
     async def _make_consumer(self, consumer: ArchivedConsumer) -> None:
         """Store a durable consumer; one that is not lives in memory alone."""

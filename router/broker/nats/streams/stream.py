@@ -30,7 +30,7 @@ from router.broker.nats.streams.log.messages import (
     EntryCache,
     MessageReader,
 )
-from router.broker.nats.streams.log.stream_log import DeletionObserver, StreamLog, synced
+from router.broker.nats.streams.log.stream_log import DeletionObserver, StreamLog
 from router.broker.nats.streams.log.subject_index import SubjectBudget, SubjectIndex
 from router.broker.storage import DamagedError, Store, TopicRecord
 from router.model import TopicName
@@ -170,7 +170,7 @@ class Stream:
         """Return when all that was appended is on disk, counted, and within the limits."""
         await self.open()
         if self.ledger.durable_entry < self.ledger.next_entry:
-            await synced(self.context.store)
+            await self.context.store.synced()
         await self.log.catch_up()
         await self.interest.settle()
         await self.limits.settle()

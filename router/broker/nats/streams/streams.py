@@ -28,7 +28,6 @@ from router.access.permissions import Right
 from router.broker.nats.protocol.authorization import Caller, check_stream_subjects
 from router.broker.nats.protocol.failures import FAILURES
 from router.broker.nats.streams.log.messages import NS_PER_MS
-from router.broker.nats.streams.log.stream_log import synced
 from router.broker.nats.streams.names import (
     default_subject,
     kafka_name,
@@ -117,7 +116,7 @@ class Streams:
 
     async def stored(self) -> None:
         """Return when everything that was done is on disk. Raises StoreError."""
-        await synced(self._context.store)
+        await self._context.store.synced()
 
     # Finding.
 

@@ -14,6 +14,7 @@ from router.broker.consume import Access, NameBusyError, Producer, ProducerFence
 from router.broker.consume.producers import ProducerTable
 from router.broker.storage import Ledger, Producers
 from router.broker.storage.partition import LedgerContext, TailCache
+from router.broker.storage.rows import LedgerRow
 from router.errors import TooManyRequestsError
 from tests.unit.broker.storage.rig import one_ledger, opened
 
@@ -50,7 +51,7 @@ def table_of(store: Any, ledger: Ledger) -> ProducerTable:
 
 
 def table_of_nobody() -> ProducerTable:
-    return table_of(NOTHING, Ledger(1, 1, Producers(1, 1), PARTS))
+    return table_of(NOTHING, Ledger(LedgerRow(1, 1, 0, 0, 0), Producers(1, 1), PARTS))
 
 
 def producer(

@@ -21,7 +21,7 @@ def test_every_failure_of_the_router_has_a_number() -> None:
     ("failure", "number", "beginning"),
     [
         (NameBusyError("Producer is already connected"), pb.ProducerBusy, "Producer is"),
-        (DamagedError(1, (2, 3), Path("f"), (4, 5)), pb.PersistenceError, "read-failed: ledger 1"),
+        (DamagedError(1, Path("f"), 2, 3, 4, 5), pb.PersistenceError, "read-failed: ledger 1"),
         (OSError("no file"), pb.PersistenceError, "read-failed: no file"),
         (StoreError("it failed"), pb.PersistenceError, "publish-refused: it failed"),
         (DiskFullError("full"), pb.PersistenceError, "disk-full: full"),

@@ -135,7 +135,7 @@ def test_damage_refuses_a_request_that_meets_it_and_nothing_else(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def damaged(ledger: Ledger, _timestamp_ms: int) -> int:
-        raise DamagedError(ledger.id, (0, 1), folder, (0, 1))
+        raise DamagedError(ledger.id, folder, 0, 1, 0, 1)
 
     seek = command(pb.BaseCommand.SEEK, consumer_id=0, request_id=5, message_publish_time=1)
     back = command(

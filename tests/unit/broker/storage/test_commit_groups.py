@@ -33,8 +33,7 @@ from router.broker.storage.commit_groups import (
     salvage,
     scan_commit_groups,
 )
-from router.broker.storage.cursors import Ack
-from router.broker.storage.offset_commits import Commit
+from router.broker.storage.cursors import Ack, Commit
 from router.broker.storage.producer_state import ProducerState
 from router.broker.storage.records import MAX_PAYLOAD, Entry, make_head, read_record, record_size
 

@@ -15,7 +15,7 @@ import pytest
 
 from router.broker.folder import MARK
 from router.broker.storage import PULSAR_FORMAT, Store, StoreError, checkpointer
-from router.broker.storage.check import repair
+from router.broker.storage.files import repair
 from router.model import Policies
 from tests.unit.broker.storage.disks import Faults, MemoryDisk
 from tests.unit.broker.storage.rig import (

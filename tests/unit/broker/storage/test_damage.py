@@ -10,7 +10,6 @@ import pytest
 
 from router.broker.folder import MARK, hold
 from router.broker.storage import DamagedError, Entry, Ledger, StoreError
-from router.broker.storage.check import check, repair
 from router.broker.storage.commit_groups import (
     FILE_SIZE,
     GROUP_HEADER_SIZE,
@@ -18,6 +17,7 @@ from router.broker.storage.commit_groups import (
     read_file_header,
     scan_commit_groups,
 )
+from router.broker.storage.files import check, repair
 from router.broker.storage.offset_index import POINT_SIZE
 from router.broker.storage.records import HEAD
 from tests.unit.broker.storage.rig import (

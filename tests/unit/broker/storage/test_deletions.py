@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.broker.storage import PULSAR_FORMAT, Ack, Ledger, StoreError, StoreOptions
-from router.broker.storage.check import check, repair
 from router.broker.storage.deleted_ranges import DeletedRanges
+from router.broker.storage.files import check, repair
 from router.broker.storage.retention import RetentionLimits, removable
 from router.broker.storage.segments import Segment
 from tests.unit.broker.storage.rig import (

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from router.broker.__main__ import main as broker
 from router.broker.storage import StoreError
-from router.broker.storage.check import check, repair
+from router.broker.storage.files import check, repair
 from router.broker.storage.metadata import SCHEMA
 from router.cli import main
 from tests.unit.broker.storage.rig import (

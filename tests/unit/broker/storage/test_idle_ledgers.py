@@ -27,7 +27,7 @@ from router.broker.storage import (
     StoreOptions,
     SubscriptionRecord,
 )
-from router.broker.storage.check import check
+from router.broker.storage.files import check
 from router.broker.topics.gauges import LogGauges
 from router.broker.topics.maintenance import Maintenance
 from router.broker.topics.topics import TopicOptions, Topics

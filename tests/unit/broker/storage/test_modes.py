@@ -13,8 +13,7 @@ import pytest
 from router.broker.disk.database import Schema, connect
 from router.broker.disk.faults import StoreError
 from router.broker.disk.files import Disk, opened
-from router.broker.folder import MARK
-from router.broker.storage.faults import write_mark
+from router.broker.folder import MARK, write_mark
 
 SCHEMA = Schema(1, "CREATE TABLE t (x INTEGER)")
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from router.broker.disk.files import Disk
 from router.broker.storage import PULSAR_FORMAT, Ledger, Store
-from router.broker.storage.check import check, repair
+from router.broker.storage.files import check, repair
 from router.broker.storage.offset_index import (
     POINT_SIZE,
     OffsetIndexCache,

@@ -45,7 +45,7 @@ def write_files(bodies: Sequence[Sequence[bytes]], *, relaxed: bool = False) -> 
     """Return a disk with a journal file for each list of rounds, numbered from 1."""
     disk = MemoryDisk()
     disk.make_folder(FOLDER)
-    files = JournalFiles(disk, FOLDER, 1 << 20, relaxed)
+    files = JournalFiles(disk, FOLDER, 1 << 20, relaxed=relaxed)
     for number, rounds in enumerate(bodies, 1):
         files.start(number, 1 if number == 1 else 0)
         for body in rounds:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from router.broker.storage import PULSAR_FORMAT, Ack, StoreOptions
-from router.broker.storage.check import check, repair
 from router.broker.storage.commit_groups import pack_file_header, read_file_header
+from router.broker.storage.files import check, repair
 from router.broker.storage.offset_index import POINT_SIZE
 from router.broker.storage.records import HEAD
 from router.model import Policies

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.broker.storage import PULSAR_FORMAT, Ack, StoreOptions
-from router.broker.storage.check import check
+from router.broker.storage.files import check
 from router.broker.storage.options import DAY_MS
 from router.broker.storage.retention import RetentionLimits, expendable, limits_of, roll_age_ms
 from router.broker.storage.segments import Segment

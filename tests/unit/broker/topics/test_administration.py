@@ -152,7 +152,7 @@ def test_a_reset_that_meets_damage_says_so(
     admin.subscribe(Subscription(T, "g"), Start.LATEST, 0)
 
     async def damaged(ledger: Ledger, timestamp_ms: int) -> int:
-        raise DamagedError(ledger.id, (0, timestamp_ms), Path("x.seg"), (0, 1))
+        raise DamagedError(ledger.id, Path("x.seg"), 0, timestamp_ms, 0, 1)
 
     monkeypatch.setattr(Ledger, "find_time", damaged)
     with pytest.raises(ReadFailedError, match="damaged"):

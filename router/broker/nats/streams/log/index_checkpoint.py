@@ -21,7 +21,6 @@ import structlog
 from router.broker.consume.visible import Visible
 from router.broker.disk.files import crc32c
 from router.broker.nats.streams.log.indexing import Indexer
-from router.broker.nats.streams.log.stream_log import synced
 from router.broker.nats.streams.log.subject_index import SubjectState
 from router.broker.storage import Store, StoreError
 
@@ -95,7 +94,7 @@ class IndexFile:
         )
         data = dump(self._visible, checkpoint, _key(words))
         try:
-            await synced(store)
+            await store.synced()
             await asyncio.to_thread(_write, self.path, data)
             self._saved_entry = position
         except (OSError, StoreError) as failure:

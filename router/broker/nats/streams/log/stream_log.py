@@ -24,7 +24,7 @@ from router.broker.nats.streams.log.subject_index import (
     SubjectState,
     stored_size,
 )
-from router.broker.storage import Store, StoreError
+from router.broker.storage import Store
 from router.wire.nats.jetstream.errors import ErrorCode, error
 from router.wire.nats.subjects import is_literal, matches
 
@@ -376,15 +376,6 @@ class StreamLog:
             for observer in tuple(self.deletion_observers):
                 observer(ranges)
         return count
-
-
-async def synced(store: Store) -> None:
-    """Return when everything that was done is on disk; raise StoreError if the disk fails."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    store.after_sync(lambda: None if done.done() else done.set_result(None))
-    await asyncio.wait((done, store.failed), return_when=asyncio.FIRST_COMPLETED)
-    if not done.done():
-        raise StoreError("the store failed")
 
 
 def place_of(message: StoredMessage) -> Place:

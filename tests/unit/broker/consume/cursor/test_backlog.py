@@ -136,7 +136,7 @@ def test_backlog_is_estimated_when_an_entry_cannot_be_read(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def damaged(ledger: Ledger, start: int, entries: int, size: int) -> list[Entry]:
-        raise DamagedError(ledger.id, (start, start), folder, (0, 1))
+        raise DamagedError(ledger.id, folder, start, start, 0, 1)
 
     monkeypatch.setattr(Ledger, "read", damaged)
 
